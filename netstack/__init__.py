@@ -1,0 +1,1 @@
+"""Speaks the RocketMQ remoting protocol, both ends; knows nothing of storage or broker rules."""

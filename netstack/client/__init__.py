@@ -1,0 +1,83 @@
+"""The client library: producers and consumers for trio programs, against any RocketMQ 4.9 or 5.x remoting cluster."""
+
+from netstack.client.consumer_options import ConsumerOptions, StartFrom
+from netstack.client.errors import (
+    BadAnswer,
+    BodyUnreadable,
+    BrokerRefused,
+    ClientError,
+    MessageRejected,
+    NoNameServer,
+    NoReply,
+    NoRoute,
+    NotAssigned,
+    ReplyImpossible,
+    SendFailed,
+    TimedOut,
+    Unreachable,
+    UsageError,
+)
+from netstack.client.handlers import Ordered, Retry
+from netstack.client.instance import Credentials, Instance
+from netstack.client.messages import Message, MessageQueue, ReceivedMessage, SendResult
+from netstack.client.outgoing import ProducerOptions
+from netstack.client.pipeline import Pending
+from netstack.client.producer import Producer
+from netstack.client.pull_consumer import PullConsumer
+from netstack.client.pulling import Pulled
+from netstack.client.push_consumer import PushConsumer
+from netstack.client.rebalance import (
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    NearMachineRoom,
+)
+from netstack.client.requesting import make_reply
+from netstack.client.subscriptions import Sql
+from netstack.client.trace import TRACE_TOPIC
+from netstack.client.transactions import Verdict
+
+__all__ = [
+    "TRACE_TOPIC",
+    "Averagely",
+    "AveragelyByCircle",
+    "BadAnswer",
+    "BodyUnreadable",
+    "BrokerRefused",
+    "ByConfig",
+    "ByMachineRoom",
+    "ClientError",
+    "ConsistentHash",
+    "ConsumerOptions",
+    "Credentials",
+    "Instance",
+    "Message",
+    "MessageQueue",
+    "MessageRejected",
+    "NearMachineRoom",
+    "NoNameServer",
+    "NoReply",
+    "NoRoute",
+    "NotAssigned",
+    "Ordered",
+    "Pending",
+    "Producer",
+    "ProducerOptions",
+    "PullConsumer",
+    "Pulled",
+    "PushConsumer",
+    "ReceivedMessage",
+    "ReplyImpossible",
+    "Retry",
+    "SendFailed",
+    "SendResult",
+    "Sql",
+    "StartFrom",
+    "TimedOut",
+    "Unreachable",
+    "UsageError",
+    "Verdict",
+    "make_reply",
+]

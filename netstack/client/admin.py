@@ -1,0 +1,324 @@
+"""Administration of any RocketMQ 4.9 or 5.x cluster: what is there, how far groups are, and what tools change.
+
+Answers of several brokers are joined; a broker that does not answer is an error, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from netstack.bodies_admin import (
+    ConsumerConnection,
+    ConsumeStats,
+    GroupList,
+    OffsetWrapper,
+    ProducerTable,
+    SubscriptionGroup,
+    SubscriptionGroupTable,
+    TopicOffset,
+    TopicStats,
+)
+from netstack.bodies_route import ClusterInfo, KvTable, RouteData, TopicConfig, TopicConfigTable, TopicList
+from netstack.client.errors import BadAnswer, BrokerRefused, ClientError, NoRoute, reading
+from netstack.client.instance import Instance
+from netstack.client.messages import MessageQueue, ReceivedMessage
+from netstack.client.pull_consumer import PullConsumer
+from netstack.client.records import decode_records
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import ExtFields, RemotingCommand
+from netstack.headers import (
+    ConsumerGroupHeader,
+    OffsetReply,
+    QueryMessageHeader,
+    QueueHeader,
+    ResetOffsetHeader,
+    SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
+    ViewMessageHeader,
+)
+from netstack.headers_admin import (
+    ConsumeStatsHeader,
+    CreateTopicHeader,
+    DeleteGroupHeader,
+    TopicHeader,
+)
+from netstack.headers_namesrv import DeleteTopicInNamesrvHeader
+
+ASK_S = 10.0
+MASTER = "0"
+END_OF_QUEUE = -1
+RETRY, DEAD = "%RETRY%", "%DLQ%"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One master of the cluster."""
+
+    name: str
+    cluster: str
+    address: str
+
+
+class Admin:
+    """Questions and changes over an open `Instance`. Everything raises ClientError: who refused, with code and text."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    async def brokers(self) -> list[Broker]:
+        """Return the masters, by name."""
+        answer = await self._instance.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        table = _read(ClusterInfo.from_bytes, answer, self._instance.name_server).broker_addr_table
+        found = [
+            Broker(name, row.cluster, row.broker_addrs[0])
+            for name, row in sorted(table.items())
+            if 0 in row.broker_addrs
+        ]
+        if not found:
+            raise ClientError("the NameServer knows no broker with a master; is the broker registered there?")
+        return found
+
+    # --- topics
+
+    async def topic_names(self) -> list[str]:
+        """Return what the NameServer knows, retry and dead letter topics included."""
+        answer = await self._instance.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(_read(TopicList.from_bytes, answer, self._instance.name_server).topic_list)
+
+    async def topics(self) -> dict[str, dict[str, TopicConfig]]:
+        """Return topic -> broker -> its configuration."""
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for broker in await self.brokers():
+            answer = await self._ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
+            for name, config in _read(TopicConfigTable.from_bytes, answer, broker.address).topic_config_table.items():
+                found.setdefault(name, {})[broker.name] = config
+        return found
+
+    async def topic_offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return queue -> first and last offset and time of the newest message. Raises NoRoute."""
+        found: dict[MessageQueue, TopicOffset] = {}
+        for broker in await self._brokers_of(topic):
+            answer = await self._ask(broker, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+            found |= _read(TopicStats.from_bytes, answer, broker.address).offset_table
+        return found
+
+    async def put_topic(self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False) -> None:
+        """Make a topic, or change it, on every master."""
+        header = CreateTopicHeader(topic, "TBW102", queues, queues, perm, "SINGLE_TAG", 0, order)
+        for broker in await self.brokers():
+            await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages, on every master and in the NameServers."""
+        for broker in await self.brokers():
+            await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+        header = DeleteTopicInNamesrvHeader(topic)
+        for address in self._instance.name_servers:
+            _good(await self._instance.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header), address)
+
+    async def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets on a topic."""
+        found: set[str] = set()
+        for broker in await self._brokers_of(topic):
+            answer = await self._ask(broker, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic))
+            found.update(_read(GroupList.from_bytes, answer, broker.address).group_list)
+        return sorted(found)
+
+    # --- groups
+
+    async def groups(self) -> dict[str, SubscriptionGroup]:
+        """Return the consumer groups that brokers have settings of."""
+        found: dict[str, SubscriptionGroup] = {}
+        for broker in await self.brokers():
+            answer = await self._ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            found |= _read(SubscriptionGroupTable.from_bytes, answer, broker.address).subscription_group_table
+        return found
+
+    async def put_group(self, group: SubscriptionGroup) -> None:
+        """Make a consumer group, or change it, on every master."""
+        for broker in await self.brokers():
+            await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group.to_bytes())
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group with its offsets, and its retry and dead letter topics, on every master."""
+        for broker in await self.brokers():
+            header = DeleteGroupHeader(group, remove_offset=True, clean_offset=True)
+            await self._ask(broker, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+            for topic in (RETRY + group, DEAD + group):
+                await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+
+    async def progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """Return queue -> where it ends and how far the group is; without a topic all it has offsets on."""
+        found: dict[MessageQueue, OffsetWrapper] = {}
+        for broker in await self.brokers():
+            answer = await self._ask(broker, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group, topic))
+            found |= _read(ConsumeStats.from_bytes, answer, broker.address).offset_table
+        return found
+
+    async def members(self, group: str) -> ConsumerConnection | None:
+        """Return who consumes as a group and what it subscribes; None when nobody is connected."""
+        joined: ConsumerConnection | None = None
+        for broker in await self.brokers():
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            answer = await self._instance.ask(broker.address, code, ConsumerGroupHeader(group), timeout_s=ASK_S)
+            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                continue
+            seen = _read(ConsumerConnection.from_bytes, answer, broker.address)
+            known = {each.client_id for each in joined.connection_set} if joined else set()
+            more = tuple(each for each in seen.connection_set if each.client_id not in known)
+            joined = seen if joined is None else _with_members(joined, more)
+        return joined
+
+    async def producers(self) -> ProducerTable:
+        """Return the producers by group; brokers before 5.x cannot be asked and give none."""
+        found: dict[str, dict[str, object]] = {}
+        tables: dict[str, tuple[object, ...]] = {}
+        for broker in await self.brokers():
+            answer = await self._instance.ask(broker.address, RequestCode.GET_ALL_PRODUCER_INFO, timeout_s=ASK_S)
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                continue
+            for group, rows in _read(ProducerTable.from_bytes, answer, broker.address).producers.items():
+                found.setdefault(group, {}).update({row.client_id: row for row in rows})
+        tables = {group: tuple(rows.values()) for group, rows in found.items()}
+        return ProducerTable(tables)  # type: ignore[arg-type]
+
+    # --- offsets
+
+    async def reset(self, group: str, topic: str, time_ms: int) -> dict[MessageQueue, int]:
+        """Set a group to a time, END_OF_QUEUE for the end; living consumers are told. Return the new offsets."""
+        found: dict[MessageQueue, int] = {}
+        for broker in await self._brokers_of(topic):
+            header = ResetOffsetHeader(topic, group, time_ms, is_force=True)
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            answer = await self._instance.ask(broker.address, code, header, timeout_s=ASK_S)
+            if answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
+                _good(answer, broker.address)
+            offsets = await self._offsets_at(broker, topic, time_ms)
+            if answer.code != ResponseCode.SUCCESS:  # nobody is connected, or the group has no offsets yet
+                await self.store_offsets(group, offsets)
+            found |= offsets
+        return found
+
+    async def store_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Write offsets; a consumer that is connected writes its own over them."""
+        addresses = {broker.name: broker for broker in await self.brokers()}
+        for queue, queue_offset in offsets.items():
+            header = UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue_offset)
+            await self._ask(addresses[queue.broker_name], RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
+        """Return where each queue stood at a time; END_OF_QUEUE: where it ends."""
+        found: dict[MessageQueue, int] = {}
+        for broker in await self._brokers_of(topic):
+            found |= await self._offsets_at(broker, topic, time_ms)
+        return found
+
+    async def _offsets_at(self, broker: Broker, topic: str, time_ms: int) -> dict[MessageQueue, int]:
+        route = await self._instance.route(topic)
+        found = {}
+        for queue in [each for each in route.subscribe if each.broker_name == broker.name]:
+            if time_ms == END_OF_QUEUE:
+                asked: ExtFields = QueueHeader(topic, queue.queue_id)
+                answer = await self._ask(broker, RequestCode.GET_MAX_OFFSET, asked)
+            else:
+                asked = SearchOffsetHeader(topic, queue.queue_id, time_ms)
+                answer = await self._ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, asked)
+            with reading(broker.address, "administration"):
+                found[queue] = OffsetReply.from_ext(answer.ext).offset
+        return found
+
+    # --- messages
+
+    async def find(
+        self, topic: str, key: str, *, unique: bool = False, most: int = 64, since_ms: int = 0, until_ms: int = 0
+    ) -> list[ReceivedMessage]:
+        """Return the messages with a key, or with a message id when unique; oldest first."""
+        header = QueryMessageHeader(topic, key, most, since_ms, until_ms or (1 << 62), unique)
+        found: list[ReceivedMessage] = []
+        for broker in await self._brokers_of(topic):
+            answer = await self._instance.ask(broker.address, RequestCode.QUERY_MESSAGE, header, timeout_s=ASK_S)
+            if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                found += _records(answer, broker)
+        # the index holds hashes: what else has this one is left out
+        found = [each for each in found if each.topic == topic and _has(each, key, unique)]
+        return sorted(found, key=lambda each: (each.stored_ms, each.log_offset))
+
+    async def since(self, topic: str, since_ms: int, until_ms: int = 0, most: int = 64) -> list[ReceivedMessage]:
+        """Return the first messages stored since a time, over all queues; until_ms 0 means no end."""
+        starts = await self.offsets_at(topic, since_ms)
+        found: list[ReceivedMessage] = []
+        async with PullConsumer("rocketbox_messages", instance=self._instance) as consumer:
+            for queue, start in starts.items():
+                at, end = start, (await consumer.ends(queue))[1]
+                while at < end and at < start + most:
+                    pulled = await consumer.pull(queue, at)
+                    found += pulled.messages
+                    at = max(pulled.next_offset, at + 1)
+        found = [each for each in found if each.stored_ms >= since_ms and (not until_ms or each.stored_ms <= until_ms)]
+        return sorted(found, key=lambda each: (each.stored_ms, each.log_offset))[:most]
+
+    async def at_log_offset(self, broker: Broker, log_offset: int) -> ReceivedMessage:
+        """Return the message that lies at a place in a broker's log. Raises BrokerRefused."""
+        answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(log_offset))
+        found = _records(answer, broker)
+        if not found:
+            raise BadAnswer(broker.address, "question for a message", "there is none in it")
+        return found[0]
+
+    # --- brokers
+
+    async def runtime(self, broker: Broker) -> dict[str, str]:
+        """Return a broker's numbers by Apache's names."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(_read(KvTable.from_bytes, answer, broker.address).table)
+
+    async def route(self, topic: str) -> RouteData:
+        """Return where clients are sent for a topic. Raises NoRoute."""
+        return await self._instance.fetch_route_data(topic)
+
+    async def _brokers_of(self, topic: str) -> list[Broker]:
+        route = await self._instance.fetch_route_data(topic)
+        found = [
+            Broker(row.broker_name, row.cluster, row.broker_addrs[0]) for row in route.broker_datas if row.broker_addrs
+        ]
+        if not found:
+            raise NoRoute(topic)
+        return found
+
+    async def _ask(
+        self, broker: Broker, code: RequestCode, header: ExtFields | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        return await self._instance.ask_ok(broker.address, code, header, body, timeout_s=ASK_S)
+
+
+def _good(answer: RemotingCommand, place: str) -> RemotingCommand:
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerRefused(place, answer.code, answer.remark, "administration")
+    return answer
+
+
+def _with_members(joined: ConsumerConnection, more: Iterable[object]) -> ConsumerConnection:
+    return ConsumerConnection(
+        (*joined.connection_set, *more),  # type: ignore[arg-type]
+        joined.subscription_table,
+        joined.consume_type,
+        joined.message_model,
+        joined.consume_from_where,
+    )
+
+
+def _read(parse: Callable[[bytes], T], answer: RemotingCommand, server: str) -> T:
+    """Return what an answer says. Raises BrokerRefused, BadAnswer."""
+    with reading(server, "administration"):
+        return parse(_good(answer, server).body)
+
+
+def _records(answer: RemotingCommand, broker: Broker) -> list[ReceivedMessage]:
+    return _read(lambda body: list(decode_records(body, broker.name)), answer, broker.address)
+
+
+def _has(message: ReceivedMessage, key: str, unique: bool) -> bool:
+    return message.message_id == key if unique else key in message.keys.split()

@@ -1,0 +1,371 @@
+"""One client of a cluster: id, NameServers, routes, connections and heartbeats, shared by producers and consumers."""
+
+import logging
+import os
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from netstack.acl import sign
+from netstack.bodies import HeartbeatData, ProducerData
+from netstack.bodies_route import RouteData
+from netstack.channel import Channel
+from netstack.client.answers import BrokerRequests
+from netstack.client.errors import (
+    BrokerRefused,
+    ClientError,
+    NoNameServer,
+    NoRoute,
+    TimedOut,
+    Unreachable,
+    UsageError,
+    reading,
+)
+from netstack.client.ids import IdMaker
+from netstack.client.lifetime import Lifetime, Shared
+from netstack.client.links import CONNECT_S, Links
+from netstack.client.members import ConsumerMember, ProducerMember
+from netstack.client.routes import TopicRoute, topic_route
+from netstack.client.text import check_group
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import ExtFields, RemotingCommand, request
+from netstack.errors import AskTimeout, ChannelClosed
+from netstack.headers import UnregisterClientHeader
+from netstack.headers_namesrv import RouteHeader
+
+ASK_S = 3.0
+ROUTES_EVERY_S = HEARTBEAT_EVERY_S = 30.0
+SUSPECT_S = 1.0  # between two refreshes of routes that somebody doubts
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+_log = logging.getLogger("netstack.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """An account of the cluster; every request is signed with it."""
+
+    access_key: str
+    secret_key: str
+    security_token: str | None = None
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def name_servers(given: str | Sequence[str] | None) -> list[str]:
+    """Return NameServer addresses: a list, `a:9876;b:9876`, or what NAMESRV_ADDR says."""
+    if given is None:
+        given = os.environ.get("NAMESRV_ADDR", "")
+    parts = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    return [part.strip() for part in parts if part.strip()]
+
+
+def own_address() -> str:
+    """Return the address that traffic leaves from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+class Instance:
+    """Use it with `async with`, and give it to several producers and consumers so that they share connections."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        name: str = "",
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self.now_ms, self._credentials = now_ms, credentials
+        self.name_servers = name_servers(namesrv)
+        address = own_address()
+        self.client_id = f"{address}@{name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+        self.ids = IdMaker(socket.inet_aton(address), os.getpid(), random.getrandbits(32))
+        self.routes: dict[str, TopicRoute] = {}
+        self.broker_versions: dict[str, int] = {}
+        self.requests = BrokerRequests(self)
+        self.producers: dict[str, ProducerMember] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        self._links = Links(self.requests.handle, tls, self._opened)
+        self._lifetime = Lifetime("the client instance")
+        self._refreshing: Shared[str, TopicRoute] = Shared(self._fetch_route)
+        self._preferred = 0
+        self._beat, self._fresh = trio.Event(), set[str]()
+        self._greeted: set[str] = set()  # brokers that have heard of all groups
+        self._suspicion = trio.Event()
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where all tasks of this client run."""
+        return self._lifetime.nursery
+
+    async def __aenter__(self) -> Self:
+        nursery = await self._lifetime.begin()
+        nursery.start_soon(self._keep_routes)
+        nursery.start_soon(self._keep_heartbeats)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._links.close()
+        await self._lifetime.end()
+
+    # --- who belongs to this client
+
+    def add(self, member: ProducerMember | ConsumerMember, *, consumes: bool) -> None:
+        """Register a group. Raises UsageError when it is there already or badly named."""
+        check_group(member.group)
+        table: dict[str, ProducerMember | ConsumerMember] = self.consumers if consumes else self.producers  # type: ignore[assignment]
+        if member.group in table:
+            raise UsageError(f"group {member.group} is already in use by this client; use another Instance or group")
+        table[member.group] = member
+        self._greeted.clear()
+
+    async def remove(self, member: ProducerMember | ConsumerMember, *, consumes: bool) -> None:
+        """Take a group out and tell every connected broker, within three seconds."""
+        table: dict[str, ProducerMember | ConsumerMember] = self.consumers if consumes else self.producers  # type: ignore[assignment]
+        if table.get(member.group) is not member:
+            return
+        del table[member.group]
+        group = {"consumer_group": member.group} if consumes else {"producer_group": member.group}
+        header = UnregisterClientHeader(self.client_id, **group)
+        await self.ask_each(self._brokers_connected(), RequestCode.UNREGISTER_CLIENT, header)
+
+    async def ask_each(
+        self, addresses: Collection[str], code: int, ext: ExtFields | None = None, body: bytes = b""
+    ) -> dict[str, RemotingCommand]:
+        """Ask several places at once; return the answers that came within three seconds, failures are logged."""
+        answers: dict[str, RemotingCommand] = {}
+
+        async def ask_one(address: str) -> None:
+            try:
+                answers[address] = await self.ask(address, code, ext, body)
+            except ClientError as error:
+                if isinstance(error, TimedOut):
+                    self._links.drop(address)
+                _log.warning("event=ask_failed address=%s code=%d reason=%s", address, code, error)
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(ask_one, address)
+        return answers
+
+    # --- requests
+
+    @property
+    def signs(self) -> bool:
+        """True when requests carry a signature."""
+        return self._credentials is not None
+
+    def request(
+        self, code: int, ext: Mapping[str, str] | ExtFields | None = None, body: bytes = b"", *, oneway: bool = False
+    ) -> RemotingCommand:
+        """Return a signed request."""
+        command = request(code, ext, body, oneway=oneway, language="PYTHON")
+        if self._credentials is not None:
+            account = self._credentials
+            sign(command, account.access_key, account.secret_key, account.security_token)
+        return command
+
+    async def channel(self, address: str, timeout_s: float = CONNECT_S) -> Channel:
+        """Return the connection to an address. Raises Unreachable, TimedOut."""
+        return await self._links.channel(address, self.nursery, timeout_s)
+
+    def connected(self, address: str) -> Channel | None:
+        return self._links.opened(address)
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | ExtFields | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+    ) -> RemotingCommand:
+        """Return the answer, whatever its code. Raises Unreachable, TimedOut; connecting counts as well."""
+        until = trio.current_time() + timeout_s
+        channel = await self.channel(address, min(timeout_s, CONNECT_S))
+        try:
+            return await channel.ask(self.request(code, ext, body), max(0.0, until - trio.current_time()))
+        except AskTimeout as error:
+            raise TimedOut(f"request {code} to {address}", timeout_s) from error
+        except ChannelClosed as error:
+            raise Unreachable(address, f"connection ended before the answer ({error.reason})") from error
+
+    async def ask_ok(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | ExtFields | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+    ) -> RemotingCommand:
+        """As ask; raises BrokerRefused for every code but SUCCESS."""
+        answer = await self.ask(address, code, ext, body, timeout_s=timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(address, answer.code, answer.remark, f"request {code}")
+        return answer
+
+    async def tell(
+        self, address: str, code: int, ext: Mapping[str, str] | ExtFields | None = None, body: bytes = b""
+    ) -> bool:
+        """Send a one-way request; False when its connection takes no more. Raises Unreachable, TimedOut."""
+        channel = await self.channel(address)
+        return channel.tell(self.request(code, ext, body, oneway=True))
+
+    async def ask_namesrv(self, code: int, ext: ExtFields | None = None, body: bytes = b"") -> RemotingCommand:
+        """Return a NameServer's answer; one that fails is passed over, one that works is kept. Raises NoNameServer."""
+        reason = "no NameServer address is known"
+        for step in range(len(self.name_servers)):
+            at = (self._preferred + step) % len(self.name_servers)
+            try:
+                answer = await self.ask(self.name_servers[at], code, ext, body)
+            except (Unreachable, TimedOut) as error:
+                reason = error.reason if isinstance(error, Unreachable) else str(error)
+                if isinstance(error, TimedOut):
+                    self._links.drop(self.name_servers[at])
+            else:
+                self._preferred = at
+                return answer
+        raise NoNameServer(self.name_servers, reason)
+
+    @property
+    def name_server(self) -> str:
+        """The NameServer that answered last, as errors name it."""
+        return f"NameServer {self.name_servers[self._preferred]}" if self.name_servers else "NameServer"
+
+    # --- routes
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, from the cache or a NameServer. Raises NoRoute, NoNameServer."""
+        return self.routes.get(topic) or await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Return the route as a NameServer knows it now. Raises NoRoute, NoNameServer."""
+        return await self._refreshing.get(topic, self.nursery)
+
+    async def fetch_route_data(self, topic: str) -> RouteData:
+        """Return the raw route. Raises NoRoute, NoNameServer, BrokerRefused, BadAnswer."""
+        answer = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoRoute(topic)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(self.name_server, answer.code, answer.remark, f"route of {topic}")
+        with reading(self.name_server, f"route of {topic}"):
+            return RouteData.from_bytes(answer.body)
+
+    def keep_route(self, route: TopicRoute) -> None:
+        """Put a route into the cache; tell consumers when something changed."""
+        changed = self.routes.get(route.topic) != route
+        self.routes[route.topic] = route
+        if changed:
+            self._greet({address for addresses in route.brokers.values() for address in addresses.values()})
+            for consumer in list(self.consumers.values()):
+                if route.topic in consumer.topics:
+                    consumer.wake()
+
+    async def _fetch_route(self, topic: str) -> TopicRoute:
+        route = topic_route(topic, await self.fetch_route_data(topic))
+        self.keep_route(route)
+        return route
+
+    def suspect_routes(self) -> None:
+        """A broker failed: look for new routes soon instead of within half a minute."""
+        self._suspicion.set()
+
+    def addresses_of(self, broker_name: str) -> Mapping[int, str]:
+        """Return id → address of a broker as the newest routes say."""
+        for route in self.routes.values():
+            if broker_name in route.brokers:
+                return route.brokers[broker_name]
+        return {}
+
+    def broker_name_at(self, address: str) -> str:
+        """Return which broker has this address; empty when no route says."""
+        names = (
+            name for route in self.routes.values() for name, addrs in route.brokers.items() if address in addrs.values()
+        )
+        return next(names, "")
+
+    async def _keep_routes(self) -> None:
+        while True:
+            await trio.sleep(SUSPECT_S)
+            with trio.move_on_after(ROUTES_EVERY_S - SUSPECT_S):
+                await self._suspicion.wait()
+            self._suspicion = trio.Event()
+            topics = {*self.routes, *(topic for each in self.consumers.values() for topic in each.topics)}
+            for topic in topics:
+                try:
+                    await self.refresh(topic)
+                except ClientError as error:
+                    _log.info("event=route_not_refreshed topic=%s reason=%s", topic, error)
+            self._links.keep_only({*self._broker_addresses(masters_only=False), *self.name_servers})
+
+    # --- heartbeats
+
+    def _broker_addresses(self, *, masters_only: bool) -> set[str]:
+        return {
+            address
+            for route in self.routes.values()
+            for addresses in route.brokers.values()
+            for number, address in addresses.items()
+            if number == 0 or not masters_only
+        }
+
+    def _brokers_connected(self) -> list[str]:
+        known = self._broker_addresses(masters_only=False)
+        return [address for address in self._links.addresses if address in known]
+
+    async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
+        """Tell brokers who is here: all of them, or those given. Failures are logged only."""
+        if addresses is None:
+            addresses = self._broker_addresses(masters_only=not self.consumers)
+        groups = [*self.producers, INNER_PRODUCER]
+        consumers = tuple(consumer.heartbeat() for consumer in self.consumers.values())
+        body = HeartbeatData(self.client_id, tuple(ProducerData(group) for group in groups), consumers).to_bytes()
+        answers = await self.ask_each(addresses, RequestCode.HEART_BEAT, None, body)
+        self.broker_versions.update({address: answer.version for address, answer in answers.items()})
+        self._greeted.update(answers)
+
+    def _greet(self, addresses: Collection[str]) -> None:
+        """Have a heartbeat sent soon to those brokers that have not heard of us."""
+        fresh = {*addresses} - self._greeted
+        if fresh and self.consumers:
+            self._fresh |= fresh
+            self._beat.set()
+
+    def _opened(self, address: str) -> None:
+        """A broker that was just connected to knows nobody of us yet."""
+        if address not in self.name_servers:
+            self._fresh.add(address)
+            self._beat.set()
+
+    async def _keep_heartbeats(self) -> None:
+        due = trio.current_time() + 1
+        while True:
+            with trio.move_on_at(due):
+                await self._beat.wait()
+            self._beat = trio.Event()
+            fresh, self._fresh = self._fresh, set()
+            if trio.current_time() >= due:
+                due = trio.current_time() + HEARTBEAT_EVERY_S
+                await self.heartbeat()
+            elif self.producers or self.consumers:
+                await self.heartbeat(fresh & self._broker_addresses(masters_only=False))

@@ -1,0 +1,233 @@
+"""One connection: a reader that serves every whole frame of a receive in one pass, and a writer.
+
+Only a `Later` gets a task of its own. A reader stops while its peer has too much in flight or unread, or the process
+has; that is all the back-pressure there is. Source for the rules on flags: RocketMQ 4.9.8 NettyRemotingAbstract.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from netstack.command import ONEWAY, RESPONSE, RemotingCommand, encode_command
+from netstack.conversation import Answer, Held, HeldTogether, Later, Reply
+from netstack.errors import ProtocolError, Refused
+from netstack.frame import KIB, FrameDecoder
+from netstack.governor import Governor
+from netstack.limits import PARTIAL_FREE
+from netstack.outbox import Outbox
+from netstack.peer import Peer
+
+Handle = Callable[[RemotingCommand, Peer], Answer]
+RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
+LARGE_FRAME = 8 * KIB  # those of batches; four times as much is received while they come
+_log = logging.getLogger("netstack")
+
+
+class Connection:
+    """Serves one stream until it ends, breaks its rules or is cancelled."""
+
+    def __init__(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, handle: Handle, governor: Governor) -> None:
+        self.peer = peer
+        self._stream, self._outbox, self._handle, self._governor = stream, outbox, handle, governor
+        self._pace = Pace(trio.current_time())
+        self._in_flight = 0
+        self._held: HeldTogether | None = None  # of this pass
+        self._room: trio.Event | None = None  # set when the reader waits for answers to leave
+        self._nursery: trio.Nursery
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> str:
+        """Return why the connection ended. The stream is closed, all tasks are over."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self.peer.finish = self.finish
+                task_status.started()
+                self._nursery.start_soon(self._write)
+                self.finish(await self._read())
+        except Exception:
+            self.peer.close_reason = "failed"
+            _log.exception("event=connection_failed peer=%s next_step=report_this", self.peer)
+        finally:
+            self.peer.finish = None
+            self._outbox.close()
+            self.peer.end(self.peer.close_reason or "cancelled")
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+        return self.peer.close_reason
+
+    def finish(self, reason: str) -> None:
+        """End the connection; the first reason counts."""
+        self.peer.close_reason = self.peer.close_reason or reason
+        self._nursery.cancel_scope.cancel()
+
+    def overdue(self, now: float) -> str | None:
+        """Return why this connection is to be closed now, or None."""
+        limits, outbox = self._governor.limits, self._outbox
+        if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
+            return f"unsent: {outbox.unsent_bytes} bytes, nothing taken for {limits.unsent_s:g} s"
+        if self._pace.stopped:
+            return None  # by us; what is unread is not the peer's fault
+        if self._pace.frame_since is not None and now - self._pace.frame_since > limits.frame_s:
+            return f"frame incomplete after {limits.frame_s:g} s"
+        if not self._pace.frames and now - self._pace.opened_at > limits.first_frame_s:
+            return f"first frame incomplete after {limits.first_frame_s:g} s"
+        if now - max(self._pace.read_at, outbox.progress_at) > limits.idle_s:
+            return f"idle for {limits.idle_s:g} s"
+        return None
+
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run(self._stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.finish("reset")
+
+    async def _read(self) -> str:
+        limits, governor, pace = self._governor.limits, self._governor, self._pace
+        decoder, headers = FrameDecoder(limits.frame_bytes, limits.header_bytes), governor.headers
+        try:
+            wanted = RECEIVE
+            while received := await self._stream.receive_some(wanted):
+                decoder.feed(received)
+                frames = 0
+                while (frame := decoder.next_frame()) is not None:
+                    frames += 1
+                    size = len(frame.header) + len(frame.body)
+                    self._serve(headers.decode(frame), size)
+                    if self._in_flight >= limits.requests_in_flight:
+                        await self._wait_room()
+                self._hold()
+                large = len(received) >= RECEIVE and len(received) > LARGE_FRAME * frames > 0
+                wanted = 4 * RECEIVE if large else RECEIVE
+                pace.received(frames, trio.current_time(), incomplete=decoder.buffered > 0)
+                governor.received(frames, len(received))
+                if decoder.buffered or pace.partial:
+                    await self._hold_partial(decoder.buffered)
+                if governor.paused or self._outbox.full:
+                    await self._wait_room()
+        except ProtocolError as broken:
+            governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
+            return "protocol"
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return "reset"
+        finally:
+            self._hold()
+            governor.hold_partial(-pace.partial)
+        return "eof"
+
+    async def _hold_partial(self, size: int) -> None:
+        """Count the bytes of the incomplete frame; wait while all connections together hold too many of them."""
+        change, self._pace.partial = size - self._pace.partial, size
+        self._governor.hold_partial(change)
+        while size > PARTIAL_FREE and self._governor.partial_full:
+            await self._governor.wait_partial()
+
+    async def _wait_room(self) -> None:
+        limits, governor = self._governor.limits, self._governor
+        self._pace.stopped = True
+        self._hold()
+        while True:
+            if governor.paused:
+                await governor.wait_open()
+            elif self._in_flight >= limits.requests_in_flight or self._outbox.full:
+                self._room = self._outbox.drained = trio.Event()
+                await self._room.wait()
+            else:
+                break
+        self._pace.resumed(trio.current_time())
+
+    def _serve(self, command: RemotingCommand, size: int) -> None:
+        flag = command.flag
+        if flag & RESPONSE:
+            self.peer.settle(command)
+            return
+        try:
+            answer = self._handle(command, self.peer)
+        except Refused as refused:
+            answer = Reply(command.reply(refused.code, refused.remark))
+        if isinstance(answer, Held):
+            self._in_flight += 1
+            held = self._held
+            if held is None or held.when != answer.when:
+                self._hold()
+                held = self._held = HeldTogether(answer.when)
+            if answer.mark > held.mark:
+                held.mark = answer.mark
+            held.size += size
+            # The frame is made now, while the disk is busy anyway.
+            held.answers.append((b"" if flag & ONEWAY else _frame(answer.response), answer.failed))
+        elif isinstance(answer, Reply):
+            if not flag & ONEWAY:
+                self._outbox.put(encode_command(answer.response))
+        elif answer is not None:
+            self._start_later(answer, command, size)
+
+    def _hold(self) -> None:
+        """Let the held answers so far wait."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._governor.take(held.size)
+            held.when(held.mark, partial(self._woken, held))
+
+    def _woken(self, held: HeldTogether, reason: str | None) -> None:
+        """What held answers waited for has happened, or has failed for a reason."""
+        self._outbox.put_all(held.frames(reason))
+        self._done(len(held.answers), held.size)
+
+    def _done(self, count: int, size: int) -> None:
+        self._in_flight -= count
+        self._governor.give(size)
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def _start_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+        if later.pull:
+            self._governor.parked_pulls += 1
+        else:
+            self._in_flight += 1
+            self._governor.take(size)
+        self._nursery.start_soon(self._run_later, later, command, size)
+
+    async def _run_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+        try:
+            response = await later.run()
+        except Refused as refused:
+            response = command.reply(refused.code, refused.remark)
+        finally:
+            if later.pull:
+                self._governor.parked_pulls -= 1
+            else:
+                self._done(1, size)
+        if response is not None and not command.is_oneway:
+            self._outbox.put(encode_command(response))
+
+
+def _frame(response: RemotingCommand | bytes) -> bytes:
+    return response if isinstance(response, bytes) else encode_command(response)
+
+
+class Pace:
+    """When a peer last did what, for the one loop that looks after all connections."""
+
+    __slots__ = ("frame_since", "frames", "opened_at", "partial", "read_at", "stopped")
+
+    def __init__(self, now: float) -> None:
+        self.opened_at = self.read_at = now
+        self.frames = self.partial = 0
+        self.stopped = False  # the reader waits for room
+        self.frame_since: float | None = None  # since when a frame is incomplete
+
+    def received(self, frames: int, now: float, *, incomplete: bool) -> None:
+        self.read_at = now
+        self.frames += frames
+        if not incomplete:
+            self.frame_since = None
+        elif frames or self.frame_since is None:
+            self.frame_since = now
+
+    def resumed(self, now: float) -> None:
+        """The reader was stopped by us: that time is not the peer's."""
+        self.read_at, self.stopped = now, False
+        if self.frame_since is not None:
+            self.frame_since = now

@@ -1,0 +1,77 @@
+"""Frames on their way to one peer: many put, one writer sends what is there in one call."""
+
+from collections.abc import Sequence
+
+import trio
+
+from netstack.frame import MIB
+
+CHUNK = MIB  # progress is seen per chunk, so a slow peer is told from a stuck one
+
+
+class Outbox:
+    def __init__(self, limit_bytes: int = 8 * MIB) -> None:
+        self.unsent_bytes = 0
+        self.progress_at = trio.current_time()
+        self.sent_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._frames: list[bytes] = []
+        self._writer: trio.lowlevel.Task | None = None
+        self._closed = False
+        self.drained: trio.Event | None = None  # set, once, when the outbox is no longer full
+
+    @property
+    def full(self) -> bool:
+        return self.unsent_bytes > self._limit_bytes
+
+    def put(self, frame: bytes) -> None:
+        """Queue a frame; never blocks. What is put after close is dropped."""
+        self.put_all((frame,))
+
+    def put_all(self, frames: Sequence[bytes]) -> None:
+        """Queue frames that leave together."""
+        if self._closed or not frames:
+            return
+        if not self.unsent_bytes:
+            self.progress_at = trio.current_time()
+        self.unsent_bytes += sum(map(len, frames))
+        self._frames += frames
+        if self._writer is not None:
+            trio.lowlevel.reschedule(self._writer)
+            self._writer = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._frames.clear()
+        self.unsent_bytes = 0
+
+    async def run(self, stream: trio.abc.SendStream) -> None:
+        """Send until cancelled. The stream's errors pass through."""
+        while True:
+            if not self._frames:
+                await self._wait_frame()
+            frames, self._frames = self._frames, []
+            ready = frames[0] if len(frames) == 1 else b"".join(frames)
+            if len(ready) <= CHUNK:
+                await self._send(stream, ready)
+            else:
+                with memoryview(ready) as view:
+                    for at in range(0, len(ready), CHUNK):
+                        await self._send(stream, view[at : at + CHUNK])
+
+    async def _send(self, stream: trio.abc.SendStream, ready: bytes | memoryview) -> None:
+        await stream.send_all(ready)
+        self.unsent_bytes -= len(ready)
+        self.sent_bytes += len(ready)
+        self.progress_at = trio.current_time()
+        if self.drained is not None and not self.full:
+            self.drained.set()
+            self.drained = None
+
+    async def _wait_frame(self) -> None:
+        def forget(_: object) -> trio.lowlevel.Abort:
+            self._writer = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._writer = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(forget)

@@ -1,0 +1,140 @@
+"""The instance: NameServers in turn, heartbeats to who is new, routes kept fresh, wrong use told."""
+
+import re
+from typing import Any
+
+import pytest
+import trio
+
+from netstack.bodies import HeartbeatData
+from netstack.client import BrokerRefused, NoNameServer, NoRoute, TimedOut, Unreachable
+from netstack.client.instance import Instance, name_servers
+from netstack.command import RemotingCommand
+from netstack.conversation import Answer, Reply
+from netstack.peer import Peer
+from netstack.testing import serving
+
+ROUTE = (
+    b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:%d"},"brokerName":"a","cluster":"C"}],"filterServerTable":{},'
+    b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":%d,"topicSysFlag":0,"writeQueueNums":1}]}'
+)
+
+
+class Fake:
+    """A NameServer and broker on one port."""
+
+    def __init__(self) -> None:
+        self.port, self.queues = 0, 1
+        self.codes: list[int] = []
+        self.heartbeats: list[HeartbeatData] = []
+
+    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+        self.codes.append(request.code)
+        if request.code == 34:
+            self.heartbeats.append(HeartbeatData.from_bytes(request.body))
+        if request.code == 105 and request.ext["topic"] == "T":
+            return Reply(request.reply(body=ROUTE % (self.port, self.queues)))
+        if request.code == 105:
+            return Reply(request.reply(17 if request.ext["topic"] == "none" else 1, "no"))
+        return None if request.code == 12 else Reply(request.reply())
+
+
+class Consumer:
+    group, topics = "CG", ("T",)
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def heartbeat(self) -> Any:
+        from netstack.bodies import ConsumerData
+
+        return ConsumerData("CG")
+
+
+def test_addresses_are_a_list_a_text_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_servers("a:1;b:2, c:3") == ["a:1", "b:2", "c:3"]
+    assert name_servers(["a:1 ", ""]) == ["a:1"]
+    monkeypatch.setenv("NAMESRV_ADDR", "e:1;f:2")
+    assert name_servers(None) == ["e:1", "f:2"]
+
+
+def test_a_client_id_is_address_process_and_moment() -> None:
+    assert re.fullmatch(r"[0-9.]+@\d+#\d+", Instance("n:1").client_id)
+    assert Instance("n:1", name="DEFAULT").client_id.endswith("@DEFAULT")
+
+
+async def test_a_name_server_that_fails_is_passed_over_and_one_that_works_is_kept() -> None:
+    fake = Fake()
+    async with serving(fake.handle) as fake.port, Instance(f"127.0.0.1:1;127.0.0.1:{fake.port}") as instance:
+        assert len((await instance.route("T")).publish) == 1
+        assert instance._preferred == 1
+        with pytest.raises(NoRoute):
+            await instance.route("none")
+        with pytest.raises(BrokerRefused, match="route of bad"):
+            await instance.route("bad")
+        instance.name_servers[1] = "127.0.0.1:2"
+        with pytest.raises(NoNameServer):
+            await instance.refresh("T")
+
+
+async def test_many_askers_cause_one_look_up() -> None:
+    fake = Fake()
+    async with (
+        serving(fake.handle) as fake.port,
+        Instance(f"127.0.0.1:{fake.port}") as instance,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(20):
+            nursery.start_soon(instance.route, "T")
+    assert fake.codes.count(105) == 1
+
+
+async def test_a_broker_learned_of_later_hears_of_the_consumer_and_changes_wake_it() -> None:
+    fake, consumer = Fake(), Consumer()
+    async with serving(fake.handle) as fake.port, Instance(f"localhost:{fake.port}") as instance:
+        instance.add(consumer, consumes=True)  # type: ignore[arg-type]
+        await instance.route("T")
+        with trio.fail_after(60):
+            while not fake.heartbeats:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        assert [each.group_name for each in fake.heartbeats[0].consumer_data_set] == ["CG"]
+        assert consumer.woken == 1
+        await instance.refresh("T")
+        assert consumer.woken == 1
+        fake.queues = 2
+        await instance.refresh("T")
+        assert consumer.woken == 2
+        await instance.remove(consumer, consumes=True)  # type: ignore[arg-type]
+    assert 35 in fake.codes
+
+
+@pytest.mark.slow
+async def test_doubted_routes_are_looked_up_again_after_a_second() -> None:
+    fake = Fake()
+    async with serving(fake.handle) as fake.port, Instance(f"127.0.0.1:{fake.port}") as instance:
+        await instance.route("T")
+        instance.suspect_routes()
+        with trio.fail_after(60):
+            while fake.codes.count(105) < 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+
+
+async def test_failures_name_the_place_and_the_time() -> None:
+    fake = Fake()
+    async with serving(fake.handle) as fake.port, Instance(f"127.0.0.1:{fake.port}") as instance:
+        address = f"127.0.0.1:{fake.port}"
+        with pytest.raises(TimedOut, match=r"request 12 to .*within 0\.05 s"):
+            await instance.ask(address, 12, timeout_s=0.05)
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                with pytest.raises(Unreachable, match="ended before the answer"):
+                    await instance.ask(address, 12, timeout_s=5)
+
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            instance._links.drop(address)
+        assert (await instance.ask(address, 99)).code == 0  # over a new connection

@@ -1,0 +1,136 @@
+"""The dialect: what fastjson prints and standard JSON is not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netstack import fastjson
+from netstack.errors import ProtocolError
+
+QUEUE_KEY = (("brokerName", "b"), ("queueId", 0), ("topic", "T"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{0:"a",1:"b"}', {"0": "a", "1": "b"}),
+        ('{"offsetTable":{0:3,"1":4}}', {"offsetTable": {"0": 3, "1": 4}}),
+        ('{{"queueId":0,"topic":"T","brokerName":"b"}:12}', {QUEUE_KEY: 12}),
+        ('{{"a":[1,{"b":2}]}:1}', {(("a", (1, (("b", 2),))),): 1}),
+        ("{'a':'it\\'s'}", {"a": "it's"}),
+        ('{"a":1,}', {"a": 1}),
+        ("[1,2.5,-3e2,true,false,null,]", [1, 2.5, -300.0, True, False, None]),
+        ('{a:NaN,"b":"x\\u0001\\n\\/\\x41"}', {"a": None, "b": "x\x01\n/A"}),
+        (' \ufeff{"a" : {b : []}}\n\n', {"a": {"b": []}}),
+        ('{a:"\\ud83d\\ude00\\ud800"}', {"a": "\U0001f600\ufffd"}),
+    ],
+)
+def test_the_dialect_is_read(text: str, value: Any) -> None:
+    assert fastjson.loads(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{a:1", "',' or '}' expected at character 4 of 4"),
+        ("{a 1}", "':' expected"),
+        ("{a:}", "value expected"),
+        ("{a:1}}", "text after the end"),
+        ("[1 2]", "',' or ']' expected"),
+        ('{a:"open', "string without an end"),
+        ("{a:maybe}", "value expected"),
+        ("{,:1}", "key expected"),
+        ("{a:" * 65 + "1" + "}" * 65, "deeper than 64 levels"),
+        ("{a:" + "9" * 401 + "}", "number too long"),
+        ("", "value expected"),
+    ],
+)
+def test_what_fastjson_cannot_read_is_a_protocol_error(text: str, says: str) -> None:
+    with pytest.raises(ProtocolError) as broken:
+        fastjson.loads(text.encode())
+    assert says in str(broken.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "target"),
+    [
+        ("$", "root"),
+        ("$.a", "a"),
+        ("$.list[1]", "second"),
+        ('$["a"]', "a"),
+        ("$.dotted\\\\.name", "dotted"),
+        ("..", "root"),
+        ("$.nowhere.x", None),
+        ("$.list[9]", None),
+    ],
+)
+def test_references_lead_to_their_object(reference: str, target: str | None) -> None:
+    escaped = reference.replace('"', '\\"')
+    text = (
+        '{"name":"root","a":{"name":"a"},"list":[0,{"name":"second"}],"dotted.name":{"name":"dotted"},'
+        f'"from":{{"it":{{"$ref":"{escaped}"}}}}}}'
+    )
+    found = fastjson.loads(text.encode())["from"]["it"]
+    assert (found and found["name"]) == target
+
+
+def test_a_reference_to_the_object_around_it_is_that_object() -> None:
+    found = fastjson.loads(b'{"a":{"self":{"$ref":"@"},"n":1}}')
+    assert found["a"]["self"] is found["a"]
+    assert fastjson.loads(b'[{"x":1},{"$ref":"$[0]"}]') == [{"x": 1}, {"x": 1}]
+
+
+def test_texts_with_lone_surrogates_are_written_with_a_replacement() -> None:
+    assert fastjson.dumps({"a": ["\udcff", 1], "b\udcff": None}) == '{"a":["\ufffd",1],"b\ufffd":null}'.encode()
+
+
+def test_a_circle_of_references_is_read_and_refused_when_written() -> None:
+    found = fastjson.loads(b'{"a":{"x":{"$ref":"$.b"}},"b":{"y":{"$ref":"$.a"}}}')
+    assert found["a"]["x"]["y"] is found["a"]
+    with pytest.raises(ProtocolError, match="deeper than 64 levels"):
+        fastjson.dumps(found)
+
+
+def test_maps_keyed_by_objects_leave_raw() -> None:
+    assert fastjson.object_map([(b'{"q":0}', b"1"), (b'{"q":1}', b"2")]) == b'{{"q":0}:1,{"q":1}:2}'
+
+
+texts = st.text(st.characters(codec="utf-8"))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), 1 << 62) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@pytest.mark.slow
+@given(json_values)
+def test_the_lenient_reader_agrees_with_the_strict_one(value: Any) -> None:
+    assert fastjson._Reader(fastjson.dumps(value).decode()).document() == value
+
+
+@given(st.binary(max_size=80) | st.text(alphabet="{}[]\",:\\u0a1.-e$refnul '").map(str.encode))
+def test_random_text_gives_a_value_or_a_protocol_error(text: bytes) -> None:
+    try:
+        fastjson.dumps(fastjson.loads(text))
+    except ProtocolError:
+        pass
+
+
+def test_what_is_read_slowly_has_an_end_and_standard_json_has_none() -> None:
+    bare = b"{" + b",".join(b"%d:1" % number for number in range(1000)) + b"}"
+    assert len(fastjson.loads(bare)) == 1000
+    with pytest.raises(ProtocolError, match="up to 1000 bytes are read, not 5891"):
+        fastjson.loads(bare, 1000)
+    standard = b'{"a":"' + bytes(b"x" * 10_000) + b'"}'
+    assert len(fastjson.loads(standard, 1000)["a"]) == 10_000
+
+
+def test_references_in_what_is_nested_too_deeply_end_no_stack() -> None:
+    deep = b'{"a":' * 900 + b'{"$ref":"$"}' + b"}" * 900
+    with pytest.raises(ProtocolError, match="deeper than 64"):
+        fastjson.loads(deep)

@@ -1,0 +1,89 @@
+"""One writer: what is ready leaves in one call, in order, and progress is seen."""
+
+import pytest
+import trio
+import trio.testing
+
+from netstack.outbox import CHUNK, Outbox
+
+
+class Sink(trio.abc.SendStream):
+    """Keeps each call's bytes; blocks while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.gate = trio.Event()
+        self.gate.set()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.gate.wait()
+        self.calls.append(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.gate.wait()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_frames_that_are_ready_together_leave_in_one_call() -> None:
+    outbox, sink = Outbox(), Sink()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, sink)
+        await trio.testing.wait_all_tasks_blocked()
+        for frame in (b"a", b"b", b"c"):
+            outbox.put(frame)
+        await trio.testing.wait_all_tasks_blocked()
+        outbox.put(b"d")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert sink.calls == [b"abc", b"d"]
+    assert (outbox.unsent_bytes, outbox.sent_bytes) == (0, 4)
+
+
+async def test_what_is_larger_than_a_chunk_leaves_in_pieces() -> None:
+    outbox, sink = Outbox(), Sink()
+    outbox.put(bytes(CHUNK))
+    outbox.put(b"tail")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, sink)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert [len(call) for call in sink.calls] == [CHUNK, 4]
+
+
+async def test_a_full_outbox_says_so_until_enough_has_left() -> None:
+    outbox, sink = Outbox(limit_bytes=10), Sink()
+    sink.gate = trio.Event()
+    outbox.put(bytes(11))
+    assert outbox.full
+    outbox.drained = drained = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, sink)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not drained.is_set()
+        sink.gate.set()
+        await drained.wait()
+        assert not outbox.full
+        nursery.cancel_scope.cancel()
+
+
+def test_progress_counts_from_the_first_unsent_frame() -> None:
+    async def scene() -> None:
+        outbox = Outbox()
+        await trio.sleep(50)
+        outbox.put(b"x")
+        first = trio.current_time()
+        await trio.sleep(5)
+        outbox.put(b"y")
+        assert outbox.progress_at == pytest.approx(first)
+
+    trio.run(scene, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_a_closed_outbox_keeps_nothing() -> None:
+    outbox = Outbox()
+    outbox.put(b"x")
+    outbox.close()
+    outbox.put(b"y")
+    assert outbox.unsent_bytes == 0
