@@ -1,0 +1,1 @@
+"""Keeps messages durable and finds them again; knows nothing of networks."""

@@ -1,0 +1,151 @@
+"""Appending: checks, numbers and times for each message; plain functions of the loop, nothing here waits."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, count
+from typing import cast
+
+from storage_driver.clock import STEP_MS
+from storage_driver.commit_log import SPACE_ERRORS, CommitLog, Undurable
+from storage_driver.config import StoreConfig
+from storage_driver.consume_queue import ConsumeQueue
+from storage_driver.dispatch import Pending, PendingRun
+from storage_driver.errors import Full, MessageIllegal, TablesFailed
+from storage_driver.facts import Placed, PlacedBatch
+from storage_driver.record import (
+    BLANK_BYTES,
+    FIXED_BYTES,
+    MAX_PROPERTIES_BYTES,
+    Message,
+    MessageQueue,
+    Part,
+    check_message,
+    encode_batch,
+    encode_record,
+    encode_topic,
+)
+from storage_driver.tables import Tables
+
+
+class Appender:
+    """Gives every message its place in the log and its number in its queue."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        tables: Tables,
+        queues: dict[MessageQueue, ConsumeQueue],
+        *,
+        now_ms: Callable[[], int],
+        last_ms: int,
+        stepped: Callable[[int, int], None],
+    ) -> None:
+        self.full: str | None = None  # why appends are refused for lack of space
+        self.exhausted = False  # the file system itself had no room, not only our mark below it
+        self._config, self._log, self._tables, self._queues = config, log, tables, queues
+        self._now_ms, self._last_ms, self._stepped = now_ms, last_ms, stepped
+        self._topic_bytes = {queue.key.topic: queue.topic_bytes for queue in queues.values()}
+        self._fixed_bytes = FIXED_BYTES + len(config.store_host)
+
+    def put(self, message: Message, *, own: bool = False, crc: int | None = None) -> Placed:
+        """Append one message, not durable yet. Raises Full, LogFailed, Busy, MessageIllegal.
+
+        Who knows the `crc` of the body saves its computing. The `own` copies of the broker may use the room above the
+        full mark: what waits for them keeps old files alive.
+        """
+        topic, queue_id, body, properties, _, sys_flag, _, born_host, _, _ = message
+        target = self._queues.get((topic, queue_id))  # type: ignore[call-overload]
+        if target is None:
+            target = self._new_queue(message)
+        if len(body) > self._config.max_message_bytes or len(properties) > MAX_PROPERTIES_BYTES:
+            check_message(message, self._config.max_message_bytes)
+        if (self.full is not None and (self.exhausted or not own)) or self._tables.failure is not None:
+            self._refuse()
+        size = self._fixed_bytes + len(target.topic_bytes) + len(body) + len(properties) + len(born_host)
+        log_offset = self._log.reserve(size)
+        stored_ms = self._now_ms()
+        if stored_ms < self._last_ms:
+            stored_ms = self._not_before_last(stored_ms, log_offset)
+        self._last_ms = stored_ms
+        queued = not sys_flag & 0xC or not sys_flag & 0x4  # prepared and rollback have no entry
+        queue_offset = target.next_offset if queued else 0
+        data = encode_record(
+            message,
+            target.topic_bytes,
+            queue_offset,
+            log_offset,
+            stored_ms=stored_ms,
+            store_host=self._config.store_host,
+            crc=crc,
+        )
+        if queued:
+            target.next_offset = queue_offset + 1
+        pending = Pending(target, log_offset, size, queue_offset, sys_flag, stored_ms, properties)
+        return Placed(queue_offset, log_offset, size, self._log.append(data, pending), stored_ms)
+
+    def put_batch(self, shared: Message, parts: Sequence[Part], *, crcs: Sequence[int] | None = None) -> PlacedBatch:
+        """Append messages to one queue, one behind the other in one segment, all or none. Raises as `put`.
+
+        `shared` says what they have in common; its body, properties and flag are not looked at.
+        """
+        target = self._queues.get((shared.topic, shared.queue_id))  # type: ignore[call-overload]
+        if target is None:
+            target = self._new_queue(shared)
+        _, bodies, stored = zip(*parts, strict=True)
+        lengths, more = list(map(len, bodies)), list(map(len, stored))
+        if max(lengths) > self._config.max_message_bytes or max(more) > MAX_PROPERTIES_BYTES:
+            for flag, body, properties in parts:
+                one = shared._replace(flag=flag, body=body, properties=properties)
+                check_message(one, self._config.max_message_bytes)
+        if self.full is not None or self._tables.failure is not None:
+            self._refuse()
+        fixed = self._fixed_bytes + len(target.topic_bytes) + len(shared.born_host)
+        sizes = [fixed + length + size for length, size in zip(lengths, more, strict=True)]
+        total = sum(sizes)
+        if total + BLANK_BYTES > self._log.segment_bytes:
+            raise MessageIllegal(f"batch of {total} bytes, a segment has {self._log.segment_bytes}")
+        log_offset = self._log.reserve(total)
+        stored_ms = self._last_ms = self._not_before_last(self._now_ms(), log_offset)
+        log_offsets, queue_offset = list(accumulate(sizes[:-1], initial=log_offset)), target.next_offset
+        numbers, host = (sizes, count(queue_offset), log_offsets), self._config.store_host
+        data = encode_batch(shared, parts, numbers, target.topic_bytes, stored_ms=stored_ms, store_host=host, crcs=crcs)
+        target.next_offset += len(sizes)
+        run = PendingRun(target, log_offset, queue_offset, shared.sys_flag, stored_ms, log_offsets, sizes, stored)
+        return PlacedBatch(queue_offset, log_offsets, self._log.append(data, run), stored_ms)
+
+    def _not_before_last(self, now_ms: int, log_offset: int) -> int:
+        """Return the store time: it stands still while the clock is a little behind; a step begins a clock epoch."""
+        if now_ms < self._last_ms - STEP_MS:
+            self._stepped(log_offset, now_ms)
+            return now_ms
+        return max(now_ms, self._last_ms)
+
+    def _new_queue(self, message: Message) -> ConsumeQueue:
+        key = MessageQueue(message.topic, message.queue_id)
+        if message.queue_id < 0 or "/" in key.topic or "\0" in key.topic or key.topic in (".", ".."):
+            raise MessageIllegal(f"topic {key.topic!r}, queue {key.queue_id}: no folder can have this name")
+        check_message(message, self._config.max_message_bytes)
+        topic = self._topic_bytes.get(key.topic)
+        if topic is None:
+            topic = self._topic_bytes[key.topic] = encode_topic(key.topic)
+        queue = self._queues[key] = ConsumeQueue(key, topic)
+        queue.min_cached = (self._log.first, 0)
+        return queue
+
+    def _refuse(self) -> None:
+        if self.full is not None:
+            raise Full(self.full)
+        failure = cast(OSError, self._tables.failure)
+        if failure.errno in SPACE_ERRORS:
+            raise Full(str(failure))
+        raise TablesFailed(str(failure))
+
+    def rewound(self, dropped: Sequence[Undurable], reason: str) -> None:
+        """The log took back what was not durable: so do the queues, and appends rest until there is space."""
+        for pending in dropped:
+            pending.queue.next_offset = pending.queue.visible
+        self.full, self.exhausted = reason, True
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget a deleted topic."""
+        self._topic_bytes.pop(topic, None)

@@ -1,0 +1,134 @@
+"""A consistent copy of a store, also of a running one, and the way back. Functions for the command line; they block."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from storage_driver.disk import Disk, DiskFile, RealDisk, data_pieces
+from storage_driver.errors import StoreRefused
+from storage_driver.scan import Bad, Blank, next_good, walk
+from storage_driver.segment import Segment
+
+Progress = Callable[[int, int], None]
+MANIFEST = "backup.json"
+LAYOUT = 1
+
+
+class BackupFacts(NamedTuple):
+    """What a backup holds."""
+
+    first: int
+    end: int
+    segments: int
+    bytes: int
+
+
+def backup(store: Path, target: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
+    """Copy a store to an empty folder: tables, then the log up to the last whole record; queues come with recovery.
+
+    The tables are copied first, so that no offset in them lies behind the log that was copied. A segment that is
+    deleted meanwhile is left out with all before it. Raises StoreRefused, OSError.
+    """
+    disk = RealDisk()
+    if disk.list(target):
+        raise StoreRefused(f"{target} is not empty: a backup needs a folder of its own")
+    if not disk.list(store / "commitlog") and not disk.exists(store / "rocketbox"):
+        raise StoreRefused(f"{store} holds no store")
+    for folder in ("config", "rocketbox"):
+        _copy_tables(disk, store / folder, target / folder)
+    disk.remove(target / "rocketbox" / "position")  # the copy has no queues yet
+    names = [facts for facts in disk.list(store / "commitlog") if facts.name.isdecimal() and facts.size]
+    total, done, end = sum(facts.size for facts in names), 0, 0
+    copied: list[str] = []
+    disk.make_folder(target / "commitlog")
+    for facts in names:
+        try:
+            source = disk.open(store / "commitlog" / facts.name, read_only=True)
+        except FileNotFoundError:
+            for name in copied:  # retention went past us
+                disk.remove(target / "commitlog" / name)
+            copied = []
+            continue
+        end = _copy_segment(disk, source, target / "commitlog" / facts.name, facts.size)
+        copied.append(facts.name)
+        done += facts.size
+        progress(done, total)
+    first = int(copied[0]) if copied else 0
+    found = BackupFacts(first, end, len(copied), sum(f.size for f in names if f.name in copied))
+    manifest = disk.open(target / MANIFEST, create=True)
+    manifest.write([json.dumps({"layout": LAYOUT, **found._asdict()}).encode()], 0)
+    disk.sync_all(target)
+    return found
+
+
+def _copy_tables(disk: Disk, source: Path, target: Path) -> None:
+    disk.make_folder(target)
+    for facts in disk.list(source):
+        if facts.is_folder or facts.name.endswith(".tmp"):
+            continue
+        try:
+            data = disk.open(source / facts.name, read_only=True).read(1 << 30, 0)
+        except FileNotFoundError:
+            continue  # replaced this moment; the `.bak` or the new one follows
+        disk.open(target / facts.name, create=True).write([data], 0)
+
+
+def _copy_segment(disk: Disk, source: DiskFile, target: Path, size: int) -> int:
+    """Copy the whole records of one segment, return the log offset behind them (the file's end for a full one)."""
+    base = int(target.name)
+    segment, end = Segment(base, size, target, source), base
+    for item in walk(segment, base):
+        if isinstance(item, Bad):
+            break
+        end = base + size if isinstance(item, Blank) else item.log_offset + item.size
+    copy = disk.open(target, create=True)
+    copy.resize(size)
+    tail = _damage_end(segment, end)
+    for at, data in data_pieces(source, 0, max(end, tail) - base):
+        copy.write([data], at)
+    return end
+
+
+def _damage_end(segment: Segment, at: int) -> int:
+    """Return how far to copy although a bad record lies at `at`: to the file's end when good ones follow it."""
+    return segment.end if at < segment.end and next_good(segment, at + 1) is not None else at
+
+
+def restore(source: Path, store: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
+    """Copy a backup to where a store shall be; the first opening rebuilds queues. Raises StoreRefused, OSError."""
+    disk = RealDisk()
+    try:
+        raw = disk.open(source / MANIFEST, read_only=True).read(1 << 16, 0)
+        manifest = json.loads(raw)
+        if manifest.pop("layout") > LAYOUT:
+            raise StoreRefused(f"{source} was made by a newer program: update this one")
+        facts = BackupFacts(**manifest)
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise StoreRefused(f"{source} holds no backup: {exc}") from exc
+    found = disk.list(source / "commitlog")
+    if (len(found), sum(each.size for each in found)) != (facts.segments, facts.bytes):
+        raise StoreRefused(
+            f"{source} is incomplete: {len(found)} files of its log are there, {facts.segments} of {facts.bytes} bytes "
+            "were copied; fetch it again, or save what is left of it with `fsck --salvage`"
+        )
+    if disk.list(store / "commitlog"):
+        raise StoreRefused(f"{store} already holds a log: restore into an empty folder")
+    for folder in ("config", "rocketbox"):
+        _copy_tables(disk, source / folder, store / folder)
+    disk.make_folder(store / "commitlog")
+    done = 0
+    for segment in found:
+        file, copy = (
+            disk.open(source / "commitlog" / segment.name, read_only=True),
+            disk.open(store / f"{segment.name}.tmp", create=True),
+        )
+        copy.resize(segment.size)
+        for at, data in data_pieces(file, 0, segment.size):
+            copy.write([data], at)
+        copy.sync()
+        disk.rename(store / f"{segment.name}.tmp", store / "commitlog" / segment.name)
+        done += segment.size
+        progress(done, facts.bytes)
+    disk.sync_all(store)
+    return facts

@@ -1,0 +1,122 @@
+"""What leaves the store: a topic's queues, the oldest segment with the queue and index files that only speak of it.
+
+The table of queues always says so first: a start never takes a file that went for one that was lost.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from storage_driver.appending import Appender
+from storage_driver.commit_log import CommitLog
+from storage_driver.config import StoreConfig
+from storage_driver.consume_queue import ConsumeQueue
+from storage_driver.disk import Disk
+from storage_driver.dispatch import Dispatcher
+from storage_driver.lookup import Lookup
+from storage_driver.record import MessageQueue
+from storage_driver.tables import Tables
+
+T = TypeVar("T")
+
+
+class Deletion:
+    """Deletes from one store; each method holds the tables' guard, so that no round writes meanwhile."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        tables: Tables,
+        queues: dict[MessageQueue, ConsumeQueue],
+        *,
+        dispatcher: Dispatcher,
+        appender: Appender,
+        lookup: Lookup,
+        wait_durable: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._file_entries, self._folder = config.queue_file_entries, config.root / "consumequeue"
+        self._disk, self._log, self._tables, self._queues = disk, log, tables, queues
+        self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
+        self._wait_durable = wait_durable
+        self._one_thread = trio.CapacityLimiter(1)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed."""
+        async with self._tables.guard:
+            keys = [key for key in self._queues if key.topic == topic]
+            if not keys:
+                self._appender.forget_topic(topic)
+                return
+            await self._tables.save()
+            for key in keys:
+                self._queues.pop(key).dropped = True  # what is still on its way to it goes nowhere
+                self._dispatcher.dirty.pop(key, None)
+                self._lookup.files.forget(key)
+                self._tables.forget(key)
+            self._appender.forget_topic(topic)
+            end = self._log.end
+            await self._tables.save_ends(self._tables.position.queues_to)
+            await self._in_thread(self._remove_topic, self._folder / topic)
+            await self._wait_durable(min(end, self._log.end))  # the position goes past all that was on its way
+            await self._tables.save()  # recovery must not bring them back, wherever it starts
+            await self._tables.save_ends(self._tables.position.queues_to)
+
+    def _remove_topic(self, folder: Path) -> None:
+        self._disk.remove_folder(folder)
+        self._disk.sync_folder(self._folder)
+
+    async def drop_first(self, base: int | None = None) -> bool:
+        """Delete the oldest segment, if it begins at `base` and is not the newest; return whether it went.
+
+        Readers that have it open may finish. Raises OSError.
+        """
+        async with self._tables.guard:
+            segments = self._log.segments
+            if len(segments) < 2 or base not in (None, segments[0].base):
+                return False
+            first = segments[1].base
+            if self._tables.position.queues_to < first:
+                await self._in_thread(self._disk.sync_folder, self._folder)
+                await self._tables.save()  # recovery must not start in what is gone
+            path = segments.pop(0).path
+            await self._in_thread(self._remove_segment, path)
+            await self._drop_queue_files()
+            await self._tables.drop_index(first)
+            return True
+
+    def _remove_segment(self, path: Path) -> None:
+        self._disk.remove(path)
+        self._disk.sync_folder(path.parent)
+
+    async def _drop_queue_files(self) -> None:
+        """Delete the files of queues all of whose entries point below the log; never a queue's last."""
+        old: list[Path] = []
+        for queue in [q for q in self._queues.values() if self._files_before(q, q.written)]:
+            low = await self._lookup.low_in_thread(queue)
+            count = self._files_before(queue, min(low, queue.written))
+            if queue.first_file is None or queue.dropped or not count:
+                continue
+            numbers = range(queue.first_file, queue.first_file + count * self._file_entries, self._file_entries)
+            old += [self._tables.path(queue.key, number) for number in numbers]
+            self._lookup.files.forget(queue.key)
+            self._tables.forget(queue.key)
+            queue.first_file += count * self._file_entries
+        if old:
+            await self._tables.save()
+            await self._tables.save_ends(self._tables.position.queues_to)
+            await self._in_thread(self._remove_files, old)
+
+    def _files_before(self, queue: ConsumeQueue, number: int) -> int:
+        """Return how many files of the queue lie whole below an entry that has a file."""
+        return (number - queue.first_file) // self._file_entries if queue.first_file is not None else 0
+
+    def _remove_files(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._disk.remove(path)
+
+    async def _in_thread(self, work: Callable[[T], None], argument: T) -> None:
+        await trio.to_thread.run_sync(work, argument, limiter=self._one_thread)

@@ -1,0 +1,371 @@
+"""The only file that opens, writes, syncs, renames and deletes.
+
+`Disk` and `DiskFile` are what the rest of the store sees, so that a test can put a recording or failing disk there.
+Every method raises OSError as the system gave it; a write is whole or raises.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+IOV_MAX = 1024
+
+
+class SyncFailed(OSError):
+    """A sync failed: what it should have kept may be gone, though the page cache shows it and a second sync succeeds.
+
+    Whoever gets this never syncs the same bytes again: it writes them anew, or stops until a restart has looked.
+    """
+
+
+class ShortWrite(OSError):
+    """A write ended early: its first `written` bytes were taken, not synced, then the disk took no more."""
+
+    def __init__(self, number: int | None, text: str | None, *, written: int) -> None:
+        super().__init__(number, text)
+        self.written = written
+
+
+class FileFacts(NamedTuple):
+    """One entry of a folder."""
+
+    name: str
+    size: int
+    is_folder: bool
+    modified_ms: int
+
+
+class Usage(NamedTuple):
+    """Bytes of a file system: in use, and free to us."""
+
+    used: int
+    available: int
+
+    @property
+    def percent(self) -> int:
+        """Use% as df prints it, rounded up."""
+        return -(-100 * self.used // max(1, self.used + self.available))
+
+
+class FileLock(Protocol):
+    """A lock that is held until it is released or the process ends."""
+
+    def release(self) -> None:
+        """Let go of the lock."""
+
+
+class DiskFile(Protocol):
+    """An open file; closed when the last reference goes, so a reader outlives a deletion."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def read(self, count: int, at: int) -> bytes:
+        """Return count bytes at a position, fewer only at the end of the file."""
+
+    def read_hot(self, count: int, at: int) -> bytes | None:
+        """Return what `read` does when that needs no disk, else None."""
+
+    def write(self, pieces: Sequence[bytes], at: int) -> None:
+        """Write all pieces one after the other from a position. Raises ShortWrite when a part of them was taken."""
+
+    def sync(self) -> None:
+        """Return once everything written, and the length, is on stable storage. Raises SyncFailed."""
+
+    def resize(self, size: int) -> None:
+        """Set the length; new bytes are zero and take no space."""
+
+    def allocate(self, size: int) -> None:
+        """Set the length and take the space now."""
+
+    def next_data(self, at: int) -> tuple[int, int] | None:
+        """Return the next range from `at` on that may hold something but zeros, None when there is none."""
+
+    def advise(self, at: int, count: int, advice: int) -> None:
+        """Tell the page cache what will be needed (os.POSIX_FADV_...); never fails."""
+
+
+class Disk(Protocol):
+    """What the store does with folders and names."""
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
+        """Open a file; create makes it when it is missing."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace target by source."""
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give the file a second name; target must not exist."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; a missing one is fine."""
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder with all it holds; a missing one is fine."""
+
+    def make_folder(self, path: Path) -> None:
+        """Make the folder and those above it."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Return once the names in this folder are on stable storage."""
+
+    def sync_all(self, path: Path) -> None:
+        """Return once everything on path's file system is on stable storage. Raises SyncFailed."""
+
+    def list(self, path: Path) -> list[FileFacts]:
+        """Return what a folder holds, by name; nothing for a missing folder."""
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether something has this name."""
+
+    def usage(self, path: Path) -> Usage:
+        """Return how full the file system of path is."""
+
+    def boot_id(self) -> str:
+        """Return what changes with every boot of the machine."""
+
+    def lock(self, path: Path) -> "FileLock":
+        """Lock a file against every other process and opener. Raises BlockingIOError."""
+
+
+class RealFile:
+    """An open file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, count: int, at: int) -> bytes:
+        data = os.pread(self._fd, count, at)
+        if len(data) == count or not data:
+            return data
+        parts = [data]  # a short read: at the end of the file, or a signal
+        while data and (count := count - len(data)) > 0:
+            at += len(data)
+            data = os.pread(self._fd, count, at)
+            parts.append(data)
+        return b"".join(parts)
+
+    def read_hot(self, count: int, at: int) -> bytes | None:
+        buffer = bytearray(count)
+        try:
+            got = os.preadv(self._fd, [buffer], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as exc:
+            if exc.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return None
+            raise
+        return bytes(buffer) if got == count else None
+
+    def write(self, pieces: Sequence[bytes], at: int) -> None:
+        if len(pieces) > IOV_MAX:
+            pieces = [b"".join(pieces)]
+        left = sum(map(len, pieces))
+        done = os.pwritev(self._fd, pieces, at)
+        if done < left:
+            self._write_rest(b"".join(pieces), at, done)
+
+    def _write_rest(self, data: bytes, at: int, done: int) -> None:
+        view = memoryview(data)
+        try:
+            while done < len(data):
+                count = os.pwrite(self._fd, view[done:], at + done)
+                if count == 0:
+                    raise OSError(errno.EIO, f"write of {len(data) - done} bytes at {at + done} wrote nothing")
+                done += count
+        except OSError as exc:
+            raise ShortWrite(exc.errno, exc.strerror, written=done) from exc
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as exc:
+            self.advise(0, 0, os.POSIX_FADV_DONTNEED)  # whoever reads this next, also after a restart, asks the medium
+            raise SyncFailed(exc.errno, exc.strerror) from exc
+
+    def resize(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as exc:
+            if exc.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(self._fd, size)
+
+    def next_data(self, at: int) -> tuple[int, int] | None:
+        try:
+            start = os.lseek(self._fd, at, os.SEEK_DATA)
+            return start, os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError as exc:
+            if exc.errno == errno.ENXIO:
+                return None
+            return at, self.size()  # this file system does not tell
+
+    def advise(self, at: int, count: int, advice: int) -> None:
+        try:
+            os.posix_fadvise(self._fd, at, count, advice)
+        except OSError:
+            pass  # only a hint
+
+
+class RealLock:
+    """A locked file; releasing twice is fine."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class RealDisk:
+    """The operating system's file systems."""
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o640))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True, mode=0o750)
+
+    def sync_folder(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _LIBC.syncfs(fd) != 0:
+                code = ctypes.get_errno()
+                raise SyncFailed(code, os.strerror(code), str(path))
+        finally:
+            os.close(fd)
+
+    def list(self, path: Path) -> list[FileFacts]:
+        facts = []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    stat = entry.stat(follow_symlinks=False)
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    facts.append(FileFacts(entry.name, stat.st_size, is_folder, stat.st_mtime_ns // 1_000_000))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(facts)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def usage(self, path: Path) -> Usage:
+        stat = os.statvfs(path)
+        return Usage((stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return ""
+
+    def lock(self, path: Path) -> FileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)  # the lock that Java takes
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # and one that also holds inside this process
+            if os.fstat(fd).st_size < 4:
+                os.pwrite(fd, b"lock", 0)
+        except OSError as exc:
+            os.close(fd)
+            if isinstance(exc, PermissionError):  # POSIX allows EACCES for "held by another"
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path)) from exc
+            raise
+        return RealLock(fd)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+_ZEROS = bytes(1 << 20)
+
+
+def data_pieces(file: DiskFile, start: int, end: int, piece: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
+    """Yield position and bytes of what lies in [start, end), leaving out holes and stretches of zeros.
+
+    Pages that read-ahead brought in count as data, so that the search would chase it through the whole file: it is off
+    meanwhile, and what it left, or goes on with where an earlier reader set a mark, is dropped before each look.
+    """
+    file.advise(0, 0, os.POSIX_FADV_RANDOM)
+    while start < end:
+        file.advise(start, end - start, os.POSIX_FADV_DONTNEED)
+        if (found := file.next_data(start)) is None:
+            break
+        start, stop = max(start, found[0]), min(end, found[1])
+        while start < stop:
+            data = file.read(min(piece, stop - start), start)
+            if not data:
+                start = stop = end
+            elif data != _ZEROS[: len(data)]:
+                yield start, data
+            start += len(data)
+    file.advise(0, 0, os.POSIX_FADV_NORMAL)
+
+
+def zero_fill(file: DiskFile, start: int, end: int) -> int:
+    """Make [start, end) zeros where it is not; return how far from start the last byte lay that was not zero."""
+    dirty_end = start
+    for at, data in data_pieces(file, start, end):
+        if used := data.rstrip(b"\0"):
+            file.write([bytes(len(used))], at)
+            dirty_end = at + len(used)
+    return dirty_end - start
+
+
+def make_fixed(disk: Disk, temporary: Path, target: Path, *, size: int, sparse: bool) -> DiskFile:
+    """Make a zero file of full length under a temporary name, then put it in place; the caller syncs the folder.
+
+    In Apache's folders a file of the wrong length is fatal, so none may ever be seen there. A sparse file is not
+    synced: it is derived data, and the length is journalled before the name.
+    """
+    disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    if sparse:
+        file.resize(size)
+    else:
+        file.allocate(size)
+        file.sync()
+    disk.rename(temporary, target)
+    return file

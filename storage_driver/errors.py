@@ -1,0 +1,65 @@
+"""What the store raises. Each carries its facts as attributes; the text says what to do next where someone can act."""
+
+
+class StorageError(Exception):
+    """Root of everything that storage_driver raises on purpose."""
+
+
+class RecordDamaged(StorageError):
+    """The bytes at `at` are no whole, intact record."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(f"no intact record at {at}: {reason}")
+        self.at, self.reason = at, reason
+
+
+class MessageIllegal(StorageError):
+    """This message cannot be stored, ever: too long, or not in the format."""
+
+
+class PropertiesTooLong(MessageIllegal):
+    """The properties do not fit the 16-bit length of a record."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(f"properties of {length} bytes, allowed 32767")
+        self.length = length
+
+
+class LogFailed(StorageError):
+    """The log was sealed after a disk error: no more acknowledgements, reads go on, a restart re-reads the disk."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the log is sealed after a disk error, restart to recover: {reason}")
+        self.reason = reason
+
+
+class TablesFailed(LogFailed):
+    """Queue or index files cannot be written: senders are refused until a later try succeeds."""
+
+    def __init__(self, reason: str) -> None:
+        StorageError.__init__(self, f"queue files cannot be written, tried again every second: {reason}")
+        self.reason = reason
+
+
+class Full(StorageError):
+    """There is no room by the disk marks; appends resume by themselves once space is free."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the disk is full: {reason}; free space or lower the retention")
+        self.reason = reason
+
+
+class Busy(StorageError):
+    """The oldest record that is not yet on disk has waited too long; try again."""
+
+    def __init__(self, waited_ms: int) -> None:
+        super().__init__(f"the disk is slow: the oldest unwritten message waits {waited_ms} ms; try again")
+        self.waited_ms = waited_ms
+
+
+class StoreRefused(StorageError):
+    """The store cannot be opened: locked, wrongly configured, too new a layout, or a disk that cannot be read."""
+
+
+class StateDamaged(StorageError):
+    """Neither a state file nor its `.bak` can be parsed."""

@@ -1,0 +1,56 @@
+"""What the store tells about itself and about what was put."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Placed(NamedTuple):
+    """Where a message lies; `end` is the mark for `when_durable`."""
+
+    queue_offset: int
+    log_offset: int
+    size: int
+    end: int
+    stored_ms: int
+
+
+class PlacedBatch(NamedTuple):
+    """Where the messages of a batch lie, one behind the other; `end` is the mark for `when_durable`."""
+
+    queue_offset: int  # of the first
+    log_offsets: Sequence[int]
+    end: int
+    stored_ms: int
+
+
+class StoreStatistics(NamedTuple):
+    """Counts since the store was opened; `sync_us` bucket i holds syncs that took under 2**i µs."""
+
+    messages: int
+    bytes: int
+    syncs: int
+    sync_s: float
+    slowest_sync_s: float
+    sync_us: tuple[int, ...]
+    cold_reads: int
+    queues: int
+    first: int
+    end: int
+    durable: int
+    position: int
+    index_to: int
+    deleted_segments: int
+    damaged_ranges: int
+    scrubbed_bytes: int
+    disk_percent: int
+    full_in_h: float | None
+    full: str | None
+    trouble: str | None
+
+
+class Evidence(NamedTuple):
+    """What proves that the store works: seconds since the last completed sync, what waits, what failed."""
+
+    synced_age_s: float
+    waiting_s: float
+    failure: str | None

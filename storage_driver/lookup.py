@@ -1,0 +1,240 @@
+"""Finding messages: by queue offset, log offset, time and key; the disk is waited for in bounded threads."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import trio
+
+from storage_driver.clock import pieces
+from storage_driver.commit_log import CommitLog
+from storage_driver.config import StoreConfig
+from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
+from storage_driver.disk import Disk
+from storage_driver.index_file import Index
+from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
+from storage_driver.reading import Doubtful, Found, FoundStatus, Wanted, WouldBlock, collect, edge
+from storage_driver.record import MessageQueue, index_keys, parse_record
+from storage_driver.scrub import Scrub
+
+MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
+MOST_MENDED = 64  # places of one batch; each takes its neighbours along
+NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
+
+
+class Lookup:
+    """The reading side of one store."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        queues: Mapping[MessageQueue, ConsumeQueue],
+        *,
+        index: Index,
+        boundaries: Callable[[], list[int]],
+        scrub: Scrub,
+        mend: Callable[[ConsumeQueue, int], Awaitable[None]],
+    ) -> None:
+        self.files = QueueFiles(disk, config.root, file_entries=config.queue_file_entries)  # for reads within the loop
+        self.cold_reads = 0
+        self._config, self._disk, self._log, self._queues, self._index = config, disk, log, queues, index
+        self._boundaries, self._damaged, self._known_damage = boundaries, scrub.found, scrub.damaged
+        self._mend = mend
+        self._threads = trio.CapacityLimiter(config.cold_readers)
+        self._hot_bytes = config.hot_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
+
+    def low(self, queue: ConsumeQueue) -> int:
+        """Return the first entry whose record is still in the log, its end when there is none."""
+        first = self._log.first
+        if queue.min_cached[0] != first:
+            queue.min_cached = (first, first_entry(self.cold_source(queue), *self._bounds(queue), first))
+        return queue.min_cached[1]
+
+    async def low_in_thread(self, queue: ConsumeQueue) -> int:
+        """Return what `low` returns, without making the loop wait for the disk. Raises OSError."""
+        first = self._log.first
+        if queue.min_cached[0] != first:
+            source, (start, end) = self.cold_source(queue), self._bounds(queue)
+            low = await trio.to_thread.run_sync(first_entry, source, start, end, first, limiter=self._threads)
+            queue.min_cached = (first, low)
+        return queue.min_cached[1]
+
+    def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
+        start = max(queue.min_cached[1], queue.first_file if queue.first_file is not None else queue.written)
+        return min(start, queue.visible), queue.visible
+
+    def read_hot(self, queue: MessageQueue, wanted: Wanted) -> Found | None:
+        """Return messages without waiting for the disk, None when that cannot be done."""
+        found = self._queues.get(queue)
+        if found is None:
+            return NO_QUEUE
+        low, high = found.min_cached[1], found.visible
+        if found.min_cached[0] != self._log.first:
+            return None  # where the queue begins now is looked for on the disk
+        try:
+            source = HotSource(self._log, self.files, found, self._known_damage)
+            return edge(wanted, low, high) or collect(source, wanted, low, high)
+        except (WouldBlock, Doubtful):
+            return None
+
+    async def read(self, queue: MessageQueue, wanted: Wanted) -> Found:
+        """Return messages, waiting for the disk; a body that fails its check is left out and noted. Raises OSError."""
+        found = self._queues.get(queue)
+        if found is None:
+            return NO_QUEUE
+        self.cold_reads += 1
+        mended: set[int] = set()
+        while len(mended) < MOST_MENDED:
+            try:
+                return await self._read(found, wanted, doubt=True)
+            except Doubtful as doubtful:
+                if doubtful.number in mended:
+                    break  # nothing of it is left, or its queue goes
+                await self._mend(found, doubtful.number)
+                self.files.forget(queue)
+                mended.add(doubtful.number)
+        return await self._read(found, wanted, doubt=False)
+
+    async def _read(self, queue: ConsumeQueue, wanted: Wanted, *, doubt: bool) -> Found:
+        low, high = await self.low_in_thread(queue), queue.visible
+        beyond = edge(wanted, low, high)
+        if beyond is not None:
+            return beyond
+        source = self.cold_source(queue)
+        try:
+            read = partial(collect, source, wanted, low, high, doubt=doubt)
+            result = await trio.to_thread.run_sync(read, limiter=self._threads)
+        finally:
+            for start, end, reason in source.damaged:
+                await self._damaged(start, end, reason)
+        if not queue.dropped:  # its topic was deleted meanwhile: a queue made anew has other files
+            self.files.adopt(source.files)
+        behind = self._log.end - source.last_read
+        return replace(result, suggest_slow=source.last_read >= 0 and behind > self._hot_bytes)
+
+    def cold_source(self, queue: ConsumeQueue) -> ColdSource:
+        """Return a snapshot of a queue and the log for use in a thread."""
+        files = QueueFiles(
+            self._disk, self._config.root, file_entries=self._config.queue_file_entries, most_open=4, read_only=True
+        )
+        return ColdSource(tuple(self._log.segments), files, queue)
+
+    async def record_at(self, log_offset: int, size: int | None) -> bytes | None:
+        """Return the whole record that begins there, None when there is none. Raises OSError."""
+        segments, durable = tuple(self._log.segments), self._log.durable
+        return await trio.to_thread.run_sync(read_record, segments, log_offset, size, durable, limiter=self._threads)
+
+    async def longest_kept(self, base: int, end: int) -> int:
+        """Return the longest age of the topics that have entries for a range of the log, 0 when none. Raises OSError.
+
+        Half and filler records have no entries: the log of a transaction under way is kept by `retain`.
+        """
+        keep_of, queues = self._config.retention.keep_of, list(self._queues.values())
+        by_age: dict[int, list[ConsumeQueue]] = {}
+        for queue in queues:
+            by_age.setdefault(keep_of(queue.key.topic), []).append(queue)
+        for keep_ms in sorted(by_age, reverse=True):
+            for queue in by_age[keep_ms]:
+                if await self._has_entry(queue, base, end):
+                    return keep_ms
+        return 0
+
+    async def _has_entry(self, queue: ConsumeQueue, base: int, end: int) -> bool:
+        if queue.last_log_offset < base:
+            return False
+        low, high, source = await self.low_in_thread(queue), queue.visible, self.cold_source(queue)
+
+        def look() -> bool:
+            at = first_entry(source, low, high, base)
+            raw = source.entries(at, 1) if at < high else b""
+            return len(raw) == ENTRY_BYTES and ENTRY.unpack(raw)[0] < end
+
+        return await trio.to_thread.run_sync(look, limiter=self._threads)
+
+    async def offset_by_time(self, queue: MessageQueue, time_ms: int, boundary: str) -> int:
+        """Return the message stored nearest to a time, or first not before ("lower"), or last not after it ("upper").
+
+        Store times rise within a clock epoch only, so each epoch's stretch is searched by itself; the newest that has
+        an answer wins.
+        """
+        found = self._queues.get(queue)
+        if found is None or (low := await self.low_in_thread(found)) >= found.visible:
+            return found.visible if found is not None else 0
+        source, high, boundaries = self.cold_source(found), found.visible, self._boundaries()
+        end = self._log.durable
+
+        def search() -> int:
+            spans = []
+            for start, stop in pieces(boundaries, self._log.first, end):
+                a, b = first_entry(source, low, high, start), first_entry(source, low, high, stop)
+                if a < b:
+                    spans.append((a, b))
+            return search_spans(source.stored_ms, spans or [(low, high)], time_ms, boundary)
+
+        return await trio.to_thread.run_sync(search, limiter=self._threads)
+
+    async def stored_ms_at(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return the store time of one message, None when it is not there."""
+        found = self._queues.get(queue)
+        if found is None or not await self.low_in_thread(found) <= queue_offset < found.visible:
+            return None
+        return await trio.to_thread.run_sync(self.cold_source(found).stored_ms, queue_offset, limiter=self._threads)
+
+    async def find_by_key(self, text: str, most: int, begin_ms: int, end_ms: int) -> list[bytes]:
+        """Return whole records with a key `topic#key`, oldest first, at most 64 and what fits one frame of a client."""
+        segments, durable = tuple(self._log.segments), self._log.durable
+
+        def search() -> list[bytes]:
+            records: list[bytes] = []
+            size = 0
+            for log_offset in self._index.find(text, most, begin_ms, end_ms):
+                data = read_record(segments, log_offset, None, durable)
+                if data is not None:
+                    entry = parse_record(data, 0, log_offset, check_crc=False)
+                    if text in index_keys(entry.topic, entry.properties) and begin_ms <= entry.stored_ms <= end_ms:
+                        size += len(data)
+                        if records and size > MOST_FOUND_BYTES:
+                            break
+                        records.append(data)
+            return records
+
+        return await trio.to_thread.run_sync(search, limiter=self._threads)
+
+
+def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int:
+    """Return the first entry whose record begins at a log offset or above."""
+
+    def entry(at: int) -> tuple[int, int]:
+        raw = source.entries(at, 1)
+        return ENTRY.unpack(raw)[:2] if raw else (-1, 0)
+
+    return lowest(entry, low, high, log_offset)
+
+
+def search_spans(
+    stored_ms: Callable[[int], int | None], spans: list[tuple[int, int]], time_ms: int, boundary: str
+) -> int:
+    """Search stretches within which store times rise, the newest first."""
+    low, high = spans[0][0], spans[-1][1]
+    if boundary == "nearest":
+        best, distance = high - 1, 1 << 63
+        for a, b in reversed(spans):
+            at = nearest(stored_ms, a, b, time_ms)
+            found = stored_ms(at)
+            if found is not None and abs(found - time_ms) < distance:
+                best, distance = at, abs(found - time_ms)
+        return best
+    later: int | None = None  # where the stretch behind this one begins, when all of it is at or after the time
+    for a, b in reversed(spans):
+        at = first_from(stored_ms, a, b, time_ms if boundary == "lower" else time_ms + 1)
+        if boundary == "upper" and at > a:
+            return at - 1
+        if boundary == "lower" and at < b and (at > a or a == low):
+            return at
+        if boundary == "lower" and at == b and later is not None:
+            return later  # the time lies between the two
+        later = a if at == a else later
+    return high if boundary == "lower" and (stored_ms(high - 1) or 0) < time_ms else low

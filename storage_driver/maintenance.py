@@ -1,0 +1,179 @@
+"""Every ten seconds: clock, space, what may be deleted, what the page cache may forget, a little scrubbing."""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from storage_driver.clock import ClockEpochs
+from storage_driver.disk import Disk
+from storage_driver.errors import StateDamaged
+from storage_driver.reader import HEAD_BYTES
+from storage_driver.record import BLANK, MAGIC_V1, MAGIC_V2, MessageQueue, stored_ms_of
+from storage_driver.reserve import Reserve
+from storage_driver.retention import Candidate, DiskState, Forecast, choose, full_reason
+from storage_driver.scrub import Scrub
+from storage_driver.segment import Segment
+
+if TYPE_CHECKING:
+    from storage_driver.store import MessageStore
+
+EVERY_S = 10.0
+REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour
+AT_ONCE = 50  # queue files looked at in one go
+COLD_EVERY = 6  # rounds between two hints to the page cache
+
+
+class Maintenance:
+    """Keeps one store within its limits; owns the clock epochs."""
+
+    def __init__(
+        self, store: "MessageStore", disk: Disk, *, now_ms: Callable[[], int], clock_trusted: Callable[[], bool]
+    ) -> None:
+        self.clock = ClockEpochs()
+        self.usage = DiskState(0, 1 << 60, 1 << 60)
+        self.full_in_h: float | None = None
+        self.deleted_segments = 0
+        self.trusted: Sequence[MessageQueue] = ()  # queues whose files nobody has looked at since the start
+        self.scrub = Scrub(store, bytes_per_s=store.config.scrub_mib_per_h * (1 << 20) / 3600)
+        self._store, self._now_ms, self._trusted = store, now_ms, clock_trusted
+        self._forecast = Forecast()
+        self._age_rests_until = 0.0
+        self._ticked_at = 0.0
+        self._newest_ms: dict[int, int] = {}  # base -> store time of the first record behind the segment
+        self._keep_ms: dict[int, int] = {}  # base -> how long the segment is kept, where topics differ in that
+        self._rounds = 0
+        self._one_thread = trio.CapacityLimiter(1)
+        self._file = store.state_file("clock", folder="rocketbox")
+        self._reserve = Reserve(disk, store.config.root, store.config.reserve_bytes)
+
+    def begin(self) -> None:
+        """Load the clock epochs and begin this opening's. Blocks. Raises OSError.
+
+        While the log is empty no message has an age that the list could tell: the first round saves it.
+        """
+        try:
+            self.clock.load(self._file.load())
+        except StateDamaged:
+            pass  # derived: a new list begins
+        self.clock.begin(self._store.end, self._now_ms(), trusted=self._trusted())
+        if self._store.end:
+            self._file.save(self.clock.to_json())
+            self.clock.changed = False
+
+    async def run(self) -> None:
+        """Do a round every ten seconds until cancelled."""
+        self._ticked_at = trio.current_time()
+        while True:
+            await self.round()
+            await self.look_at_trusted()
+            await trio.sleep(EVERY_S)
+
+    async def look_at_trusted(self) -> None:
+        """Look at the files of the queues that the start took from their table; a wrong one is healed from the log."""
+        keys, self.trusted, wrong = self.trusted, [], 0
+        try:
+            for start in range(0, len(keys), AT_ONCE):
+                wrong += await self._store.wrong_ends(keys[start : start + AT_ONCE])
+                await trio.sleep(0.02)  # senders and readers come first
+            if wrong:
+                self._store.note_trouble(f"{wrong} queues had lost entries in their files: put right from the log")
+                await self.scrub.whole()
+        except OSError as exc:
+            self._store.note_trouble(f"look at queue files: {exc}")
+
+    async def round(self) -> None:
+        """Do all of it once; a step that fails keeps none of the others from its work."""
+        self._rounds += 1
+        await self._do("clock", self._tick())
+        await self._do("space", self.check_space())
+        await self._do("retention", self._retain())
+        await self._do("scrub", self.scrub.round(EVERY_S))
+        if self._rounds % COLD_EVERY == 0:
+            await trio.to_thread.run_sync(_forget_cold, self._store.log_segments()[:-1], limiter=self._one_thread)
+
+    async def _do(self, name: str, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except OSError as exc:
+            self._store.note_trouble(f"{name}: {exc}")
+
+    async def _tick(self) -> None:
+        now = trio.current_time()
+        elapsed_ms, self._ticked_at = int((now - self._ticked_at) * 1000), now
+        step = self.clock.tick(self._now_ms(), elapsed_ms, self._store.end, trusted=self._trusted())
+        if step > 3_600_000:
+            self._age_rests_until = now + REST_AFTER_STEP_S
+        if self.clock.changed or self._rounds % 60 == 59:
+            self.clock.changed = False  # an epoch may begin while the list is being written
+            try:
+                await self._file.write(self.clock.to_json())
+            except OSError:
+                self.clock.changed = True  # the next round tries again
+                raise
+
+    async def check_space(self) -> None:
+        """Measure the file system and set or clear the store's full mark. Raises OSError."""
+        store = self._store
+        usage = await trio.to_thread.run_sync(self._reserve.look, limiter=self._one_thread)
+        self.usage = DiskState(usage.percent, usage.available, usage.used + usage.available)
+        self._forecast.add(trio.current_time(), usage.available)
+        self.full_in_h = self._forecast.full_in_h(self.usage, store.config.retention)
+        store.full = full_reason(
+            self.usage, store.config.retention, store.segment_bytes, was_full=store.full is not None
+        )
+
+    async def _retain(self) -> None:
+        store = self._store
+        segments = store.log_segments()
+        candidates = [await self._candidate(segments, at) for at in range(len(segments) - 1)]
+        age_counts = self._trusted() and trio.current_time() >= self._age_rests_until
+        log_bytes = sum(s.size for s in segments)
+        for base in choose(
+            candidates,
+            self.usage,
+            store.config.retention,
+            log_bytes=log_bytes,
+            age_counts=age_counts,
+            may_go=store.retain,
+        ):
+            self.deleted_segments += await store.drop_first(base)
+
+    async def _candidate(self, segments: Sequence[Segment], at: int) -> Candidate:
+        segment, rules = segments[at], self._store.config.retention
+        age_ms = self.clock.age_ms(segment.end - 1, await self._ended_ms(segments, at))
+        keep_ms = None
+        if rules.classes and age_ms >= min(rules.keep_ms, *(each.keep_ms for each in rules.classes)):
+            keep_ms = self._keep_ms.get(segment.base)
+            if keep_ms is None:
+                keep_ms = self._keep_ms[segment.base] = await self._store.longest_kept(segment.base, segment.end)
+                self._keep_ms = {base: ms for base, ms in self._keep_ms.items() if base >= self._store.first}
+        return Candidate(segment.base, segment.end, segment.size, age_ms, keep_ms)
+
+    async def _ended_ms(self, segments: Sequence[Segment], at: int) -> int:
+        """The store time of the first record behind a segment: all of the segment is at least as old.
+
+        A segment that was lost and covered has no record, so the one behind it is asked; without any it is young.
+        """
+        base = segments[at].base
+        known = self._newest_ms.get(base)
+        if known is None:
+            known = self._now_ms()
+            for behind in segments[at + 1 :]:
+                head = await trio.to_thread.run_sync(behind.file.read, HEAD_BYTES, 0, limiter=self._one_thread)
+                if len(head) == HEAD_BYTES and BLANK.unpack_from(head)[1] in (MAGIC_V1, MAGIC_V2):
+                    known = stored_ms_of(head)
+                    break
+            self._newest_ms = {
+                known_base: ms for known_base, ms in self._newest_ms.items() if known_base > self._store.first
+            }
+            self._newest_ms[base] = known
+        return known
+
+
+def _forget_cold(segments: list[Segment]) -> None:
+    """Let the page cache drop what is complete; on a small box it is better used for the tail."""
+    if os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 4 << 30:
+        for segment in segments:
+            segment.file.advise(0, 0, os.POSIX_FADV_DONTNEED)

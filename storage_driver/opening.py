@@ -1,0 +1,173 @@
+"""What happens before a store serves: lock, recover, note the run, leave the verdict. Blocks: for a thread."""
+
+import errno
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage_driver.config import StoreConfig
+from storage_driver.consume_queue import ConsumeQueue, QueueFiles
+from storage_driver.disk import Disk, FileLock
+from storage_driver.errors import StateDamaged, StoreRefused
+from storage_driver.index_file import Index
+from storage_driver.lineage import Lineage
+from storage_driver.record import MessageQueue
+from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
+from storage_driver.state_file import StateFile, damaged_tables
+
+VERDICTS_KEPT = 64
+FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A locked and recovered folder; the lock is held as long as this lives."""
+
+    lock: FileLock
+    recovered: Recovered
+    lineage: Lineage
+    index: Index
+    boot: bytes
+
+
+def open_folder(
+    config: StoreConfig,
+    disk: Disk,
+    *,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], int],
+    progress: Callable[[int, int], None],
+) -> Opened:
+    """Lock and recover the folder, append the run to its identity. Raises StoreRefused."""
+    refuse_small_segments(config.segment_bytes, config.max_message_bytes)
+    root = config.root
+    try:
+        fresh = not disk.exists(root / "abort")
+        for name in FOLDERS:
+            disk.make_folder(root / name)
+        if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
+            disk.sync_folder(root.parent)
+        lock = disk.lock(root / "lock")
+    except BlockingIOError as exc:
+        raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
+    except OSError as exc:
+        raise StoreRefused(f"{root} cannot be used: {exc}") from exc
+    done = False
+    try:
+        opened = _recover(config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
+        done = True
+        return opened
+    except OSError as exc:
+        raise StoreRefused(f"{root} cannot be recovered, the disk fails: {exc}; see the kernel's log") from exc
+    finally:
+        if not done:
+            lock.release()
+
+
+def _recover(
+    config: StoreConfig,
+    disk: Disk,
+    lock: FileLock,
+    *,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], int],
+    progress: Callable[[int, int], None],
+) -> Opened:
+    began, root = time.perf_counter(), config.root
+    lineage = Lineage(StateFile(disk, root / "rocketbox" / "identity.json"), new_id)
+    lineage.load()
+    fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
+    if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
+        mark.sync()
+    files = QueueFiles(disk, root, file_entries=config.queue_file_entries)
+    recovered = Recovery(
+        disk,
+        root,
+        config.segment_bytes,
+        files=files,
+        progress=progress,
+        delays_ms=config.delays_ms,
+        trust_above=config.trust_queues_above,
+    ).run()
+    index, verdict = Index(disk, root, config.index_size), recovered.verdict
+    if config.index_enabled:
+        _load_index(index, root, recovered)
+    tables = [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
+    verdict.reasons += tables
+    if lineage.damage is not None:
+        verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
+    if verdict.verdict == "clean" and (verdict.index_rebuilt or tables or lineage.damage):
+        verdict.verdict = "repaired"
+    lineage.begin_run(verdict.first, recovered.end)
+    disk.sync_folder(root)
+    verdict.seconds = time.perf_counter() - began
+    if not fresh or verdict.verdict != "clean":
+        _leave_verdict(config, disk, recovered, lineage, now_ms())
+    return Opened(lock, recovered, lineage, index, disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0"))
+
+
+def _load_index(index: Index, root: Path, recovered: Recovered) -> None:
+    """Open the index; entries that were there and are not come again from the log once the store runs."""
+    index.load(root / "quarantine")
+    verdict, position = recovered.verdict, recovered.position
+    verdict.reasons += index.dropped
+    verdict.index_rebuilt = len(index.dropped)
+    if position is None:
+        return
+    lost_from = index.lost_from(position.index_to, position.index_count)
+    if lost_from is not None and lost_from < position.index_to:
+        recovered.position = position._replace(index_to=lost_from, index_count=1)
+        if not index.files:
+            verdict.index_rebuilt += 1
+            verdict.reasons.append("index/ is empty: made anew from the log")
+
+
+def _leave_verdict(config: StoreConfig, disk: Disk, recovered: Recovered, lineage: Lineage, now_ms: int) -> None:
+    """Write the verdict file, keep the newest 64; one that cannot be written does not keep the box from starting."""
+    folder = config.verdicts if config.verdicts is not None else config.root.parent / "verdicts"
+    start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ms / 1000)) if 0 <= now_ms < 1 << 42 else str(now_ms)
+    content: dict[str, object] = {
+        "start": start,
+        "epoch": f"{lineage.epoch:016x}",
+        "run": f"{lineage.run:016x}",
+    }
+    content |= {**config.start_facts, **recovered.verdict.to_json()}
+    try:
+        disk.make_folder(folder)
+        name = f"store-{len(lineage.runs):06d}-{now_ms:015d}.json"
+        temporary = folder / "verdict.tmp"
+        disk.remove(temporary)
+        file = disk.open(temporary, create=True)
+        file.write([json.dumps(content, indent=1).encode()], 0)
+        file.sync()
+        disk.rename(temporary, folder / name)
+        disk.sync_folder(folder)
+        old = [facts.name for facts in disk.list(folder) if facts.name.startswith("store-")]
+        for name in old[:-VERDICTS_KEPT]:
+            disk.remove(folder / name)
+    except OSError as exc:
+        recovered.verdict.reasons.append(f"verdict not written: {exc.strerror or errno.errorcode.get(exc.errno or 0)}")
+
+
+def state_path(root: Path, name: str, folder: str) -> Path:
+    """Return where a state file lies."""
+    if folder not in ("config", "rocketbox"):
+        raise ValueError(f"state folder {folder!r}: config or rocketbox")
+    return root / folder / (name if name.endswith(".json") else f"{name}.json")
+
+
+def recovered_topics(table_file: StateFile, queues: Mapping[MessageQueue, ConsumeQueue]) -> dict[str, int]:
+    """Return the topics with records newer than the topic table (its `asOf`), and their highest queue."""
+    try:
+        table: Any = table_file.load()
+        as_of = int(table.get("asOf", 0)) if table is not None else 0
+    except (StateDamaged, ValueError, TypeError, AttributeError, OverflowError):
+        as_of = 0
+    topics: dict[str, int] = {}
+    for key, queue in queues.items():
+        if queue.last_log_offset >= as_of:
+            topics[key.topic] = max(key.queue_id, topics.get(key.topic, 0))
+    return topics

@@ -1,0 +1,184 @@
+"""Queue entries → record bytes, with nothing re-encoded; the same steps from the page cache and from the disk."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+MOST_SCANNED = 800  # entries, as Apache's 16000 bytes
+SLICE = 64
+_HEAD = Struct(">ii20xqi")  # size, magic, log offset, flags
+RUN_BYTES = 256 * 1024  # neighbouring records are read together up to this
+
+
+class FoundStatus(Enum):
+    """Outcome of a read, named as Apache's GetMessageStatus."""
+
+    FOUND = "FOUND"
+    NO_MATCHED = "NO_MATCHED_MESSAGE"
+    REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a read found; each chunk is one or more whole records."""
+
+    status: FoundStatus
+    chunks: list[bytes]
+    count: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_slow: bool = False
+
+
+class Wanted(NamedTuple):
+    """What a read asks for."""
+
+    queue_offset: int
+    max_count: int
+    max_bytes: int
+    accepts: Callable[[int], bool] | None = None
+    accepts_record: Callable[[memoryview], bool] | None = None
+
+
+class WouldBlock(Exception):
+    """The page cache does not hold it."""
+
+
+class Doubtful(Exception):
+    """An entry below the queue's end leads to no record: it must not be skipped before the log was asked."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Source(Protocol):
+    """Where entries and log bytes come from. Both may raise WouldBlock."""
+
+    def entries(self, queue_offset: int, count: int) -> bytes:
+        """Return up to count entries of the queue, none when they cannot be read."""
+
+    def log(self, log_offset: int, count: int) -> bytes | None:
+        """Return bytes of the log within one segment, None when they are gone."""
+
+
+def edge(wanted: Wanted, low: int, high: int) -> Found | None:
+    """Return the answer for an offset that no message can have, None for one within the queue."""
+    at = wanted.queue_offset
+    if high == 0:
+        return Found(FoundStatus.NO_MESSAGE_IN_QUEUE, [], 0, 0, low, high)
+    if at < low:
+        return Found(FoundStatus.OFFSET_TOO_SMALL, [], 0, low, low, high)
+    if at == high:
+        return Found(FoundStatus.OFFSET_OVERFLOW_ONE, [], 0, at, low, high)
+    if at > high:
+        return Found(FoundStatus.OFFSET_OVERFLOW_BADLY, [], 0, high, low, high)
+    return None
+
+
+def collect(source: Source, wanted: Wanted, low: int, high: int, *, doubt: bool = True) -> Found:
+    """Read from wanted.queue_offset on until the batch is full, the queue ends or 800 entries were looked at.
+
+    Raises Doubtful at an entry that leads nowhere and is no hole; with `doubt` off such entries are skipped.
+    """
+    chunks: list[bytes] = []
+    count = taken = matched = 0
+    at, stop = wanted.queue_offset, min(high, wanted.queue_offset + max(MOST_SCANNED, wanted.max_count))
+    full = False
+    while at < stop and not full:
+        raw = source.entries(at, min(SLICE, stop - at))
+        if not raw:
+            if doubt:
+                raise Doubtful(at)
+            break
+        picked: list[tuple[int, int]] = []
+        begin = at
+        room = max(1, wanted.max_count) - count
+        for log_offset, size, code in ENTRY.iter_unpack(raw[: len(raw) - len(raw) % ENTRY_BYTES]):
+            if size != HOLE_SIZE and size > 0 and (wanted.accepts is None or wanted.accepts(code)):
+                if len(picked) >= room or (taken and taken + size > wanted.max_bytes):
+                    full = True
+                    break
+                picked.append((log_offset, size))
+                taken += size
+            elif size <= 0 and doubt:
+                raise Doubtful(at)
+            at += 1
+        matched += len(picked)
+        got = fetch(source, picked, wanted.accepts_record)
+        if got[2] and doubt:
+            raise Doubtful(_number(raw, begin, got[2][0]))
+        count += got[1]
+        chunks += got[0]
+        if full and picked and wanted.accepts_record is not None and count < wanted.max_count:
+            taken, full = sum(map(len, chunks)), False  # what was refused takes no room
+    if at == wanted.queue_offset and not count:
+        return Found(FoundStatus.OFFSET_FOUND_NULL, [], 0, at + 1, low, high)
+    return Found(_status(count, matched, wanted), chunks, count, at, low, high)
+
+
+def _status(count: int, matched: int, wanted: Wanted) -> FoundStatus:
+    if count:
+        return FoundStatus.FOUND
+    return FoundStatus.REMOVING if matched and wanted.accepts_record is None else FoundStatus.NO_MATCHED
+
+
+def _number(raw: bytes, first: int, log_offset: int) -> int:
+    """Return which of these entries, the first of which has number `first`, points there."""
+    return first + next(i for i, entry in enumerate(ENTRY.iter_unpack(raw)) if entry[0] == log_offset)
+
+
+def fetch(
+    source: Source, picked: list[tuple[int, int]], accepts: Callable[[memoryview], bool] | None
+) -> tuple[list[bytes], int, list[int]]:
+    """Return the records at these places, neighbours joined, their number, and the places that hold no such record."""
+    chunks: list[bytes] = []
+    missing: list[int] = []
+    count = i = 0
+    while i < len(picked):
+        start, size = picked[i]
+        j, end = i + 1, start + size
+        while j < len(picked) and picked[j][0] == end and end + picked[j][1] - start <= RUN_BYTES:
+            end += picked[j][1]
+            j += 1
+        data = source.log(start, end - start)
+        run, i = picked[i:j], j
+        if data is None or len(data) < end - start:
+            if len(run) > 1:  # the neighbours may still be there
+                for one in run:
+                    more, n, lost = fetch(source, [one], accepts)
+                    chunks, count, missing = chunks + more, count + n, missing + lost
+            else:
+                missing.append(start)
+            continue
+        good = [(at - start, size) for at, size in run if _is_record(data, at - start, at, size)]
+        if len(good) < len(run):
+            missing += [at for at, size in run if not _is_record(data, at - start, at, size)]
+        if accepts is not None:
+            view = memoryview(data)
+            good = [(at, size) for at, size in good if accepts(view[at : at + size])]
+        if len(good) == len(run):
+            chunks.append(data)
+        else:
+            chunks += [data[at : at + size] for at, size in good]
+        count += len(good)
+    return chunks, count, missing
+
+
+def _is_record(data: bytes, at: int, log_offset: int, size: int) -> bool:
+    found, magic, phys, sys_flag = _HEAD.unpack_from(data, at)
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return False  # covers what was lost
+    return found == size and phys == log_offset and magic in (MAGIC_V1, MAGIC_V2)

@@ -1,0 +1,144 @@
+"""Reads the log over and over, slowly, and checks every body: damage is noticed before somebody needs the message.
+
+What is damaged is copied to quarantine/ once and noted; it is covered with filler by the next recovery or by fsck.
+"""
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from storage_driver.disk import Disk, data_pieces
+from storage_driver.dispatch import is_queued
+from storage_driver.record import Entry
+from storage_driver.scan import Bad, Blank, is_filler, next_good, walk
+from storage_driver.segment import Segment
+
+if TYPE_CHECKING:
+    from storage_driver.store import MessageStore
+
+PIECE_BYTES = 1 << 20
+QUARANTINE_PERCENT = 5  # of the disk
+RECORDS_AT_ONCE = 200
+REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read again and again
+
+
+class Scrub:
+    """Where the scrub is, and what it has found."""
+
+    def __init__(self, store: "MessageStore", *, bytes_per_s: float) -> None:
+        self.at = 0
+        self.passes = 0
+        self.checked_bytes = 0
+        self.healed = 0  # queue entries that did not say where the log has the message
+        self.damaged: list[tuple[int, int, str]] = []  # log ranges, why
+        self._store, self._bytes_per_s, self._credit = store, bytes_per_s, 0.0
+        self._thread = trio.CapacityLimiter(1)
+        self._rests_s = 0.0
+
+    async def round(self, elapsed_s: float) -> None:
+        """Check as much as the time since the last round allows. Raises OSError."""
+        self._rests_s -= elapsed_s
+        if self._rests_s > 0:
+            return
+        self._credit = min(self._credit + elapsed_s * self._bytes_per_s, 64 * PIECE_BYTES)
+        passes = self.passes
+        while self._credit > 0:
+            before = self.at
+            await self._piece()
+            if self.passes != passes:
+                self._rests_s, self._credit = REST_S, 0.0
+                return
+            if self.at == before:
+                self._credit = 0.0
+                return
+            self._credit -= abs(self.at - before)
+            await trio.sleep(0.002)  # readers and the writer come first
+
+    async def whole(self) -> None:
+        """Check all of the log now. Raises OSError."""
+        self.at, passes = self._store.first, self.passes
+        while self.passes == passes and self.at < self._store.durable:
+            await self._piece()
+
+    async def _piece(self) -> None:
+        store = self._store
+        end = store.durable
+        if self.at >= end:
+            self.passes += self.at > store.first
+            self.at = store.first
+            if self.at >= end:
+                return
+        self.at = max(self.at, store.first)
+        segment = next((s for s in store.log_segments() if s.base <= self.at < s.end), None)
+        if segment is None:
+            return
+        start = self.at
+        entries: list[Entry] = []
+        self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
+        self.healed += await store.heal(entries)
+        self.checked_bytes += self.at - start
+        if bad is not None:
+            await self.found(bad.log_offset, self.at, bad.reason)
+
+    async def found(self, start: int, end: int, reason: str) -> None:
+        """Note a damaged range and copy its bytes aside, once."""
+        if any(a <= start < b for a, b, _ in self.damaged):
+            return
+        self.damaged.append((start, end, reason))
+        store = self._store
+        segment = next((s for s in store.log_segments() if s.base <= start < s.end), None)
+        if segment is not None:
+            try:
+                await trio.to_thread.run_sync(store.copy_aside, segment, start, end, limiter=self._thread)
+            except OSError as exc:
+                store.note_trouble(f"damaged bytes {start} to {end} of the log were not copied aside: {exc}")
+
+
+def check_piece(segment: Segment, at: int, end: int, entries: list[Entry]) -> tuple[int, Bad | None]:
+    """Check some records from a boundary on, add them to entries; return the next boundary and damage before it."""
+    start, records = at, 0
+    for item in walk(segment, at):
+        if isinstance(item, Blank):
+            return segment.end, None
+        if isinstance(item, Bad):
+            if item.log_offset >= end:
+                return end, None
+            behind = next_good(segment, item.log_offset + 1)
+            return (min(behind, end) if behind is not None else min(segment.end, end)), item
+        at, records = item.log_offset + item.size, records + 1
+        if is_queued(item.sys_flag) and not is_filler(item):
+            entries.append(item)
+        if at >= end or at - start >= PIECE_BYTES or records >= RECORDS_AT_ONCE:
+            break
+    return at, None
+
+
+def copy_aside(disk: Disk, segment: Segment, start: int, end: int) -> str:
+    """Copy log range [start, end), without holes, to quarantine/ beside the log; return the name. Raises OSError."""
+    folder = segment.path.parent.parent / "quarantine"
+    name = f"log-{start:020d}-{end:020d}"
+    disk.make_folder(folder)
+    _make_room(disk, folder, end - start)
+    file = disk.open(folder / name, create=True)
+    for at, data in data_pieces(segment.file, start - segment.base, end - segment.base):
+        file.write([data], at + segment.base - start)
+    file.sync()
+    disk.sync_folder(folder)
+    return name
+
+
+def _make_room(disk: Disk, folder: Path, count: int) -> None:
+    """Delete the oldest quarantined bytes until `count` more stay within 5 % of the disk. Raises OSError."""
+    usage = disk.usage(folder)
+    most = (usage.used + usage.available) * QUARANTINE_PERCENT // 100
+    if count > most:
+        raise OSError(errno.ENOSPC, f"{count} bytes, quarantine/ may hold {most}")
+    facts = sorted((f for f in disk.list(folder) if not f.is_folder), key=lambda f: f.modified_ms)
+    held = sum(f.size for f in facts)
+    for old in facts:
+        if held + count <= most:
+            return
+        disk.remove(folder / old.name)
+        held -= old.size

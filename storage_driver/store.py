@@ -1,0 +1,437 @@
+"""`open_store` and `MessageStore`: put, read, look up; owns every other object of the package."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from storage_driver.appending import Appender
+from storage_driver.commit_log import CommitLog, Undurable, Wake
+from storage_driver.config import StoreConfig
+from storage_driver.consume_queue import ConsumeQueue
+from storage_driver.deletion import Deletion
+from storage_driver.disk import Disk, RealDisk
+from storage_driver.dispatch import Arrival, Dispatcher
+from storage_driver.errors import LogFailed
+from storage_driver.facts import Evidence, Placed, StoreStatistics
+from storage_driver.lineage import Lineage
+from storage_driver.lookup import Lookup
+from storage_driver.maintenance import Maintenance
+from storage_driver.mending import Mender
+from storage_driver.opening import Opened, open_folder, recovered_topics, state_path
+from storage_driver.reader import read_log
+from storage_driver.reading import Found, FoundStatus, Wanted
+from storage_driver.record import Entry, MessageQueue
+from storage_driver.recovery import Recovered, RecoveryVerdict
+from storage_driver.scrub import copy_aside
+from storage_driver.segment import Segment, SegmentFacts, SegmentWriter
+from storage_driver.state_file import StateFile
+from storage_driver.tables import Tables
+
+
+def ignore(arrival: Arrival) -> None:
+    """Nobody wants to know of arrivals."""
+
+
+def _open_log(
+    config: StoreConfig,
+    disk: Disk,
+    recovered: Recovered,
+    dispatcher: Dispatcher,
+    rewound: Callable[[Sequence[Undurable], str], None],
+) -> CommitLog:
+    segments, end = recovered.segments, recovered.end
+    tail = segments[-1] if segments and segments[-1].end > end else None
+    return CommitLog(
+        segments,
+        end,
+        SegmentWriter(disk, config.root / "commitlog", recovered.segment_bytes, tail, zero_ahead=config.zero_ahead),
+        segment_bytes=recovered.segment_bytes,
+        dispatch=dispatcher.dispatch,
+        rewound=rewound,
+        flush_budget_s=config.flush_budget_ms / 1000,
+    )
+
+
+def _may_go(base: int, end: int) -> bool:
+    return True
+
+
+class MessageStore:
+    """The messages of one box. All methods are called in the trio loop unless they say otherwise."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        opened: Opened,
+        *,
+        now_ms: Callable[[], int],
+        arrived: Callable[[Arrival], None],
+        watched: Container[MessageQueue] | None,
+        clock_trusted: Callable[[], bool],
+    ) -> None:
+        recovered = opened.recovered
+        self.verdict: RecoveryVerdict = recovered.verdict
+        self.lineage: Lineage = opened.lineage
+        self.config = config
+        self.recovered_topics: Mapping[str, int] = {}
+        self._opened, self._disk, self._now_ms = opened, disk, now_ms
+        self._queues: dict[MessageQueue, ConsumeQueue] = recovered.queues
+        self._dispatcher = Dispatcher(arrived, config.delays_ms, watched=watched)
+        self._log = _open_log(
+            config, disk, recovered, self._dispatcher, lambda dropped, reason: self._appender.rewound(dropped, reason)
+        )
+        self.retain: Callable[[int, int], bool] = _may_go  # may segment [base, end) go? set by the uplink
+        self.trouble: str | None = None  # the last error of maintenance
+        self._tables = Tables(
+            config, disk, self._log, self._dispatcher, queues=self._queues, index=opened.index, now_ms=now_ms
+        )
+        self._appender = self._make_appender()
+        self.put, self.put_batch = self._appender.put, self._appender.put_batch  # no call in between: 0.1 µs each
+        self._maintenance = Maintenance(self, disk, now_ms=now_ms, clock_trusted=clock_trusted)
+        self._maintenance.trusted = recovered.trusted
+        self._mender = Mender(config, disk, self._log, self._tables)
+        self._lookup = self._make_lookup()
+        deletion = self._make_deletion()
+        self.delete_topic, self.drop_first = deletion.delete_topic, deletion.drop_first
+
+    def _make_appender(self) -> Appender:
+        return Appender(
+            self.config,
+            self._log,
+            self._tables,
+            self._queues,
+            now_ms=self._now_ms,
+            last_ms=self._opened.recovered.last_stored_ms,
+            stepped=self._clock_stepped,
+        )
+
+    def _make_deletion(self) -> Deletion:
+        return Deletion(
+            self.config,
+            self._disk,
+            self._log,
+            self._tables,
+            self._queues,
+            dispatcher=self._dispatcher,
+            appender=self._appender,
+            lookup=self._lookup,
+            wait_durable=self.wait_durable,
+        )
+
+    def _make_lookup(self) -> Lookup:
+        maintenance = self._maintenance
+        return Lookup(
+            self.config,
+            self._disk,
+            self._log,
+            self._queues,
+            index=self._opened.index,
+            boundaries=maintenance.clock.boundaries,
+            scrub=maintenance.scrub,
+            mend=self._mender.mend,
+        )
+
+    def _clock_stepped(self, log_offset: int, now_ms: int) -> None:
+        self._maintenance.clock.begin(log_offset, now_ms, trusted=False)
+
+    # ---- durability
+
+    def when_durable(self, log_offset: int, wake: Wake) -> None:
+        """Call wake(None) once all bytes below log_offset are on stable storage, wake(reason) if they will not be."""
+        self._log.when_durable(log_offset, wake)
+
+    async def wait_durable(self, log_offset: int) -> None:
+        """Return once all bytes below log_offset are on stable storage. Raises LogFailed."""
+        done, failure = trio.Event(), ""
+
+        def wake(reason: str | None) -> None:
+            nonlocal failure
+            failure = reason or ""
+            done.set()
+
+        self._log.when_durable(log_offset, wake)
+        await done.wait()
+        if failure:
+            raise LogFailed(failure)
+
+    # ---- marks
+
+    @property
+    def full(self) -> str | None:
+        """Why appends are refused for lack of space, None while they are not."""
+        return self._appender.full
+
+    @full.setter
+    def full(self, reason: str | None) -> None:
+        self._appender.full = reason
+        self._appender.exhausted = False
+
+    @property
+    def durable(self) -> int:
+        """Every byte of the log below survives a power cut."""
+        return self._log.durable
+
+    @property
+    def end(self) -> int:
+        """Where the next record will be appended."""
+        return self._log.end
+
+    @property
+    def undurable_bytes(self) -> int:
+        """Bytes that wait for a sync."""
+        return self._log.end - self._log.durable
+
+    @property
+    def first(self) -> int:
+        """The lowest log offset on disk."""
+        return self._log.first
+
+    @property
+    def taken_back(self) -> int:
+        """How often the log gave up what was not durable: marks from before mean other records since."""
+        return self._log.taken_back
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log was sealed, None while it works."""
+        return self._log.failure
+
+    def seal(self, reason: str) -> None:
+        """Refuse every append from now on: reads go on, `failure` is the reason."""
+        self._log.seal(reason)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the number the next visible message will have, 0 for a queue that does not exist."""
+        found = self._queues.get(queue)
+        return found.visible if found is not None else 0
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the first message still in the log, max_offset when there is none."""
+        found = self._queues.get(queue)
+        return self._lookup.low(found) if found is not None else 0
+
+    def has_queue(self, queue: MessageQueue) -> bool:
+        """Tell whether the queue has ever had a message."""
+        return queue in self._queues
+
+    def queues(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues."""
+        return sorted(key.queue_id for key in self._queues if key.topic == topic)
+
+    def topics(self) -> list[str]:
+        """Return the topics that have a queue."""
+        return sorted({key.topic for key in self._queues})
+
+    # ---- reading
+
+    def read_hot(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        accepts: Callable[[int], bool] | None = None,
+    ) -> Found | None:
+        """Return messages without waiting for the disk, None when that cannot be done: then use `read`."""
+        return self._lookup.read_hot(queue, Wanted(queue_offset, max_count, max_bytes, accepts))
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        accepts: Callable[[int], bool] | None = None,
+        accepts_record: Callable[[memoryview], bool] | None = None,
+    ) -> Found:
+        """Return messages, waiting for the disk in a thread if need be; bodies are checked. Raises OSError."""
+        return await self._lookup.read(queue, Wanted(queue_offset, max_count, max_bytes, accepts, accepts_record))
+
+    async def record_at(self, log_offset: int, size: int | None = None) -> bytes | None:
+        """Return the whole record that begins there, None when there is none. Raises OSError."""
+        return await self._lookup.record_at(log_offset, size)
+
+    async def offset_by_time(self, queue: MessageQueue, time_ms: int, *, boundary: str = "nearest") -> int:
+        """Return the message stored nearest to a time; "lower": first not before it, "upper": last not after it."""
+        return await self._lookup.offset_by_time(queue, time_ms, boundary)
+
+    async def stored_ms_at(self, queue: MessageQueue, queue_offset: int) -> int | None:
+        """Return the store time of one message, None when it is not there."""
+        return await self._lookup.stored_ms_at(queue, queue_offset)
+
+    async def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[bytes]:
+        """Return whole records with this key (UNIQ_KEY or one of KEYS), oldest first, at most 64."""
+        await self._tables.index_now()
+        return await self._lookup.find_by_key(f"{topic}#{key}", max_count, begin_ms, end_ms)
+
+    def read_log(self, start: int, max_bytes: int) -> bytes:
+        """Return durable bytes of the log, never past a segment's end, none when they are gone. Blocks: for threads."""
+        count = min(max_bytes, self._log.durable - start)
+        return (read_log(tuple(self._log.segments), start, count) or b"") if count > 0 else b""
+
+    def segments(self) -> list[SegmentFacts]:
+        """Return the files of the log, oldest first."""
+        end = self._log.durable
+        return [SegmentFacts(s.base, min(s.end, end), s.size, s.path) for s in self._log.segments]
+
+    def segment_of(self, log_offset: int) -> SegmentFacts | None:
+        """Return the file that holds a log offset."""
+        found = self._log.segment_of(log_offset)
+        return SegmentFacts(found.base, min(found.end, self._log.durable), found.size, found.path) if found else None
+
+    # ---- tables, maintenance
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of this log's files, which may differ from the configured one."""
+        return self._log.segment_bytes
+
+    def log_segments(self) -> list[Segment]:
+        """Return the open files of the log, oldest first; for this package's own tasks."""
+        return list(self._log.segments)
+
+    def copy_aside(self, segment: Segment, start: int, end: int) -> None:
+        """Copy a log range to quarantine/. Blocks: for threads. Raises OSError."""
+        copy_aside(self._disk, segment, start, end)
+
+    async def check_space(self) -> None:
+        """Look at the disk now instead of at the next round; appends resume when there is room. Raises OSError."""
+        await self._maintenance.check_space()
+
+    async def longest_kept(self, base: int, end: int) -> int:
+        """Return the longest age, in milliseconds, of the topics that have messages in a range of the log."""
+        return await self._lookup.longest_kept(base, end)
+
+    async def check_all(self) -> None:
+        """Check every record and its queue entry now, as the scrub does over hours. Raises OSError."""
+        await self._maintenance.scrub.whole()
+
+    async def heal(self, entries: list[Entry]) -> int:
+        """Put right the queue entries of these records, return how many were wrong. Raises OSError."""
+        return await self._tables.heal(entries)
+
+    async def wrong_ends(self, keys: Sequence[MessageQueue]) -> int:
+        """Return how many of these queues do not end with an entry of theirs in their file. Raises OSError."""
+        return await self._tables.wrong_ends(keys)
+
+    def note_trouble(self, text: str) -> None:
+        """Remember an error that stops nothing."""
+        self.trouble = text
+
+    def state_file(self, name: str, *, folder: str = "config") -> StateFile:
+        """Return the file of a small table, in `config` (Apache's) or `rocketbox` (ours)."""
+        return StateFile(self._disk, state_path(self.config.root, name, folder))
+
+    async def prove(self) -> None:
+        """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""
+        async with self._tables.guard:
+            await self._tables.save()
+
+    def statistics(self) -> StoreStatistics:
+        """Return a snapshot of the counts."""
+        c, log, upkeep = self._log.counters, self._log, self._maintenance
+        return StoreStatistics(
+            messages=c.messages,
+            bytes=c.bytes,
+            syncs=c.syncs,
+            sync_s=c.sync_s,
+            slowest_sync_s=c.slowest_s,
+            sync_us=tuple(c.histogram),
+            cold_reads=self._lookup.cold_reads,
+            queues=len(self._queues),
+            end=log.end,
+            durable=log.durable,
+            position=self._tables.position.queues_to,
+            index_to=self._tables.index_to,
+            first=log.first,
+            deleted_segments=upkeep.deleted_segments,
+            damaged_ranges=len(upkeep.scrub.damaged),
+            scrubbed_bytes=upkeep.scrub.checked_bytes,
+            disk_percent=upkeep.usage.percent,
+            full_in_h=upkeep.full_in_h,
+            full=self.full,
+            trouble=self.trouble,
+        )
+
+    def evidence(self) -> Evidence:
+        """Return what the watchdog wants to know."""
+        log, failure = self._log, self._tables.failure
+        age = trio.current_time() - log.proven_at if log.proven_at is not None else 0.0
+        return Evidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
+
+    async def run(self) -> None:
+        """Write the log and the tables until cancelled."""
+        self._log.proven_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._log.run)
+            nursery.start_soon(self._tables.run)
+            nursery.start_soon(self._spares)
+            nursery.start_soon(self._maintenance.run)
+
+    async def _spares(self) -> None:
+        while True:
+            try:
+                await self._log.prepare_spare()
+            except OSError:
+                pass  # the roll will try itself and tell
+            await trio.sleep(0.2)
+
+
+@asynccontextmanager
+async def open_store(
+    config: StoreConfig,
+    *,
+    now_ms: Callable[[], int],
+    arrived: Callable[[Arrival], None] = ignore,
+    watched: Container[MessageQueue] | None = None,
+    disk: Disk | None = None,
+    new_id: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    clock_trusted: Callable[[], bool] = lambda: True,
+    retain: Callable[[int, int], bool] = _may_go,
+) -> AsyncIterator[MessageStore]:
+    """Lock, recover and run the store; ready to append when it yields. Raises StoreRefused.
+
+    `arrived` is told of messages in queues that are `watched` at that moment, None: in all.
+    `progress(done, total)` is called in a thread while the log is scanned. `retain` is `store.retain` from the first
+    round of maintenance on, which comes before the caller sees the store.
+    """
+    disk = disk if disk is not None else RealDisk()
+
+    def opening() -> Opened:
+        return open_folder(config, disk, now_ms=now_ms, new_id=new_id, progress=progress)
+
+    opened = await trio.to_thread.run_sync(opening)
+    try:
+        store = MessageStore(
+            config, disk, opened, now_ms=now_ms, arrived=arrived, watched=watched, clock_trusted=clock_trusted
+        )
+        recovered, store.retain = opened.recovered, retain
+        store.recovered_topics = recovered_topics(store.state_file("topics"), recovered.queues)
+        await trio.to_thread.run_sync(
+            store._tables.begin, recovered.position, recovered.end, opened.boot, recovered.last_stored_ms
+        )
+        await trio.to_thread.run_sync(store._maintenance.begin)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.run)
+            yield store
+            nursery.cancel_scope.cancel()
+    finally:
+        opened.lock.release()
+
+
+__all__ = [
+    "Arrival",
+    "Evidence",
+    "Found",
+    "FoundStatus",
+    "MessageStore",
+    "Placed",
+    "StoreConfig",
+    "open_store",
+]

@@ -1,0 +1,68 @@
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_driver.disk import RealDisk
+from storage_driver.errors import StoreRefused
+from storage_driver.lineage import RUNS_KEPT, Lineage
+from storage_driver.state_file import StateFile
+
+
+def lineage(tmp_path: Path, first_id: int = 1) -> Lineage:
+    found = Lineage(StateFile(RealDisk(), tmp_path / "identity.json"), count(first_id).__next__)
+    found.load()
+    return found
+
+
+def test_a_new_log_begins_an_epoch_and_every_opening_a_run(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    assert (one.epochs, one.runs) == ([(1, 0)], [(2, 0)])
+    two = lineage(tmp_path, 10)
+    two.begin_run(0, 500)
+    assert (two.epochs, two.runs, two.epoch, two.run) == ([(1, 0)], [(2, 0), (10, 500)], 1, 10)
+
+
+def test_a_log_without_identity_begins_an_epoch_at_its_first_byte(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(1024, 5000)
+    assert one.epochs == [(1, 1024)]
+
+
+def test_a_fork_ends_the_epochs_behind_it(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.fork(80)
+    one.land("00ff")
+    again = lineage(tmp_path)
+    assert (again.epochs, again.landing) == ([(1, 0), (3, 80)], "00ff")
+    again.fork(0)
+    assert len(again.epochs) == 1
+
+
+def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.runs = [(i + 1, i) for i in range(RUNS_KEPT)]
+    one.begin_run(0, 5000)
+    assert (len(one.runs), one.runs[0]) == (RUNS_KEPT, (2, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"layout":1}', '{"layout":1,"epochs":[],"runs":[]}', '{"layout":1,"epochs":[[0,1]],"runs":[]}'],
+)
+def test_a_damaged_identity_counts_as_missing_and_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "identity.json").write_text(text)
+    one = lineage(tmp_path)
+    assert one.damage is not None
+    one.begin_run(0, 100)
+    assert one.epochs == [(1, 0)]
+
+
+def test_the_next_layout_is_read_and_a_later_one_refused(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text('{"layout":2,"epochs":[[5,0]],"runs":[[6,0]],"new":1}')
+    assert lineage(tmp_path).epoch == 5
+    (tmp_path / "identity.json").write_text('{"layout":3,"epochs":[[5,0]],"runs":[]}')
+    with pytest.raises(StoreRefused, match="update"):
+        lineage(tmp_path)

@@ -1,0 +1,63 @@
+"""Rounds of the tables, asked for by somebody who does not wait for their end."""
+
+import errno
+import threading
+
+import pytest
+import trio
+
+from storage_driver.checkpoint import PositionFile
+from storage_driver.record import Message, encode_properties
+from storage_driver.store import open_store
+from storage_driver.testing import MemoryDisk, Step
+from tests.power_cut.harness import FOLDERS, HOST, config
+
+SETTINGS = config(position_every_bytes=1, flush_every_s=600.0)
+
+
+@pytest.mark.slow
+async def test_a_failed_sync_makes_the_next_start_distrust_the_index_although_who_asked_has_hung_up() -> None:
+    disk, begun, may_fail = MemoryDisk(folders=FOLDERS), threading.Event(), threading.Event()
+
+    def fail(step: Step) -> None:
+        if step.kind == "sync" and step.inode in {disk.names[name] for name in disk.names if "/index/" in name}:
+            begun.set()
+            may_fail.wait(30)
+            raise OSError(errno.EIO, "no")
+
+    async def search(scope: trio.CancelScope) -> None:
+        with scope:
+            await store.find_by_key("T", "k", 9, 0, 1 << 62)
+
+    async with open_store(SETTINGS, now_ms=lambda: 1, disk=disk) as store:
+        placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": "k"}), 0, 0, 1, HOST))
+        await store.wait_durable(placed.end)
+        disk.before = fail
+        async with trio.open_nursery() as nursery:
+            asker = trio.CancelScope()
+            nursery.start_soon(search, asker)
+            await trio.to_thread.run_sync(begun.wait, 30)
+            asker.cancel()
+            may_fail.set()
+        position = PositionFile(disk, SETTINGS.root / "rocketbox" / "position").load()
+    assert position is not None
+    assert position.boot == bytes(16)
+
+
+async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage_driver.tables.CATCH_UP_S", -1.0)
+    monkeypatch.setattr("storage_driver.tables.CATCH_UP_BYTES", 1)
+    async with open_store(SETTINGS, now_ms=lambda: 1, disk=MemoryDisk(folders=FOLDERS)) as store:
+        for number in range(5):
+            placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": f"k{number}"}), 0, 0, 1, HOST))
+            await store.wait_durable(placed.end)
+        await store.prove()
+        tables = store._tables
+        assert tables.index_to == store.durable
+        async with tables.guard:
+            tables.index_to, tables._dispatcher.backlog_lost = 0, True
+            for number in range(1, 6):
+                await tables.round()
+                assert tables.index_to == number * placed.size, "a piece in each round"
+                assert (tables._far_behind, tables._dispatcher.backlog_lost) == ((number < 5,) * 2)
+        assert len(await store.find_by_key("T", "k4", 9, 0, 1 << 62)) == 1
