@@ -1,0 +1,1 @@
+"""Feeds systemd only while there is proof of work."""

@@ -1,0 +1,303 @@
+"""What root does for the product: notes boots and ends, carries out what `escalate.decide` chose.
+
+Run by the system's Python (`/usr/lib/rocketbox/escalate.py VERB`), so that it works when the slot does not: standard
+library and this package's own such modules only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from watchdog.boots import boot_id, keep_boot_id, note_boot
+from watchdog.escalate import Action, Boot, Exit, History, Slots, Step, decide, decide_at_boot
+from watchdog.notes import append_line, read_json, read_lines, replace, tallied
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where things lie under `root`, which is / but for tests; `run` executes a command."""
+
+    root: Path
+    run: Callable[[Sequence[str]], object]
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "var/lib/rocketbox/watchdog"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "etc/rocketbox/rocketbox.toml"
+
+    @property
+    def marker(self) -> Path:
+        return self.root / "run/rocketbox-safe"
+
+    @property
+    def image_trial(self) -> bool:
+        """Tell whether the image that runs is on trial: the boot loader counts, `image.py` knows."""
+        return (self.root / "run/rocketbox-image-trial").exists()
+
+    @property
+    def boot_id(self) -> str:
+        return boot_id(self.root)
+
+    @property
+    def uptime_s(self) -> float:
+        return float((self.root / "proc/uptime").read_text().split()[0])
+
+
+def load_exits(box: Box) -> list[Exit]:
+    """Return the product's unwanted ends in this boot."""
+    here = box.boot_id
+    found = [
+        Exit(
+            float(row.get("uptime_s", 0)), str(row.get("result")), str(row.get("code", "")), str(row.get("status", ""))
+        )
+        for row in read_lines(box.folder / "exits.jsonl")
+        if row.get("boot") == here
+    ]
+    return [one for one in found if one.result != "success"]
+
+
+def _lasted_s(row: Mapping[str, Any], until_s: float | None) -> float:
+    end_s = float(row.get("uptime_s") or 0) if until_s is None else until_s
+    return max(0.0, end_s - float(row.get("began_s") or 0))
+
+
+def load_history(box: Box) -> History:
+    """Read boots and earlier steps; a step's age is running time, since the wall clock of a box proves nothing."""
+    here, uptime_s = box.boot_id, box.uptime_s
+    rows = read_lines(box.folder / "boots.jsonl")
+    boots = [
+        Boot(
+            str(row.get("boot", "")),
+            str(row.get("reason", "power")),
+            str(row.get("version", "")),
+            _lasted_s(row, uptime_s if row.get("boot") == here else None),
+            bool(row.get("settled")),
+        )
+        for row in rows
+    ]
+    if not boots or boots[-1].boot != here:
+        boots.append(Boot(here, "power", "", uptime_s))
+    began = {row.get("boot"): float(row.get("began_s") or 0) for row in rows}
+    steps = []
+    for row in read_lines(box.folder / "escalations.jsonl"):
+        at = next((index for index, one in enumerate(boots) if one.boot == row.get("boot")), None)
+        if at is None:
+            continue
+        then_s = float(row.get("uptime_s", 0)) - began.get(row.get("boot"), 0.0)
+        ago_s = max(boots[at].uptime_s - then_s, 0.0) + sum(one.uptime_s for one in boots[at + 1 :])
+        steps.append(Step(str(row.get("kind", "")), str(row.get("cause", "")), boots[at].boot, ago_s))
+    good = box.config.with_name(box.config.name + ".good")
+    differs = good.exists() and (not box.config.exists() or good.read_bytes() != box.config.read_bytes())
+    readable = any((box.root / "var/lib/rocketbox/store/commitlog").glob("[0-9]*"))
+    return History(boots, steps, uptime_s, differs, readable)
+
+
+def load_slots(box: Box) -> Slots:
+    """Read the slots' state; without slots there is nothing to fall back to."""
+    state = read_json(box.root / "opt/slots/state.json") or {}
+    return Slots(
+        str(state.get("active", "a")),
+        state.get("trial") or ("image" if box.image_trial else None),
+        state.get("versions", {}),
+        frozenset(state.get("committed", ())),
+        frozenset(state.get("bad", ())),
+    )
+
+
+def record(box: Box, environ: Mapping[str, str]) -> None:
+    """Append how the product ended: `ExecStopPost=`, under the product's user."""
+    result = environ.get("SERVICE_RESULT", "")
+    append_line(
+        box.folder / "exits.jsonl",
+        {
+            "boot": box.boot_id,
+            "uptime_s": round(box.uptime_s, 3),
+            "wall_s": int(time.time()),
+            "tally": tallied(read_lines(box.folder / "exits.jsonl"), "result", result),
+            "result": result,
+            "code": environ.get("EXIT_CODE", ""),
+            "status": environ.get("EXIT_STATUS", ""),
+        },
+    )
+
+
+def carry_out(box: Box, action: Action) -> None:
+    """Write the step down, then take it; one that cannot be written down must not reboot, or it would do so forever."""
+    row = {"boot": box.boot_id, "uptime_s": round(box.uptime_s, 3), "wall_s": int(time.time())}
+    try:
+        append_line(
+            box.folder / "escalations.jsonl", row | {"kind": action.kind, "cause": action.cause, "text": action.text}
+        )
+    except OSError as exc:
+        if action.kind in ("reboot", "switch_slot"):
+            action = Action("safe", action.cause, f"{action.text}, but its note cannot be written: {exc}")
+    print(f"<4>escalate action={action.kind} cause={action.cause} text={action.text!r}", file=sys.stderr, flush=True)
+    HANDS[action.kind](box, action)
+
+
+def _start(box: Box, action: Action) -> None:
+    box.run(["systemctl", "reset-failed", *UNITS])
+    box.run(["systemctl", "--no-block", "start", *UNITS])
+
+
+def _restore_config(box: Box, action: Action) -> None:
+    if box.config.exists():
+        os.replace(box.config, box.config.with_name(box.config.name + ".rejected"))
+    fresh = box.config.with_name(box.config.name + ".new")
+    shutil.copyfile(box.config.with_name(box.config.name + ".good"), fresh)
+    shutil.copystat(box.config.with_name(box.config.name + ".good"), fresh)
+    os.replace(fresh, box.config)
+    _start(box, action)
+
+
+def _reboot(box: Box, action: Action) -> None:
+    mark_planned(box, reason=action.text, who="escalate")
+    box.run(["systemctl", "--no-block", "reboot"])
+
+
+def _switch_slot(box: Box, action: Action) -> None:
+    if box.image_trial:
+        box.run(["/usr/bin/python3", "-I", "/usr/lib/rocketbox/image.py", "give-up", action.text])
+        _reboot(box, action)
+        return
+    path = box.root / "opt/slots/state.json"
+    state = read_json(path) or {}
+    gone = state.get("versions", {}).get(state.get("trial") or state.get("active"))
+    state |= {"active": action.slot, "trial": None, "bad": [*state.get("bad", []), *([gone] if gone else [])]}
+    state["rolled_back"] = {"version": gone, "reason": action.text, "wall_s": int(time.time())}
+    replace(path, json.dumps(state))
+    _reboot(box, action)
+
+
+def _read_only(box: Box, action: Action) -> None:
+    (box.root / "run/rocketbox").mkdir(parents=True, exist_ok=True)
+    (box.root / "run/rocketbox-read-only").write_text(action.text + "\n")
+    _start(box, action)
+
+
+def enter_safe(box: Box, action: Action) -> None:
+    """Close the ports, leave the serial line and a status; one more try after six hours."""
+    box.marker.parent.mkdir(parents=True, exist_ok=True)
+    box.marker.write_text(action.text + "\n")
+    _write_safe_health(box, action)
+    box.run(["systemctl", "--no-block", "stop", *UNITS])
+    box.run(["systemctl", "reset-failed", *UNITS])
+    box.run(["systemctl", "--no-block", "start", "rocketbox-safe.target", "rocketbox-safe-retry.timer"])
+
+
+def _write_safe_health(box: Box, action: Action) -> None:
+    boots = read_lines(box.folder / "boots.jsonl")
+    path = box.root / "run/rocketbox/health.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    last = boots[-1] if boots else {}
+    step = "run `rocketbox doctor`, then `rocketbox safe leave`"
+    health = {
+        "state": "safe",
+        "since_s": int(box.uptime_s),
+        "version": last.get("version", "-"),
+        "slot": last.get("slot", "-"),
+        "boot": last.get("number", 0),
+        "reset_reason": last.get("reason", "power"),
+        "reasons": [{"code": "D204", "text": action.text, "next": step}],
+    }
+    replace(path, json.dumps(health))
+
+
+def leave_safe(box: Box) -> bool:
+    """Remove the marker and start the product; False when the box is not in safe mode."""
+    if not box.marker.exists():
+        return False
+    box.marker.unlink()
+    box.run(["systemctl", "--no-block", "stop", "rocketbox-safe-retry.timer", "rocketbox-safe.target"])
+    _start(box, Action("restart", "safe", "left safe mode"))
+    return True
+
+
+def mark_planned(box: Box, *, reason: str, who: str) -> None:
+    """Note durably that the coming stop is wanted, and by whom."""
+    box.folder.mkdir(parents=True, exist_ok=True)
+    replace(box.folder / "planned", json.dumps({"boot": box.boot_id, "reason": reason, "who": who}))
+
+
+def keep_config(box: Box) -> bool:
+    """Copy the configuration to `.good` when the run that used exactly these bytes had ten healthy minutes."""
+    settled = read_json(box.folder / "settled.json") or {}
+    if not box.config.exists() or settled.get("config_sha256") != sha256(box.config.read_bytes()).hexdigest():
+        return False
+    shutil.copy2(box.config, box.config.with_name(box.config.name + ".good.new"))
+    os.replace(box.config.with_name(box.config.name + ".good.new"), box.config.with_name(box.config.name + ".good"))
+    return True
+
+
+UNITS = ("rocketbox-broker.socket", "rocketbox-namesrv.socket", "rocketbox.service")
+HANDS: dict[str, Callable[[Box, Action], None]] = {
+    "restart": _start,
+    "restore_config": _restore_config,
+    "reboot": _reboot,
+    "switch_slot": _switch_slot,
+    "read_only": _read_only,
+    "safe": enter_safe,
+}
+
+
+def _monitored(environ: Mapping[str, str], uptime_s: float) -> list[Exit]:
+    """Return the end systemd reports when it never reached the list: no start at all, or no time to note it."""
+    result = environ.get("MONITOR_SERVICE_RESULT")
+    if result is None or environ.get("MONITOR_EXIT_CODE"):
+        return []
+    return [Exit(uptime_s, "dependency" if result in ("success", "resources") else result)]  # "success": no mount
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Verbs: record, run, boot, trial-failed, safe, leave, keep-config, planned REASON WHO.
+
+    `--root DIR` is for tests, `--dry-run` prints the commands.
+    """
+    words = [one for one in arguments if not one.startswith("--")]
+    root = Path(arguments[arguments.index("--root") + 1]) if "--root" in arguments else Path("/")
+    words = [one for one in words if one != str(root)]
+    box = Box(root, print if "--dry-run" in arguments else lambda command: subprocess.run(command, check=False))
+    verb = words[0] if words else ""
+    if verb == "record":
+        record(box, environ)
+    elif verb == "run":
+        history = load_history(box)
+        exits = load_exits(box) + _monitored(environ, history.uptime_s)
+        carry_out(box, decide(history, load_slots(box), exits))
+    elif verb == "boot":
+        keep_boot_id(root)
+        trusted = (root / "run/systemd/timesync/synchronized").exists()
+        print(json.dumps(note_boot(root, now_s=time.time(), trusted=trusted)))
+        action = decide_at_boot(load_history(box))
+        if action:
+            carry_out(box, action)
+    elif verb == "trial-failed":
+        if load_slots(box).trial:  # the tries decide; a committed version keeps serving, its health says what failed
+            carry_out(box, Action("reboot", "selftest", "the version on trial failed its self-test"))
+    elif verb == "safe":
+        carry_out(box, Action("safe", "asked", words[1] if len(words) > 1 else "asked for"))
+    elif verb in ("leave", "keep-config"):
+        return 0 if {"leave": leave_safe, "keep-config": keep_config}[verb](box) else 1
+    elif verb == "planned" and len(words) == 3:
+        mark_planned(box, reason=words[1], who=words[2])
+    else:
+        print(f"usage: escalate.py {main.__doc__}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""Small JSON files that survive a power cut: replaced whole, synced, owned like their folder whoever writes them.
+
+Standard library only: the product and the root helper share it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+KEPT_LINES = 256
+
+
+def read_json(path: Path) -> Any:
+    """Return the file's value, None when it is missing or torn."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file of JSON lines; a torn line is skipped."""
+    found = []
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file atomically and durably; it gets its folder's owner when root writes."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.chown(fresh, folder.st_uid, folder.st_gid)
+    os.replace(fresh, path)
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append_line(path: Path, row: Mapping[str, Any]) -> None:
+    """Append one JSON line, keep the newest 256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_lines(path, [*read_lines(path), row][-KEPT_LINES:])
+
+
+def tallied(rows: Sequence[Mapping[str, Any]], name: str, value: str) -> dict[str, int]:
+    """Return how often each value of a field was noted, the line to come included: old lines go, their count stays."""
+    counts = tally_of(rows)
+    if counts is None:
+        counts = Counter(str(row.get(name)) for row in rows)
+    return {**counts, value: counts.get(value, 0) + 1}
+
+
+def tally_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return the counts of the newest line, None for a damaged one and for one of a version that did not count."""
+    counts = rows[-1].get("tally") if rows else {}
+    whole = isinstance(counts, dict) and all(isinstance(count, int) for count in counts.values())
+    return counts if whole else None
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace the file with these objects, one JSON line each."""
+    replace(path, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))

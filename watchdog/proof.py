@@ -1,0 +1,110 @@
+"""Evidence and limits in, a verdict out: may systemd be told that this process works?
+
+Only what a restart can cure starves the watchdog. Space, quota, uplink, clock and clients are nobody's business here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+STARVE_S = 30.0  # how long memory or descriptors may stay above `choked_ratio`
+
+
+class Evidence(Protocol):
+    """Something worked: when (monotonic seconds) and how long it took. The part that did it makes the value."""
+
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def took_s(self) -> float: ...
+
+
+class Success(NamedTuple):
+    """The newest success of one kind."""
+
+    at_s: float
+    took_s: float = 0.0
+
+
+class Limits(NamedTuple):
+    """When evidence is too old, and how full is too full."""
+
+    proof_limit_s: float = 15.0
+    loop_limit_s: float = 5.0
+    pressed_ratio: float = 0.90
+    choked_ratio: float = 0.97
+
+
+class Facts(NamedTuple):
+    """What is known at one look: `evidence` holds `durable` and `accepted`, `choked_since_s` when choking began."""
+
+    evidence: Mapping[str, Evidence]
+    late_s: float = 0.0  # by how much the loop overslept
+    memory_ratio: float = 0.0
+    descriptor_ratio: float = 0.0
+    choked_since_s: float | None = None
+
+
+class Reason(NamedTuple):
+    """Why the state is not `ok`: a code of `rocketbox doctor`, a sentence, the next step."""
+
+    code: str
+    text: str
+    next: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"code": self.code, "text": self.text, "next": self.next}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`feed`: tell systemd. `refuse`: take no new connections. `state`: ok, degraded or failing."""
+
+    feed: bool
+    state: str
+    reasons: tuple[Reason, ...] = ()
+    refuse: bool = False
+    ages_s: Mapping[str, float] = field(default_factory=dict)
+
+
+SOURCES = {
+    "durable": ("D501", "nothing reached the disk for {age:.0f} s", "look for I/O errors: `journalctl -k`, D101, D104"),
+    "accepted": ("D502", "no request over the own ports was answered for {age:.0f} s", "a restart follows by itself"),
+}
+
+
+def judge(facts: Facts, now_s: float, limits: Limits) -> Verdict:
+    """Weigh one look: stale evidence starves, scarce memory or descriptors degrade and starve only when they last."""
+    ages = {name: max(0.0, now_s - seen.at_s) for name, seen in facts.evidence.items()}
+    starving = [
+        Reason(code, text.format(age=ages[name]), step)
+        for name, (code, text, step) in SOURCES.items()
+        if name in ages and ages[name] > limits.proof_limit_s
+    ]
+    if facts.late_s > limits.loop_limit_s:
+        starving.append(Reason("D503", f"the event loop was {facts.late_s:.1f} s late", "a restart follows by itself"))
+    pressed = _pressed(facts, limits)
+    if facts.choked_since_s is not None and now_s - facts.choked_since_s > STARVE_S:
+        starving += pressed
+    reasons = tuple(starving) + tuple(reason for reason in pressed if reason not in starving)
+    state = "failing" if starving else "degraded" if pressed else "ok"
+    return Verdict(not starving, state, reasons, bool(pressed), ages)
+
+
+def is_choked(facts: Facts, limits: Limits) -> bool:
+    """Tell whether memory or descriptors are so scarce that it must not last."""
+    return max(facts.memory_ratio, facts.descriptor_ratio) > limits.choked_ratio
+
+
+def _pressed(facts: Facts, limits: Limits) -> list[Reason]:
+    rows = (
+        ("D504", "memory", facts.memory_ratio, "fewer connections or a larger MemoryMax="),
+        ("D505", "open files", facts.descriptor_ratio, "fewer connections or a larger LimitNOFILE="),
+    )
+    return [
+        Reason(code, f"{what} at {ratio:.0%} of the limit, new connections are refused", step)
+        for code, what, ratio, step in rows
+        if ratio >= limits.pressed_ratio
+    ]
