@@ -1,0 +1,1 @@
+"""The box: broker and NameServer behaviour, composition, command line."""

@@ -1,0 +1,101 @@
+"""`python -m appliance COMMAND`, installed as `rocketbox`: each command lives in a module of `appliance.commands`."""
+
+import argparse
+import faulthandler
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+ALSO = {"acl": "access"}  # names that people try
+HELP = frozenset(("-h", "--help"))
+
+
+class Command(NamedTuple):
+    """A command: the module that has `add_arguments(parser)` and `run(arguments) -> exit code`, loaded when called."""
+
+    module: str
+    purpose: str
+
+
+INTERRUPTED = 130
+COMMANDS = {
+    "serve": Command("appliance.commands.serve", "run the box: name server and broker"),
+    "status": Command("appliance.commands.status", "how the box fares, and why"),
+    "selftest": Command("appliance.commands.selftest", "send one message through the running box"),
+    "doctor": Command("appliance.commands.doctor", "find what is wrong with this box, and the next step"),
+    "safe": Command("appliance.commands.safe", "enter or leave safe mode"),
+    "provision": Command("appliance.commands.provision", "set up the box at a serial port"),
+    "fleet": Command("appliance.commands.fleet", "set up many boxes from a CSV file"),
+    "flash": Command("appliance.commands.flash", "install a signed bundle, or write an image to a disk"),
+    "update": Command("appliance.commands.update", "on the box: a signed bundle from a stick into the idle slot"),
+    "factory": Command("appliance.commands.factory", "give a box its serial number and burn it in"),
+    "device": Command("appliance.commands.device", "the box's end of the serial line"),
+    "namesrv": Command("appliance.commands.namesrv", "read a name server configuration written for Apache's"),
+    "send": Command("appliance.commands.send", "send messages to a topic of any cluster"),
+    "consume": Command("appliance.commands.consume", "consume a topic as a member of a group"),
+    "tail": Command("appliance.commands.tail", "print the newest messages of a topic, and those that come"),
+    "request": Command("appliance.commands.request", "send a request and print its reply"),
+    "topics": Command("appliance.commands.topics", "list, look at, make, change and delete topics"),
+    "groups": Command("appliance.commands.groups", "list, look at, make, change and delete consumer groups"),
+    "offsets": Command("appliance.commands.offsets", "where a group stands, and putting it elsewhere"),
+    "clients": Command("appliance.commands.clients", "who is connected"),
+    "messages": Command("appliance.commands.messages", "find messages by key, id or time, and look at one"),
+    "trace": Command("appliance.commands.trace", "the way of one message"),
+    "brokers": Command("appliance.commands.brokers", "the brokers of a cluster and how they fare"),
+    "top": Command("appliance.commands.top", "busiest topics and slowest groups, live"),
+    "context": Command("appliance.commands.contexts", "names for boxes and clusters, and which one is meant"),
+    "completion": Command("appliance.commands.completion", "what a shell needs to complete commands"),
+    "bench": Command("appliance.commands.bench", "measure how many messages a cluster takes and gives"),
+    "uplink": Command("appliance.commands.uplink", "how the log leaves the box: state, pause, gaps, sticks"),
+    "fsck": Command("storage_driver.fsck", "check a store that is not running, salvage it, have its queues made anew"),
+    "backup": Command("appliance.commands.backup", "copy the store of a box, running or not"),
+    "restore": Command("appliance.commands.restore", "put a backup where a box will look for its store"),
+    "access": Command("appliance.commands.access", "keys: who may publish, subscribe, administer"),
+    "tls": Command("appliance.commands.tls", "the box's certificate: show it, make it anew"),
+    "support": Command("appliance.commands.support", "one file for whoever helps, without secrets"),
+    "metrics": Command("appliance.commands.metrics", "what the box tells Prometheus"),
+    "page": Command("appliance.commands.page", "where the status page is, and its token"),
+    "config": Command("appliance.commands.config", "check, show or change the configuration"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
+    gc.disable()  # nothing is garbage while modules load, and looking for some is a tenth of their time
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    if chosen in ALSO:
+        given[given.index(chosen)] = chosen = ALSO[chosen]
+    parser = argparse.ArgumentParser(prog="rocketbox", description="A RocketMQ appliance.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="rocketbox")
+    asked = parser  # whose usage belongs to a complaint
+    known = {chosen: COMMANDS[chosen]} if chosen in COMMANDS else COMMANDS  # a parser costs 0.4 ms
+    for name, command in known.items():
+        added = commands.add_parser(name, help=command.purpose, description=command.purpose)
+        if name == chosen:
+            module = importlib.import_module(command.module)
+            asked = added
+            module.add_arguments(added)
+            added.set_defaults(run=module.run)
+            if HELP.intersection(given):
+                from appliance.commands.examples import add_examples
+
+                add_examples(name, added)
+    if arguments is None:
+        gc.freeze()  # a program of its own keeps what it has loaded: the first look at all that is 15 ms
+    gc.enable()  # before --help may leave
+    parsed, unknown = parser.parse_known_args(given)
+    if unknown:
+        asked.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        return int(parsed.run(parsed))
+    except KeyboardInterrupt:  # of a command that has nothing to put away
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The box's settings under the names Apache's tools know (codes 26 and 319). Nothing secret is among them."""
+
+from appliance.namesrv.apache_config import namesrv_options
+from appliance.settings import Config
+
+MIB = 1 << 20
+
+
+def broker_properties(config: Config, address: str) -> dict[str, object]:
+    """Return what GET_BROKER_CONFIG shows; `address` is host:port as routes name it at home."""
+    host, _, port = address.rpartition(":")
+    rules, store, limits = config.broker, config.store, config.limits
+    return {
+        "brokerName": config.box.name,
+        "brokerClusterName": config.box.cluster,
+        "brokerId": 0,
+        "brokerRole": "ASYNC_MASTER",
+        "brokerIP1": host,
+        "brokerIP2": host,
+        "listenPort": port,
+        "namesrvAddr": ";".join(config.namesrv.register_at),
+        "brokerPermission": rules.permission,
+        "regionId": rules.region,
+        "traceOn": rules.trace_on,
+        "autoCreateTopicEnable": rules.auto_create_topics,
+        "defaultTopicQueueNums": store.queues_default,
+        "autoCreateSubscriptionGroup": rules.auto_create_groups,
+        "traceTopicEnable": rules.trace_topic,
+        "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+        "filterServerNums": 0,  # exportConfigs of 4.9 fails without this and the next
+        "useTLS": config.tls.mode == "enforcing",
+        "registerNameServerPeriod": config.namesrv.register_s * 1000,
+        "longPollingEnable": rules.long_poll,
+        "notifyConsumerIdsChangedEnable": rules.notify_members,
+        "enablePropertyFilter": rules.property_filter,
+        "rejectTransactionMessage": rules.reject_transactions,
+        "transactionTimeOut": rules.transaction_timeout_s * 1000,
+        "transactionCheckMax": rules.transaction_checks,
+        "transactionCheckInterval": rules.transaction_check_s * 1000,
+        "maxMessageSize": limits.message_mib * MIB,
+        "flushDiskType": "SYNC_FLUSH",
+        "mapedFileSizeCommitLog": store.segment_mib * MIB,
+        "fileReservedTime": store.retention_h,
+        "messageDelayLevel": rules.delay_levels,
+        "maxDelayTime": rules.timer_days * 86_400,
+        "slaveReadEnable": False,
+        "aclEnable": config.access.mode == "keys",
+    }
+
+
+def namesrv_properties(config: Config) -> dict[str, object]:
+    """Return what GET_NAMESRV_CONFIG shows."""
+    return namesrv_options(config)

@@ -1,0 +1,1 @@
+"""Broker behaviour: state tables, request handlers, rules."""

@@ -1,0 +1,256 @@
+"""The broker's parts put together: tables, handlers, loops. Nothing here decides; it only says who uses what."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from appliance.apache_names import broker_properties
+from appliance.broker.arrivals import Arrivals
+from appliance.broker.clients import ClientTable
+from appliance.broker.dedup import DedupRules, DedupWindow
+from appliance.broker.delay import DelayLevels, LevelProgress, parse_levels
+from appliance.broker.groups import GroupTable
+from appliance.broker.intake import Intake, Space
+from appliance.broker.lookups import Lookups
+from appliance.broker.moved import MovedEvents
+from appliance.broker.offsets import OffsetTable
+from appliance.broker.pull import PullRules, Pulls, PullTables
+from appliance.broker.queue_locks import QueueLocks
+from appliance.broker.recall import Recalls
+from appliance.broker.recent import recent_messages
+from appliance.broker.reply import Replies, ReplyRules
+from appliance.broker.send import SendRules, Sends, SendTables
+from appliance.broker.send_back import SendBacks, SendBackTables
+from appliance.broker.send_properties import PropertyRules
+from appliance.broker.sessions import Sessions, SessionTables
+from appliance.broker.stats import BrokerStats
+from appliance.broker.timers import TimerRules, Timers
+from appliance.broker.tool_codes import QUERY_CODES, TOOL_CODES
+from appliance.broker.topics import READ, WRITE, TopicRules, TopicTable
+from appliance.broker.transaction_checks import TransactionChecks
+from appliance.broker.transactions import HALF_QUEUE, TransactionRules, Transactions, half_divert
+from appliance.requests import Handle, deferred, merged
+from appliance.settings import Config
+from storage_driver.store import MessageStore
+
+MIB = 1 << 20
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+Clock = Callable[[], int]
+Loop = Callable[[], Awaitable[None]]
+
+
+class BrokerTables(NamedTuple):
+    """The state of one broker, made before its handlers."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+    locks: QueueLocks
+    arrivals: Arrivals
+    dedup: DedupWindow
+    space: Space
+    stats: BrokerStats
+
+
+class Waiting(NamedTuple):
+    """What is stored and not yet delivered: progress of the delay levels, timed messages, undecided halves."""
+
+    delays: Callable[[], list[LevelProgress]]
+    timers: Callable[[], int]
+    halves: Callable[[], int]
+
+
+class Assembled(NamedTuple):
+    """What others need of the broker: its handlers, what runs with it, what is saved at a stop."""
+
+    handlers: dict[int, Handle]
+    loops: tuple[Loop, ...]
+    flushes: tuple[Loop, ...]
+    keep_from: Callable[[], int]  # retention must not pass this log offset: something below it is not delivered yet
+    waiting: Waiting
+
+
+def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_ms: Clock) -> BrokerTables:
+    """Load the tables, and make the topics again that the log knows and the saved table does not."""
+    rules, limits = config.broker, config.limits
+    topic_rules = TopicRules(
+        cluster=config.box.cluster,
+        broker=config.box.name,
+        auto_create=rules.auto_create_topics,
+        template_queues=config.store.queues_default,
+        delay_levels=len(parse_levels(rules.delay_levels)),
+        trace_topic=rules.trace_topic,
+        most=limits.topics,
+    )
+    topics = TopicTable(store.state_file("topics"), topic_rules, now_ms=now_ms, log_end=lambda: store.end)
+    topics.recover(store.recovered_topics)
+    groups_file = store.state_file("subscriptionGroup")
+    clients = ClientTable(most=limits.clients, now_ms=now_ms)
+    dedup = DedupWindow(
+        DedupRules(rules.dedup_entries, rules.dedup_s, frozenset(rules.dedup_topics), rules.dedup_topics_s),
+        now_s=time.monotonic,
+        durable=lambda: store.durable,
+        connected=clients.connected,
+    )
+    return BrokerTables(
+        topics,
+        GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms),
+        OffsetTable(store.state_file("consumerOffset")),
+        clients,
+        QueueLocks(trio.current_time),
+        arrivals,
+        dedup,
+        Space(),
+        BrokerStats(config.box.cluster, now_ms=now_ms),
+    )
+
+
+async def look_back(tables: BrokerTables, store: MessageStore, *, now_ms: Clock) -> None:
+    """Know what was sent just before a restart: a producer without its answer sends it again now."""
+    if not tables.dedup.enabled:
+        return
+    since_ms = now_ms() - int(tables.dedup.keep_s * 1000)
+    found = await trio.to_thread.run_sync(recent_messages, store, since_ms)
+    tables.dedup.rebuild(found, age_s=lambda message: (now_ms() - message.stored_ms) / 1000)
+
+
+def assemble(config: Config, store: MessageStore, tables: BrokerTables, address: str, *, now_ms: Clock) -> Assembled:
+    """Return handlers and loops over the tables; `address` is what refusals call the broker."""
+    rules, stats = config.broker, tables.stats
+    delays = DelayLevels(
+        store,
+        tables.arrivals,
+        store.state_file("delayOffset"),
+        parse_levels(rules.delay_levels),
+        stats=stats,
+        now_ms=now_ms,
+    )
+    timer_rules = TimerRules(config.box.name, rules.timer_days * DAY_MS)
+    timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
+    intake = Intake(store, [half_divert, timers.divert, delays.divert])
+    transactions = Transactions(
+        _transaction_rules(config, store), store, tables.offsets, now_ms=now_ms, put_stat=stats.put
+    )
+    checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms)
+    sessions = _sessions(config, tables, now_ms)
+    recalls = Recalls(timers, tables.topics, when_durable=store.when_durable, now_ms=now_ms, region=rules.region)
+    handlers = merged(
+        _data_handlers(config, store, tables, intake, address, now_ms),
+        sessions.handlers(),
+        Lookups(tables.topics, tables.offsets, store).handlers(),
+        transactions.handlers(),
+        checks.handlers(),
+        recalls.handlers(),
+        deferred(QUERY_CODES, lambda: _query_handlers(store, tables, now_ms)),
+        deferred(TOOL_CODES, lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)),
+    )
+    saved = (tables.topics, tables.groups, tables.offsets)
+    rest = (sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
+    loops = (*(table.run for table in saved), *rest)
+    flushes = (*(table.flush for table in saved), delays.flush, timers.flush)
+    halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
+    waiting = Waiting(delays.progress, lambda: len(timers.index), halves)
+    floor = lambda: min(delays.floor(), checks.floor(), timers.floor())  # noqa: E731
+    return Assembled(handlers, loops, flushes, floor, waiting)
+
+
+def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:
+    return Sessions(
+        SessionTables(tables.topics, tables.groups, tables.clients, tables.locks, tables.arrivals),
+        broker=config.box.name,
+        now_ms=now_ms,
+        property_filter=config.broker.property_filter,
+        notify=config.broker.notify_members,
+    )
+
+
+def _query_handlers(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> dict[int, Handle]:
+    from appliance.broker.query import Queries  # 0.1 s of processor time that a start need not pay
+
+    return Queries(store, tables.clients, now_ms=now_ms).handlers()
+
+
+def _tool_handlers(
+    config: Config,
+    store: MessageStore,
+    tables: BrokerTables,
+    waiting: tuple[DelayLevels, Timers],
+    address: str,
+    now_ms: Clock,
+) -> dict[int, Handle]:
+    from appliance.broker.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
+
+    delays, timers = waiting
+    admin_tables = AdminTables(
+        tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats
+    )
+    facts = AdminFacts(config.box.name, address, lambda: broker_properties(config, address), lambda: len(timers.index))
+    return admin_handlers(store, admin_tables, delays, facts, now_ms=now_ms)
+
+
+def _transaction_rules(config: Config, store: MessageStore) -> TransactionRules:
+    rules = config.broker
+    return TransactionRules(
+        store.config.store_host,
+        timeout_ms=rules.transaction_timeout_s * 1000,
+        most_checks=rules.transaction_checks,
+        check_s=rules.transaction_check_s,
+        oldest_ms=config.store.retention_h * HOUR_MS,
+    )
+
+
+def _data_handlers(
+    config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str, now_ms: Clock
+) -> dict[int, Handle]:
+    """Return the handlers of send, pull, send-back and reply."""
+    rules = config.broker
+    added = PropertyRules(cluster=config.box.cluster, region=rules.region, trace_on=rules.trace_on)
+    send_rules = SendRules(
+        added,
+        store.config.store_host,
+        address,
+        broker=config.box.name,
+        writable=bool(rules.permission & WRITE),
+        reject_transactions=rules.reject_transactions,
+        max_message_bytes=config.limits.message_mib * MIB,
+    )
+    send_tables = SendTables(tables.topics, tables.groups, tables.clients, tables.dedup, tables.space, tables.stats)
+    sends = Sends(send_rules, send_tables, store, intake)
+    reply_rules = ReplyRules(
+        sends.topic_of, added.complete, store.config.store_host, region=rules.region, trace_on=rules.trace_on
+    )
+    replies = Replies(reply_rules, tables.clients, store, intake, now_ms=now_ms)
+    send_backs = SendBacks(
+        SendBackTables(tables.topics, tables.groups, tables.stats),
+        store,
+        intake,
+        address=address,
+        writable=bool(rules.permission & WRITE),
+    )
+    pulls = _pulls(config, store, tables, intake, address)
+    return merged(sends.handlers(), replies.handlers(), send_backs.handlers(), pulls.handlers())
+
+
+def _pulls(config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str) -> Pulls:
+    rules = config.broker
+    return Pulls(
+        PullRules(
+            address,
+            readable=bool(rules.permission & READ),
+            property_filter=rules.property_filter,
+            long_poll=rules.long_poll,
+        ),
+        PullTables(
+            tables.topics,
+            tables.groups,
+            tables.clients,
+            tables.offsets,
+            tables.arrivals,
+            tables.stats,
+            moved=MovedEvents(intake, config.box.name).note,
+        ),
+        store,
+    )

@@ -1,0 +1,86 @@
+"""Messages that the broker stores a second time: delayed ones that are due, committed halves, check-backs."""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import trio
+
+from appliance.broker.intake import Draft
+from storage_driver.errors import Busy, Full, LogFailed
+from storage_driver.record import Message, StoredMessage, decode_record
+from storage_driver.store import MessageStore, Placed
+
+log = logging.getLogger("appliance.broker")
+
+REAL_TOPIC, REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
+RETRY_S = 1.0
+
+
+def draft_of(stored: StoredMessage) -> Draft:
+    """Return a draft that would store this message again, in the same place and with the same properties."""
+    return Draft(
+        stored.topic,
+        stored.queue_id,
+        stored.body,
+        stored.property_map,
+        stored.flag,
+        stored.sys_flag,
+        stored.born_ms,
+        stored.born_host,
+        stored.reconsume_times,
+        stored.prepared_offset,
+    )
+
+
+def park(draft: Draft, topic: str, queue_id: int) -> None:
+    """Send a draft to another topic first; it remembers where it belongs."""
+    draft.properties[REAL_TOPIC], draft.properties[REAL_QUEUE] = draft.topic, str(draft.queue_id)
+    draft.topic, draft.queue_id = topic, queue_id
+
+
+def unpark(draft: Draft) -> bool:
+    """Point a draft at the topic it belongs to; False when its properties do not say."""
+    topic, queue_id = draft.properties.get(REAL_TOPIC), draft.properties.get(REAL_QUEUE, "")
+    if topic is None or not queue_id.isdecimal():
+        return False
+    draft.topic, draft.queue_id = topic, int(queue_id)
+    return True
+
+
+def records_in(chunks: Iterable[bytes]) -> Iterator[StoredMessage]:
+    """Return the messages in pieces of whole records."""
+    for chunk in chunks:
+        at = 0
+        while at < len(chunk):
+            stored = decode_record(chunk, at, check_crc=False)
+            yield stored
+            at += stored.size
+
+
+async def put_patiently(store: MessageStore, message: Message) -> Placed:
+    """Store a message, waiting while the disk is full or slow. Raises LogFailed, MessageIllegal."""
+    while True:
+        try:
+            return store.put(message, own=True)
+        except (Busy, Full):
+            await trio.sleep(RETRY_S)
+
+
+async def wait_kept(store: MessageStore, end: int, since: int) -> None:
+    """Return once copies are durable up to a mark; `since` is store.taken_back from before the first of them.
+
+    Between two copies there may be a wait for space, and the log may take the earlier one back meanwhile. Raises
+    LogFailed: then all of them are to be stored again.
+    """
+    if store.taken_back != since:
+        raise LogFailed("the disk was full meanwhile, copies were taken back")
+    await store.wait_durable(end)
+
+
+async def rest_after(failure: LogFailed, what: str, store: MessageStore) -> None:
+    """Wait a moment when the log only took back what found no space; stand still until cancelled when it is sealed."""
+    if store.failure is None:
+        await trio.sleep(RETRY_S)
+    else:
+        log.error("event=%s_stopped reason=%r", what, failure.reason)
+        await trio.sleep_forever()

@@ -1,0 +1,128 @@
+"""The one way into the store for what may be delayed, timed or half: diverts change the draft, then it is put.
+
+What the store raises becomes the response code a RocketMQ client expects.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from netstack.codes import ResponseCode
+from netstack.errors import Refused
+from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong
+from storage_driver.record import Message, encode_properties
+from storage_driver.store import MessageStore, Placed
+
+WAIT = "WAIT"
+DELAY, HALF = "DELAY", "TRAN_MSG"
+TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message on its way into the store, still to be changed."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+    def to_message(self) -> Message:
+        """Return what is stored. Raises MessageIllegal."""
+        return Message(
+            self.topic,
+            self.queue_id,
+            self.body,
+            encode_properties(self.properties),
+            self.flag,
+            self.sys_flag,
+            self.born_ms,
+            self.born_host,
+            self.reconsume_times,
+            self.prepared_offset,
+        )
+
+
+Divert = Callable[[Draft], None]
+"""Gives a draft another destination when its properties ask for it. Raises Refused."""
+
+
+class Space:
+    """Whether there is room for senders, as far as others than the store say; the uplink has a word when it runs."""
+
+    def __init__(self) -> None:
+        self.refusal: Callable[[], str | None] = lambda: None
+        self.rejected: Callable[[str, str], None] = lambda topic, reason: None  # a send refused for space or size
+
+    def check(self, topic: str) -> None:
+        """Raise Refused while senders are to wait."""
+        reason = self.refusal()
+        if reason is not None:
+            self.rejected(topic, "reject_new")
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {reason}")
+
+    def note(self, topic: str, exc: BaseException | None) -> None:
+        """Count a send that the store refused for space or size."""
+        if isinstance(exc, Full):
+            self.rejected(topic, "disk_full")
+        elif isinstance(exc, MessageIllegal):
+            self.rejected(topic, "too_large")
+
+
+class Intake:
+    """Puts drafts; the diverts are asked in order."""
+
+    def __init__(self, store: MessageStore, diverts: Sequence[Divert] = ()) -> None:
+        self._store, self._diverts = store, tuple(diverts)
+
+    def put(self, draft: Draft) -> Placed:
+        """Store a draft where its properties say. Raises Refused."""
+        draft.properties.pop(WAIT, None)
+        for divert in self._diverts:
+            divert(draft)
+        with refusals():
+            return self._store.put(draft.to_message())
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the store raises into refusals. Source: RocketMQ 4.9.8 SendMessageProcessor.handlePutMessageResult."""
+    try:
+        yield
+    except (Full, LogFailed, MessageIllegal, Busy) as exc:
+        raise refusal(exc) from exc
+
+
+def refusal(exc: Full | LogFailed | MessageIllegal | Busy) -> Refused:
+    """Return what a client is told when the store did not take a message."""
+    if isinstance(exc, Full):
+        return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {exc}")
+    if isinstance(exc, LogFailed):
+        return not_durable(exc.reason)
+    if isinstance(exc, PropertiesTooLong):
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {exc}. msg properties length limit 32KB."
+        )
+    if isinstance(exc, MessageIllegal):
+        return Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {exc}")
+    return busy(exc.waited_ms)
+
+
+def not_durable(reason: str) -> Refused:
+    """Return what a sender is told whose message did not become durable; never 10, which Java takes for a result."""
+    return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: the disk failed: {reason}")
+
+
+def busy(waited_ms: int) -> Refused:
+    """Return what a sender is told while the disk does not keep up."""
+    return Refused(
+        ResponseCode.SYSTEM_BUSY,
+        "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: "
+        f"the oldest message not yet on disk waits {waited_ms} ms, try again later",
+    )

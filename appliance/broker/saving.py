@@ -1,0 +1,146 @@
+"""A table in memory that reaches the disk after each change, at once when somebody waits for that.
+
+Changes are applied at once; only replies that promise durability wait (`when_saved`). One loop writes; what changes
+during a write shares the next, so a burst of a thousand new topics costs a handful of syncs.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from storage_driver.errors import StateDamaged
+
+log = logging.getLogger("appliance.broker")
+
+RETRY_S = 1.0
+CALM_S = 1.0  # thousands of topics made one after another are some writes of the whole table, not thousands
+Row = TypeVar("Row")
+Wake = Callable[[str | None], None]
+
+
+class StateFile(Protocol):
+    """Where a table is kept; storage_driver's state files are such."""
+
+    def load(self) -> object | None: ...
+
+    async def write(self, table: object, /) -> None: ...
+
+    async def write_bytes(self, raw: bytes, /) -> None: ...
+
+
+def load_table(file: StateFile, what: str) -> dict[str, Any]:
+    """Return the stored table, an empty one when there is none or nothing of it can be read: damage prevents no start.
+
+    Topics come back from the log, groups and offsets from their clients.
+    """
+    try:
+        stored = file.load()
+    except StateDamaged as exc:
+        log.error("event=table_damaged table=%s reason=%r next_step=restore_it_from_a_backup", what, str(exc))
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def rows_of(table: object, read: Callable[[Any], Row], what: str) -> dict[str, Row]:
+    """Return the rows of a stored table that can be read; the others are named in the log."""
+    found: dict[str, Row] = {}
+    for name, row in table.items() if isinstance(table, dict) else ():
+        try:
+            found[str(name)] = read(row)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as exc:
+            log.error("event=row_damaged table=%s row=%r reason=%r", what, name, f"{type(exc).__name__}: {exc}")
+    return found
+
+
+class DataVersion(NamedTuple):
+    """Rises with every change of a table, never falls over restarts."""
+
+    counter: int
+    timestamp_ms: int
+
+    def next(self, now_ms: int) -> "DataVersion":
+        """Return the version of the next change."""
+        return DataVersion(self.counter + 1, now_ms)
+
+    def to_json(self) -> dict[str, int]:
+        return {"counter": self.counter, "timestamp": self.timestamp_ms}
+
+    @classmethod
+    def from_json(cls, value: object, now_ms: int) -> "DataVersion":
+        """Return a stored version, or a first one."""
+        if not isinstance(value, dict):
+            return cls(0, now_ms)
+        counter, timestamp_ms = value.get("counter"), value.get("timestamp")
+        return cls(
+            counter if isinstance(counter, int) else 0, timestamp_ms if isinstance(timestamp_ms, int) else now_ms
+        )
+
+
+class Saver:
+    """Writes one table after each change; `saved` is the newest mark on disk."""
+
+    def __init__(self, file: StateFile, snapshot: Callable[[], object], *, calm_s: float = CALM_S) -> None:
+        self.mark = self.saved = 0
+        self.failures = 0
+        self._failed = False  # the last write
+        self._file, self._snapshot, self._calm_s = file, snapshot, calm_s
+        self._work, self._urgent = trio.Event(), trio.Event()
+        self._waiting: deque[tuple[int, Wake]] = deque()
+
+    def changed(self) -> int:
+        """Note a change and return the mark under which it will be on disk."""
+        self.mark += 1
+        self._work.set()
+        return self.mark
+
+    def when_saved(self, mark: int, wake: Wake) -> None:
+        """Call wake(None) once the change with this mark is on disk, wake(reason) if it could not be written."""
+        if mark <= self.saved:
+            wake(None)
+        else:
+            self._waiting.append((mark, wake))
+            self._urgent.set()
+
+    async def run(self) -> None:
+        """Write after each change until cancelled."""
+        while True:
+            await self._work.wait()
+            if not (self._waiting or self._failed):
+                # Nobody waits: after a power cut the change comes back by itself, from the log or by heartbeats.
+                self._urgent = trio.Event()
+                with trio.move_on_after(self._calm_s):
+                    await self._urgent.wait()
+            self._work, mark = trio.Event(), self.mark
+            if self.saved == mark:
+                continue
+            try:
+                await self._file.write(self._snapshot())
+            except OSError as exc:
+                self.failures += 1
+                self._failed = True
+                log.error("event=table_not_saved reason=%r", str(exc))
+                self._wake_upto(mark, f"the change is not on disk: {exc}")
+                self._work.set()
+                await trio.sleep(RETRY_S)
+            else:
+                self.saved, self._failed = mark, False
+                self._wake_upto(mark, None)
+
+    async def flush(self) -> None:
+        """Write what is not on disk yet, for a clean stop."""
+        mark = self.mark  # what changes during the write is not in it
+        if self.saved != mark:
+            await self._file.write(self._snapshot())
+            self.saved = mark
+
+    def _wake_upto(self, mark: int, reason: str | None) -> None:
+        while self._waiting and self._waiting[0][0] <= mark:
+            self._waiting.popleft()[1](reason)
+
+
+def number(item: Mapping[str, object], name: str, otherwise: int) -> int:
+    """Return a whole number of a record that others wrote. Raises ValueError."""
+    return int(str(item.get(name, otherwise)))

@@ -1,0 +1,299 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): check, store, answer once durable.
+
+Most messages go straight from the header's fields into a record. Those whose properties have a meaning to the broker
+(delay, timer, half), resent ones and those for a retry topic become a `Draft` first.
+Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from struct import pack
+from typing import Protocol
+from zlib import crc32
+
+from appliance.broker.clients import ClientTable
+from appliance.broker.dedup import DedupWindow, Sent, key_of
+from appliance.broker.groups import GroupTable
+from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable, refusal
+from appliance.broker.recall import handle_of
+from appliance.broker.send_batch import parse_batch, shared_properties, with_shared
+from appliance.broker.send_properties import PropertyRules, needs_draft, unique_key
+from appliance.broker.topics import (
+    DEAD_PREFIX,
+    FAQ,
+    MAX_NAME,
+    NOT_FOR_CLIENTS,
+    RETRY_PREFIX,
+    Topic,
+    TopicTable,
+    check_topic_name,
+    random_queue,
+)
+from appliance.requests import Answer, Handle, Held, Peer, RefusedWith
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from netstack.headers import SendMessageHeader, SendMessageReply
+from netstack.send_reply import SendReplies
+from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
+from storage_driver.record import Message, Part, decode_properties, find_property, message_id
+from storage_driver.store import MessageStore
+
+SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+RECONSUME_SINCE_VERSION = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
+MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
+TRANSACTION_FLAGS = 0xC
+REPLY_TO = "REPLY_TO_CLIENT"
+LARGEST_REMEMBERED = 4096  # messages of a batch: the window keeps the place of each
+
+
+class PutStats(Protocol):
+    """What sends count."""
+
+    def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
+    def put_failed(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What sends need of the configuration."""
+
+    properties: PropertyRules
+    store_host: bytes
+    address: str
+    broker: str = ""
+    writable: bool = True
+    reject_transactions: bool = False
+    max_message_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SendTables:
+    """What sends look at."""
+
+    topics: TopicTable
+    groups: GroupTable
+    clients: ClientTable
+    dedup: DedupWindow
+    space: Space
+    stats: PutStats
+
+
+class Sends:
+    """Handles sends; one object per broker."""
+
+    def __init__(self, rules: SendRules, tables: SendTables, store: MessageStore, intake: Intake) -> None:
+        self._rules, self._tables, self._store, self._intake = rules, tables, store, intake
+        self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
+        self._when_durable = store.when_durable  # one and the same for all answers
+        self._region = rules.properties.region, rules.properties.trace_on
+        self._replies = SendReplies(self._region[0], trace_on=self._region[1])
+        self._ext = {"MSG_REGION": self._region[0], "TRACE_ON": "true" if self._region[1] else "false"}
+        self._id_prefix = message_id(rules.store_host, 0)[:-16]
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code -> handler."""
+        codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+        return dict.fromkeys(map(int, codes), self.handle)
+
+    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """Store what was sent, answer once it is durable. Raises Refused with the fields every send reply has."""
+        topic: Topic | None = None
+        try:
+            header = request.send or SendMessageHeader.from_ext(request.ext)
+            topic = self.topic_of(header, peer)
+            self._space.check(topic.name)
+            self._meet(header, request, peer)
+            if header.batch or request.code == SEND_BATCH:
+                return self._batch(header, topic, request, peer)
+            return self._single(header, topic, request, peer)
+        except (Refused, Full, LogFailed, MessageIllegal, Busy) as exc:
+            raise self._refused(exc, topic) from exc
+
+    def _refused(self, exc: Refused | Full | LogFailed | MessageIllegal | Busy, topic: Topic | None) -> RefusedWith:
+        """Return what the sender is told. Not a local of `handle`, which its traceback would keep with the body."""
+        self._tables.stats.put_failed()
+        refused = exc if isinstance(exc, Refused) else refusal(exc)
+        if topic is not None:
+            self._space.note(topic.name, exc.__cause__ if isinstance(exc, Refused) else exc)
+        return RefusedWith(refused.code, refused.remark, self._ext)
+
+    def topic_of(self, header: SendMessageHeader, peer: Peer) -> Topic:
+        """Return the topic of a send, perhaps just made. Raises Refused."""
+        name = header.topic
+        topic = self._tables.topics.get(name)
+        if not self._rules.writable and topic is not None and topic.order:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self._rules.address}] sending message is forbidden")
+        if topic is None or name in NOT_FOR_CLIENTS:
+            topic = self._new_topic(header)
+        if not topic.writable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        if header.queue_id >= topic.queue_count:
+            asker = f"{peer.remote[0]}:{peer.remote[1]}"
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"request queueId[{header.queue_id}] is illegal, {topic} Producer: {asker}"
+            )
+        return topic
+
+    def _new_topic(self, header: SendMessageHeader) -> Topic:
+        name = header.topic
+        wrong = check_topic_name(name)
+        if wrong:
+            too_long = header.batch and len(name) > MAX_NAME
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL if too_long else ResponseCode.SYSTEM_ERROR, wrong)
+        if name in NOT_FOR_CLIENTS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        return self._tables.topics.for_send(
+            name, template=header.default_topic, queues=header.default_queue_count, unit=header.unit_mode
+        )
+
+    def _meet(self, header: SendMessageHeader, request: RemotingCommand, peer: Peer) -> None:
+        """Know the producer from its request: a check-back or a reply may come before its first heartbeat."""
+        clients = self._tables.clients
+        asks = REPLY_TO in header.properties
+        if asks or not clients.produces(peer, header.producer_group):
+            client_id = decode_properties(header.properties).get(REPLY_TO) if asks else None
+            clients.producer_seen(peer, header.producer_group, request, client_id)
+
+    def _single(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Answer:
+        text, body = header.properties, request.body
+        unique = unique_key(text) if self._dedup.enabled and not request.is_oneway else None  # which nobody sends again
+        crc = crc32(body)
+        key = key_of(peer.born_host[:-4], topic.name, unique, crc) if unique else 0
+        if key and (sent := self._dedup.retried(key, topic.name, peer)) is not None:
+            message_id = self._id_of(sent.log_offset)
+            return self._held(request, sent.queue_id, sent.queue_offset, message_id, sent.end, key=key)
+        queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
+        if needs_draft(text) or topic.name.startswith(RETRY_PREFIX):
+            draft = self._draft(header, topic, queue_id, request, peer)
+            placed = self._intake.put(draft)
+            recall = handle_of(draft, topic.name, self._rules.broker)
+        else:
+            recall = None
+            placed = self._store.put(
+                Message(
+                    topic.name,
+                    queue_id,
+                    body,
+                    self._properties.stored(text),
+                    header.flag,
+                    header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag,
+                    header.born_ms,
+                    peer.born_host,
+                    header.reconsume_times,
+                ),
+                crc=crc,
+            )
+        if key:
+            self._dedup.remember(
+                key, Sent(queue_id, placed.queue_offset, placed.log_offset, placed.end, peer, self._dedup.now_s)
+            )
+        self._tables.stats.put(topic.name, queue_id, 1, placed.size)
+        message_id = self._id_of(placed.log_offset)
+        held = self._held(request, queue_id, placed.queue_offset, message_id, placed.end, key=key)
+        if recall:
+            reply = SendMessageReply(message_id, queue_id, placed.queue_offset, None, *self._region)
+            held.response = request.reply(ext={**reply.to_ext(), "recallHandle": recall})
+        return held
+
+    def _draft(
+        self, header: SendMessageHeader, topic: Topic, queue_id: int, request: RemotingCommand, peer: Peer
+    ) -> Draft:
+        """Return a message the broker looks at as a whole. Raises Refused."""
+        draft = Draft(
+            topic.name,
+            queue_id,
+            request.body,
+            decode_properties(header.properties),
+            header.flag,
+            header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag,
+            header.born_ms,
+            peer.born_host,
+            header.reconsume_times,
+        )
+        self._properties.complete(draft.properties)
+        if draft.topic.startswith(RETRY_PREFIX):
+            self._redirect_dead(draft, header, request.version)
+        if draft.properties.get(HALF, "").lower() == "true" and self._rules.reject_transactions:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._rules.address}] sending transaction message is forbidden",
+            )
+        return draft
+
+    def _redirect_dead(self, draft: Draft, header: SendMessageHeader, version: int) -> None:
+        """Send what was retried too often to the dead letters. Raises Refused for an unknown group."""
+        name = draft.topic.removeprefix(RETRY_PREFIX)
+        group = self._tables.groups.find(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
+        most = group.retry_max_times
+        if header.max_reconsume_times is not None and version >= RECONSUME_SINCE_VERSION:
+            most = header.max_reconsume_times
+        if header.reconsume_times >= most:
+            draft.topic, draft.queue_id = self._tables.topics.ensure(f"{DEAD_PREFIX}{name}", queues=1).name, 0
+            draft.properties.pop(DELAY, None)
+
+    def _batch(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Answer:
+        """Store several messages in one queue, acknowledged as a whole. Raises Refused."""
+        if header.sys_flag & TRANSACTION_FLAGS or needs_draft(header.properties):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: no batch may be delayed or a half message"
+            )
+        items = parse_batch(request.body, self._rules.max_message_bytes)
+        shared = shared_properties(header.properties)
+        looked_for = self._dedup.enabled and not request.is_oneway and len(items) <= LARGEST_REMEMBERED
+        flags, bodies, owns = zip(*items, strict=True)
+        crcs = list(map(crc32, bodies))
+        key = self._item_key(items[0], topic.name, peer) if looked_for else 0
+        whole = hash((flags, owns, tuple(crcs))) if key else 0
+        if key and (sent := self._batch_sent(key, items, topic.name, peer, whole)) is not None:
+            ids = self._ids_of((sent.log_offset, *sent.more))
+            return self._held(request, sent.queue_id, sent.queue_offset, ids, sent.end, key=key)
+        queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
+        sys_flag = header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag
+        born_host = peer.born_host
+        alike = Message(topic.name, queue_id, b"", b"", 0, sys_flag, header.born_ms, born_host, header.reconsume_times)
+        stored = self._properties.stored_all([with_shared(own, shared) for own in owns] if shared else owns)
+        parts = list(zip(flags, bodies, stored, strict=True))
+        queue_offset, offsets, end, _ = self._store.put_batch(alike, parts, crcs=crcs)
+        if key:
+            sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, tuple(offsets[1:]), whole)
+            self._dedup.remember(key, sent)
+        self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
+        return self._held(request, queue_id, queue_offset, self._ids_of(offsets), end, key=key)
+
+    def _batch_sent(self, first: int, items: list[Part], topic: str, peer: Peer, whole: int) -> Sent | None:
+        if self._dedup.find(first, topic, peer) is None:
+            return None
+        keys = [first, *(self._item_key(item, topic, peer) for item in items[1:])]
+        return self._dedup.retried_batch(keys, topic, peer, whole)
+
+    def _item_key(self, item: Part, topic: str, peer: Peer) -> int:
+        _, body, properties = item
+        unique = find_property(properties, b"UNIQ_KEY")
+        return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc32(body)) if unique else 0
+
+    def _held(
+        self, request: RemotingCommand, queue_id: int, queue_offset: int, message_ids: str, end: int, *, key: int
+    ) -> Held:
+        return Held(
+            self._when_durable,
+            end,
+            self._replies.encoded(request, message_ids, queue_id, queue_offset),
+            partial(self._lost, request, key, end),
+        )
+
+    def _lost(self, request: RemotingCommand, key: int, end: int, reason: str) -> RemotingCommand:
+        self._dedup.forget(key, end)
+        self._tables.stats.put_failed()
+        refused = not_durable(reason)
+        return request.reply(refused.code, refused.remark, self._ext)
+
+    def _id_of(self, log_offset: int) -> str:
+        return f"{self._id_prefix}{log_offset:016X}"
+
+    def _ids_of(self, log_offsets: Sequence[int]) -> str:
+        texts = pack(f">{len(log_offsets)}q", *log_offsets).hex(",", 8).upper()
+        return self._id_prefix + texts.replace(",", "," + self._id_prefix)

@@ -1,0 +1,76 @@
+"""The body of a batch: several messages for one queue, taken apart.
+
+    i32 size   i32 magic   i32 body CRC   i32 flag   i32 n, body   i16 n, properties          (once per message)
+
+Magic and CRC are not looked at: clients send zeros. Source: RocketMQ 4.9.8 MessageDecoder.encodeMessage, BatchMessage.
+"""
+
+from collections.abc import Mapping
+from struct import Struct, iter_unpack
+
+from netstack.codes import ResponseCode
+from netstack.errors import Refused
+from storage_driver.record import Part, decode_properties, encode_properties
+
+_HEAD = Struct(">iiiii")
+NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
+
+
+def parse_batch(raw: bytes, max_message_bytes: int) -> list[Part]:
+    """Return the messages of a batch body. Raises Refused(13) unless all of it is whole messages."""
+    if len(raw) > max_message_bytes:
+        raise _illegal(f"the batch has {len(raw)} bytes, allowed {max_message_bytes}")
+    items = _alike(raw) or _one_by_one(raw)
+    if not items:
+        raise _illegal("the batch is empty")
+    return items
+
+
+def _alike(raw: bytes) -> list[Part]:
+    """Return the messages when the parts of each are as long as those of the first, which needs no loop, else none."""
+    if len(raw) < 22:
+        return []
+    size, _, _, _, body_length = _HEAD.unpack_from(raw)
+    length = size - 22 - body_length
+    if body_length < 0 or length < 0 or len(raw) % size:
+        return []
+    sizes, flags, body_lengths, bodies, lengths, properties = zip(
+        *iter_unpack(f">i8xii{body_length}sH{length}s", raw), strict=True
+    )
+    count = len(sizes)
+    if (sizes.count(size), body_lengths.count(body_length), lengths.count(length)) != (count, count, count):
+        return []
+    return list(zip(flags, bodies, properties, strict=True))
+
+
+def _one_by_one(raw: bytes) -> list[Part]:
+    items: list[Part] = []
+    at, end, unpack_head = 0, len(raw), _HEAD.unpack_from
+    while at < end:
+        if end - at < 22:
+            raise _illegal(f"{end - at} bytes after message {len(items)}")
+        size, _, _, flag, body_length = unpack_head(raw, at)
+        body_at = at + 20
+        properties_at = body_at + body_length + 2
+        if body_length < 0 or properties_at > end:
+            raise _illegal(f"message {len(items)} has body length {body_length}, {end - body_at} bytes are left")
+        following = properties_at + (raw[properties_at - 2] << 8 | raw[properties_at - 1])
+        if following > end or size != following - at:
+            raise _illegal(f"message {len(items)} says {size} bytes, its parts have {following - at}")
+        items.append((flag, raw[body_at : properties_at - 2], raw[properties_at:following]))
+        at = following
+    return items
+
+
+def shared_properties(text: str) -> dict[str, str]:
+    """Return those of the batch's own properties that each message gets."""
+    return {name: value for name, value in decode_properties(text).items() if name not in NOT_SHARED}
+
+
+def with_shared(own: bytes, shared: Mapping[str, str]) -> bytes:
+    """Return a message's properties with the shared ones it does not have itself."""
+    return encode_properties({**shared, **decode_properties(own)})
+
+
+def _illegal(reason: str) -> Refused:
+    return Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {reason}")

@@ -1,0 +1,58 @@
+"""The words of an SQL92 filter. Source: RocketMQ 4.9.8 SelectorParser.jj, token section."""
+
+import re
+from typing import NamedTuple
+
+
+class ExpressionError(Exception):
+    """The expression does not compile; the text says where and why."""
+
+
+_TOKEN = re.compile(
+    r"""(?P<skip>[ \t\r\n\f]+ | --[^\r\n]*(?:\r\n|\r|\n) | /\*.*?\*/)
+      | (?P<float>\d+\.\d*(?:[eE][+-]?\d+)? | \.\d+(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+)
+      | (?P<int>(?:0|[1-9]\d*)[lL]?)
+      | (?P<string>'(?:''|[^'])*')
+      | (?P<word>[A-Za-z_$][A-Za-z0-9_$]*)
+      | (?P<sign><>|<=|>=|[=<>(),+-])""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_KEYWORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
+END = "end"
+
+
+class Token(NamedTuple):
+    kind: str  # a sign or keyword itself, else: int, float, string, name, end
+    text: str
+    at: int
+
+
+class Tokens:
+    """One token of look-ahead, read on demand: what follows a complete selector is tokenised no further than that."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self.next = self._read()
+
+    def take(self) -> Token:
+        taken, self.next = self.next, self._read()
+        return taken
+
+    def _read(self) -> Token:
+        while self._at < len(self._text):
+            found = _TOKEN.match(self._text, self._at)
+            if found is None:
+                raise ExpressionError(f"unexpected character {self._text[self._at]!r} at column {self._at + 1}")
+            start, self._at = self._at, found.end()
+            kind, text = str(found.lastgroup), found.group()
+            if kind != "skip":
+                return Token(_kind_of(kind, text), text, start)
+        return Token(END, "", self._at)
+
+
+def _kind_of(kind: str, text: str) -> str:
+    if kind == "sign":
+        return text
+    if kind == "word":
+        return text.upper() if text.upper() in _KEYWORDS else "name"
+    return kind

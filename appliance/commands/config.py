@@ -1,0 +1,142 @@
+"""`rocketbox config check|show|set`: the same code that `serve` starts with."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from appliance.commands.settings import (
+    add_config_arguments,
+    chosen_config,
+    config_file,
+    data_folder,
+    machine_facts,
+    read_config,
+)
+from appliance.config import Config, load_config, nearest
+from appliance.config_rules import keys_of, value_from_text
+from appliance.errors import ConfigError, ConfigProblem
+from appliance.settings import rules, tables
+
+WRONG_CONFIG = 78
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    check = verbs.add_parser("check", help="check a file, name everything that is wrong in it")
+    check.add_argument("file", type=Path, nargs="?", metavar="FILE")
+    show = verbs.add_parser("show", help="print every value in force")
+    show.add_argument("--origin", action="store_true", help="and where it comes from")
+    change = verbs.add_parser("set", help="check a change and write it into the file")
+    change.add_argument("change", metavar="TABLE.KEY=VALUE")
+    for verb in (check, show, change):
+        add_config_arguments(verb)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one verb; return the exit code."""
+    verbs = {"check": check, "show": show, "set": change}
+    try:
+        print(verbs[arguments.verb](arguments))
+    except ConfigError as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return WRONG_CONFIG
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> str:
+    """Return that a file is right. Raises ConfigError."""
+    arguments.config = arguments.file or arguments.config
+    chosen_config(arguments, data_folder(arguments))
+    return f"{config_file(arguments) or 'defaults'}: no problems"
+
+
+def show(arguments: argparse.Namespace) -> str:
+    """Return every value, with its origin when asked."""
+    config = chosen_config(arguments, data_folder(arguments))
+    lines = []
+    for name, value in values(config):
+        line = f"{name} = {toml_value(value)}"
+        lines.append(f"{line:60}  # {config.origins[name]}" if arguments.origin else line)
+    return "\n".join(lines)
+
+
+def change(arguments: argparse.Namespace) -> str:
+    """Write one value into the file, if the file is right with it. Raises ConfigError."""
+    name, equals, text = arguments.change.partition("=")
+    name = name.strip()
+    rule = rules().get(name)
+    if not equals or rule is None:
+        reason = f"unknown key{nearest(name, rules())}" if equals else "write TABLE.KEY=VALUE"
+        raise ConfigError("command line", [ConfigProblem(name, None, reason, None)])
+    try:
+        value = value_from_text(rule, text.strip())
+    except ValueError as exc:
+        raise ConfigError("command line", [ConfigProblem(name, text, str(exc), None)]) from exc
+    file = arguments.config or config_file(arguments) or Path("/etc/rocketbox/rocketbox.toml")
+    before = read_config(file) if file.exists() else ""
+    after = with_value(before, name, toml_value(value))
+    load_config(after, source=str(file), facts=machine_facts(data_folder(arguments)))
+    replace_file(file, after)
+    return f"{file}: {name} = {toml_value(value)}; restart the box to use it"
+
+
+def values(config: Config) -> Iterator[tuple[str, object]]:
+    """Yield "table.key" and value, in the order of the documentation."""
+    for table, kind in tables().items():
+        for name in keys_of(kind):
+            yield f"{table}.{name}", getattr(getattr(config, table), name)
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\' else c for c in value)
+        return f'"{escaped}"'
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a record: a named tuple
+        spelled = {"network": "from"}
+        pairs = ((spelled.get(name, name), inner) for name, inner in value._asdict().items())
+        return "{ " + ", ".join(f"{name} = {toml_value(inner)}" for name, inner in pairs) + " }"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return str(value)
+
+
+def with_value(text: str, name: str, spelled: str) -> str:
+    """Return the file's text with one value changed or added; everything else stays as it was written."""
+    table, key = name.split(".")
+    lines, inside, table_end = text.splitlines(), "", None
+    for at, line in enumerate(lines):
+        head = re.match(r"\s*\[\s*([^\]\s]+)\s*\]", line)
+        inside = head.group(1) if head else inside
+        if inside == table and (head or line.strip()):
+            table_end = at + 1
+        if re.match(rf"\s*{re.escape(key if inside == table else name)}\s*=", line):
+            lines[at] = f"{key if inside == table else name} = {spelled}"
+            return "\n".join(lines) + "\n"
+    if table_end is None:
+        lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
+        table_end = len(lines)
+    lines.insert(table_end, f"{key} = {spelled}")
+    return "\n".join(lines) + "\n"
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file so that a power cut leaves the old one or the new one. Raises ConfigError."""
+    temporary = file.with_name(file.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    except OSError as exc:
+        raise ConfigError(str(file), [ConfigProblem("", None, f"cannot be written: {exc}", None)]) from exc

@@ -1,0 +1,68 @@
+"""`rocketbox consume`: messages of a topic as a member of a group, one JSON object per line; offsets are committed."""
+
+import argparse
+import sys
+
+import trio
+
+from appliance.commands.cluster import (
+    NOTHING,
+    OK,
+    Progress,
+    add_cluster_arguments,
+    message_row,
+    open_instance,
+    print_json,
+    run_command,
+)
+from netstack.client import ConsumerOptions, PushConsumer, Sql, StartFrom
+from uplink_spark.bounds import amount, whole
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog = "Exit code 3: nothing came within --timeout. A message counts as consumed once its line is printed."
+    parser.add_argument("topic")
+    parser.add_argument("--group", default="rocketbox_consume")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--tags", default="*", metavar="A||B", help="only these tags (default: all)")
+    chosen.add_argument("--sql", metavar="EXPRESSION", help="only what a SQL92 expression selects")
+    parser.add_argument("--from", dest="start", choices=("last", "first"), default="first", help="for a new group")
+    parser.add_argument("--max", type=whole(1), metavar="N", help="end after so many messages")
+    parser.add_argument("--timeout", type=amount(zero=True), metavar="S", help="end when nothing came for so long")
+    parser.add_argument("--quiet", action="store_true", help="count only")
+    add_cluster_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Consume until the count, the timeout or Ctrl-C; return 0, or 3 when nothing came."""
+    return run_command(_main, arguments)
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    start = StartFrom.FIRST if arguments.start == "first" else StartFrom.LAST
+    wanted = Sql(arguments.sql) if arguments.sql else arguments.tags
+    progress = Progress("messages consumed")
+    async with (
+        open_instance(arguments) as instance,
+        PushConsumer(
+            arguments.group,
+            instance=instance,
+            options=ConsumerOptions(start_from=start),
+            topics={arguments.topic: wanted},
+        ) as consumer,
+    ):
+        wait_s = float("inf") if arguments.timeout is None else arguments.timeout
+        while arguments.max is None or progress.count < arguments.max:
+            with trio.move_on_after(wait_s) as waited:
+                message = await consumer.__anext__()
+            if waited.cancelled_caught:
+                break
+            if not arguments.quiet:
+                print_json(message_row(message))
+            consumer.ack(message)
+            progress.add()
+    progress.end()
+    if not progress.count:
+        print(f"rocketbox: nothing came from {arguments.topic} within {wait_s:g} s", file=sys.stderr)
+    return OK if progress.count else NOTHING

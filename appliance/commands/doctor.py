@@ -1,0 +1,78 @@
+"""`rocketbox doctor`: what is wrong with this box, why, and the next step; exit 0, 1 warnings, 2 errors."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
+from appliance.commands.status import running_ports
+from appliance.doctor import SHIPPED_SYSCTL, Finding, examine, exit_status
+from appliance.doctor_facts import gather
+from appliance.errors import ConfigError
+
+MARKS = {"ok": " ", "warning": "!", "error": "✗"}
+SYSCTL_FILE = Path("/etc/sysctl.d/60-rocketbox.conf")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object per finding")
+    parser.add_argument("--all", action="store_true", help="also what is well")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="judge the facts of another box")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the facts to a file")
+    parser.add_argument("--fix", action="store_true", help="apply the shipped kernel settings (root)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine; return the exit code."""
+    findings: list[Finding] = []
+    if arguments.facts:
+        facts = json.loads(arguments.facts.read_text())
+    else:
+        data = data_folder(arguments)
+        config = None
+        try:
+            config = chosen_config(arguments, data, running_ports(arguments))
+        except ConfigError as exc:
+            step = "`rocketbox config check`"
+            findings.append(Finding("E401", "error", str(exc), "the product does not start with this", step))
+        facts = gather(data, config)
+    if arguments.save:
+        arguments.save.write_text(json.dumps(facts, indent=1) + "\n")
+    findings += examine(facts)
+    for one in findings:
+        if arguments.json:
+            print(json.dumps(one.to_json()))
+        elif one.severity != "ok" or arguments.all:
+            print(describe(one))
+    if arguments.fix:
+        return fix()
+    status = exit_status(findings)
+    if status == 0 and not arguments.json:
+        print(f"{len(findings)} checks, nothing wrong")
+    return status
+
+
+def describe(one: Finding) -> str:
+    """Return a finding as a person reads it."""
+    lines = [f"{MARKS[one.severity]} {one.code}  {one.value}"]
+    lines += [f"        {one.reason}"] if one.reason else []
+    lines += [f"        next: {one.next}"] if one.next else []
+    return "\n".join(lines)
+
+
+def fix() -> int:
+    """Write the shipped kernel settings and load them, showing before and after."""
+    try:
+        before = {key: Path("/proc/sys", key.replace(".", "/")).read_text().strip() for key in SHIPPED_SYSCTL}
+        SYSCTL_FILE.write_text("".join(f"{key} = {value}\n" for key, value in SHIPPED_SYSCTL.items()))
+        subprocess.run(["sysctl", "-q", "-p", str(SYSCTL_FILE)], check=True)
+    except (OSError, subprocess.CalledProcessError) as exc:
+        print(f"rocketbox: cannot change kernel settings: {exc}; run as root", file=sys.stderr)
+        return 2
+    for key, old in before.items():
+        print(f"{key}: {old} → {SHIPPED_SYSCTL[key]}")
+    return 0

@@ -1,0 +1,99 @@
+"""`rocketbox update FILE.rbx`: on the box itself, from a stick or any folder, a signed bundle into the idle slot."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from provisioning.box import BoxFiles
+from provisioning.bundle import Manifest, Target, Wishes, check_fits, check_parts, open_bundle, read_part
+from provisioning.errors import ProvisioningError
+from provisioning.root_slots import ImageError, Places, install, load
+from provisioning.slots import SlotError
+
+HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("bundle", type=Path, metavar="FILE.rbx")
+    parser.add_argument("--downgrade", action="store_true", help="also an older version")
+    parser.add_argument("--retry", action="store_true", help="also a version that was rolled back")
+    parser.add_argument("--reboot", action="store_true", help="try it now: reboot when it is installed")
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check and install; return the exit code."""
+    try:
+        text = update(arguments)
+    except ProvisioningError as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return exc.exit_status
+    except PermissionError as exc:
+        print(f"rocketbox: {exc}: run it as root", file=sys.stderr)
+        return 2
+    except OSError as exc:  # a stick that was pulled, no room for the slot
+        print(f"rocketbox: {exc}; the version that runs is as it was", file=sys.stderr)
+        return 2
+    print(text, flush=True)
+    if arguments.reboot:
+        places = Places()
+        places.run([*HELPER, "planned", "update", "rocketbox update"])
+        places.run(["systemctl", "--no-block", "reboot"])
+    return 0
+
+
+def update(arguments: argparse.Namespace) -> str:
+    """Install a bundle of either kind, return what to tell. Raises ProvisioningError E30x."""
+    path, files = arguments.bundle, BoxFiles(arguments.root)
+    if not path.exists():
+        raise ProvisioningError("E303", f"{path} does not exist")
+    manifest = open_bundle(path, files.trusted_keys)
+    wishes = Wishes(downgrade=arguments.downgrade, retry=arguments.retry)
+    if any(part.kind == "root" for part in manifest.parts):
+        return update_image(path, manifest, files, wishes)
+    slots = files.slots.load()
+    version = slots.version(files.slots.running() or slots.active)
+    check_fits(manifest, Target(files.fact("model", "generic"), version, slots.bad, free_bytes(files)), wishes)
+    slot = install_app(path, manifest, files)
+    return f"{manifest.version} is in slot {slot}, on trial from the next boot on"
+
+
+def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes) -> str:
+    """Write a root file system into the idle partition."""
+    places = Places(files.root)
+    try:
+        _, version = places.running()
+        bad = tuple(map(str, load(places).get("bad", ())))
+        check_fits(manifest, Target(files.fact("model", "generic"), version, bad), wishes)
+        check_parts(path, manifest)
+        part = next(one for one in manifest.parts if one.kind == "root")
+        with path.open("rb") as source:
+            source.seek(part.at)
+            slot = install(places, source, part.size, part.sha256, manifest.version)
+    except ImageError as exc:
+        raise ProvisioningError("E306" if "trial" in str(exc) else "E302", str(exc)) from exc
+    return f"image {manifest.version} is in root {slot}, on trial from the next boot on"
+
+
+def install_app(path: Path, manifest: Manifest, files: BoxFiles) -> str:
+    """Unpack the product into the idle slot."""
+    check_parts(path, manifest)
+    app = next(one for one in manifest.parts if one.kind == "app")
+    archive = files.slots.folder / "update.app"
+    try:
+        with archive.open("wb") as out:
+            for block in read_part(path, app):
+                out.write(block)
+        return files.slots.install(archive, manifest.files, manifest.version)
+    except SlotError as exc:
+        raise ProvisioningError("E306" if "trial" in str(exc) else "E302", str(exc)) from exc
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def free_bytes(files: BoxFiles) -> int:
+    """Return the room for slots."""
+    files.slots.folder.mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(files.slots.folder).free

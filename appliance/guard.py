@@ -1,0 +1,144 @@
+"""Who is let in: permissions by place, keys, TLS, and how the box itself gets through its own doors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from appliance.access import Keys, accounts_path
+from appliance.admin import Action
+from appliance.broker.permissions import KEYS, AccessRules, Permissions
+from appliance.clock import clock_trusted, wall_ms
+from appliance.errors import ApplianceError, ConfigError, ConfigProblem
+from appliance.interfaces import Network, is_loopback, read_addresses, read_networks, remembered
+from appliance.probe import OwnWay
+from appliance.requests import Handle, deferred
+from appliance.settings import Config
+from netstack.codes import RequestCode
+from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsUnusable, client_context
+from watchdog.proof import Reason
+
+log = logging.getLogger("appliance")
+NO_NETWORKS: list[Network] = []
+DAY_MS = 86_400_000
+EXPIRY_DAYS = 30
+ACCOUNT_CODES = (
+    *(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_INFO),
+    *(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
+)
+
+
+class Guard(NamedTuple):
+    """What stands at the two ports."""
+
+    permissions: Permissions
+    keys: Keys
+    door: TlsDoor | None
+    own_way: OwnWay
+    mode: str
+
+    @property
+    def loops(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (self.keys.run, self.door.run) if self.door else (self.keys.run,)
+
+    def handlers(self, broker: str, cluster: str, address: str) -> dict[int, Handle]:
+        """Return the handlers of Apache's account commands, loaded when the first is asked."""
+
+        def make() -> dict[int, Handle]:
+            from appliance.broker.admin_accounts import AccountAdmin
+
+            return AccountAdmin(self.keys, broker=broker, cluster=cluster, address=address).handlers()
+
+        return deferred(ACCOUNT_CODES, make)
+
+    def actions(self) -> dict[str, Action]:
+        """Return what admin.sock may ask."""
+        return self.keys.actions({"mode": self.mode, "tls": self.own_way.tls is not None})
+
+    def reasons(self) -> Iterable[tuple[str, Reason]]:
+        """Return what is wrong with keys and certificate, for the health file."""
+        if self.mode == "open":
+            step = 'set access.mode = "subnet" or "keys"'
+            yield "degraded", Reason("D303", "access.mode is open: anybody who reaches the port reads and writes", step)
+        keys = self.keys.statistics()
+        if keys.failure:
+            step = f"put a usable {self.keys.path.name} there; the keys from before are in force"
+            yield "degraded", Reason("D303", f"accounts: {keys.failure}", step)
+        elif self.mode == KEYS and not keys.accounts:
+            step = "rocketbox access add NAME --publish TOPIC --subscribe TOPIC"
+            yield "degraded", Reason("D303", "access.mode is keys and there is no key: nobody can get in", step)
+        if self.door is not None:
+            yield from certificate_reasons(self.door, wall_ms(), clock_trusted())
+
+
+def certificate_reasons(door: TlsDoor, now_ms: int, trusted: bool) -> Iterable[tuple[str, Reason]]:
+    """Return that the certificate ends soon, if the clock can tell, or that the files on disk are not in force."""
+    seen = door.statistics()
+    left = (seen.not_after_ms - now_ms) // DAY_MS
+    if trusted and left < EXPIRY_DAYS:
+        text = f"the TLS certificate ends in {left} days" if left >= 0 else "the TLS certificate has expired"
+        yield "degraded", Reason("D303", text, "rocketbox tls make, or put a new one in place")
+    if seen.failure:
+        yield "degraded", Reason("D303", f"new TLS files are not in force: {seen.failure}", "put usable files there")
+
+
+def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guard:
+    """Return the guard of a box, with a certificate made when one is needed. Blocks. Raises ConfigError."""
+    keys = Keys(accounts_path(data, config.access.accounts), now_ms=now_ms)
+    closed = is_loopback(config.listen.host)  # a box that only its own programs reach need not know its networks
+    rules = AccessRules(config.access.mode, config.access.admin, config.access.allow, closed)
+    permissions = Permissions(
+        rules, networks=(lambda: NO_NETWORKS) if closed else remembered(read_networks), account_of=keys
+    )
+    door = open_door(config, data)
+    enforced = door is not None and config.tls.mode == TlsMode.ENFORCING
+    own_way = OwnWay(keys.sign if config.access.mode == KEYS else None, client_context() if enforced else None)
+    return Guard(permissions, keys, door, own_way, config.access.mode)
+
+
+def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
+    """Return where certificate and key lie."""
+    folder = data / "tls"
+    cert = Path(config.tls.cert) if config.tls.cert else folder / "box.crt"
+    return cert, Path(config.tls.private_key) if config.tls.private_key else folder / "box.key"
+
+
+def open_door(config: Config, data: Path) -> TlsDoor | None:
+    """Return the door, None for a box without TLS. Raises ConfigError when TLS is a must and cannot be."""
+    mode, (cert, key) = TlsMode(config.tls.mode), tls_files(config, data)
+    if config.tls.client_auth == ClientAuth.REQUIRE and mode is not TlsMode.ENFORCING:
+        text = "without tls.mode = enforcing plain text gets in with no certificate at all"
+        raise ConfigError("tls", [ConfigProblem("tls.client_auth", config.tls.client_auth, text, None)])
+    if mode is TlsMode.DISABLED:
+        return None
+    try:
+        if not config.tls.cert and not cert.exists():
+            if mode is TlsMode.PERMISSIVE and is_loopback(config.listen.host):
+                return None  # nobody else gets here
+            _make_own(cert, key, config.box.name)
+        trust = Path(config.tls.trust) if config.tls.trust else None
+        password = Path(config.tls.passphrase_file) if config.tls.passphrase_file else None
+        auth = ClientAuth(config.tls.client_auth)
+        settings = TlsConfig(cert, key, mode, password, auth, trust, trusting_self=True)
+        return TlsDoor(settings, clock_trusted=clock_trusted)
+    except (TlsUnusable, ApplianceError, OSError) as exc:
+        if mode is TlsMode.ENFORCING or config.tls.cert or config.tls.client_auth != ClientAuth.NONE:
+            raise ConfigError("tls", [ConfigProblem("tls.mode", mode.value, str(exc), None)]) from exc
+        log.error("event=no_tls reason=%r next_step=rocketbox_tls_make", str(exc))
+        return None
+
+
+def _make_own(cert: Path, key: Path, name: str) -> None:
+    from appliance.certificate import make_certificate  # once in the life of a box
+
+    make_certificate(cert, key, name, own_addresses(), now=datetime.now(UTC))
+    log.info("event=certificate_made path=%s", cert)
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses others may reach this machine at, as they stand in its certificate."""
+    found = [address for _, address, _ in read_addresses()]
+    return [str(address) for address in found if not address.is_loopback and not address.is_link_local]

@@ -1,0 +1,129 @@
+"""What the box says about itself: worst state, reasons with a next step, one small file everybody reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from appliance.health_file import WRITE_S
+from watchdog.feed import FeedStatistics
+from watchdog.history import BootNote
+from watchdog.proof import Reason, Verdict
+
+STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
+LONGEST_LINE = 120
+
+
+class Disk(NamedTuple):
+    """How full the store's file system is, as `df` counts; `full_in_h` None when it is not filling."""
+
+    used: float
+    full_in_h: float | None
+
+
+class Release(NamedTuple):
+    """What runs: `committed` is False while a new version is on trial."""
+
+    version: str
+    slot: str
+    committed: bool
+
+
+Source = Callable[[], Iterable[tuple[str, Reason]]]  # (state, reason) of what is wrong now
+
+
+class HealthBoard:
+    """Collects what is wrong from every part and writes `health.json` every 10 s and at each change."""
+
+    def __init__(
+        self,
+        path: Path,
+        release: Callable[[], Release],
+        note: BootNote,
+        *,
+        sources: Iterable[Source] = (),
+        disk: Callable[[], Disk] = lambda: Disk(0.0, None),
+        clock_trusted: Callable[[], bool] = lambda: False,
+        rate: Callable[[], float] = lambda: 0.0,
+        ports: Mapping[str, int] | None = None,
+    ) -> None:
+        self._path, self._release, self._note = path, release, note
+        self._sources, self._disk, self._clock_trusted, self._rate = tuple(sources), disk, clock_trusted, rate
+        self._ports = dict(ports or {})
+        self._verdict: Verdict | None = None
+        self._state, self._since_s = "starting", time.monotonic()
+        self._changed = trio.Event()
+        self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
+
+    def observe(self, verdict: Verdict) -> None:
+        """Take the watchdog's verdict; a change of state is written at once."""
+        self._verdict = verdict
+        before = self._state
+        if self._now()[0] != before:
+            self._changed.set()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the health object: `status --json`, the serial line's `status`, telemetry."""
+        state, reasons = self._now()
+        ages = self._verdict.ages_s if self._verdict else {}
+        disk, release = self._disk(), self._release()  # a trial is committed while the product runs
+        return {
+            "state": state,
+            "since_s": int(time.monotonic() - self._since_s),
+            "version": release.version,
+            "slot": release.slot,
+            "committed": release.committed,
+            "ports": self._ports,
+            "boot": self._note.number,
+            "reset_reason": self._note.reason,
+            "reasons": [reason.to_json() for reason in reasons],
+            "proof": {f"{name}_age_s": round(age, 1) for name, age in ages.items()},
+            "disk": {"used": round(disk.used, 3), "full_in_h": disk.full_in_h and round(disk.full_in_h)},
+            "clock_trusted": self._clock_trusted(),
+        }
+
+    def status_line(self) -> str:
+        """Return at most 120 bytes for `systemctl status`."""
+        (state, reasons), release = self._now(), self._release()
+        why = f" ({reasons[0].text})" if reasons else ""
+        line = (
+            f"{state}{why}, {self._rate():.0f} msg/s, disk {self._disk().used * 100:.0f} %, "
+            f"slot {release.slot} {release.version}"
+        )
+        return line.encode()[:LONGEST_LINE].decode(errors="ignore")
+
+    async def run(self) -> None:
+        """Keep the file up to date until cancelled."""
+        while True:
+            self.write()
+            with trio.move_on_after(WRITE_S):
+                await self._changed.wait()
+            self._changed = trio.Event()
+
+    def _now(self) -> tuple[str, list[Reason]]:
+        found = [pair for source in self._sources for pair in source()]
+        if self._verdict is not None:
+            found = [(self._verdict.state, reason) for reason in self._verdict.reasons] + found
+        state = worst([state for state, _ in found] + ([] if self._verdict else ["starting"]))
+        if state != self._state:
+            self._state, self._since_s = state, time.monotonic()
+        return state, [reason for _, reason in found]
+
+    def write(self) -> None:
+        """Replace the file, unsynced: it lies in memory and is void after a boot."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(self._path.name + ".new")
+        fresh.write_text(json.dumps({**self.snapshot(), "pid": os.getpid()}) + "\n")
+        fresh.chmod(0o644)
+        os.replace(fresh, self._path)
+
+
+def worst(states: Iterable[str]) -> str:
+    """Return the worst of these states, ok without any."""
+    return max(states, key=STATES.index, default="ok")

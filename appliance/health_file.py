@@ -1,0 +1,68 @@
+"""The health file as others read it: `status`, the serial line, the self-test, support. Loads nothing that serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from watchdog.proof import Reason
+
+WRITE_S = 10.0  # how often a box that serves writes it
+
+
+def read_health(path: Path, *, now_s: Callable[[], float] = time.time) -> dict[str, Any]:
+    """Return the health object a box last wrote; a stale or missing one says so. Raises nothing."""
+    try:
+        found = json.loads(path.read_text())
+        age_s = now_s() - path.stat().st_mtime
+    except (OSError, ValueError):
+        step = (
+            f"`systemctl status rocketbox`, or name the folder of a box started by hand: --data DIR; looked at {path}"
+        )
+        return _unknown("no health file: the product is not running", step)
+    if not isinstance(found, dict):
+        return _unknown("the health file cannot be read", f"remove {path}; it is written anew")
+    ended = _is_gone(found.get("pid"))
+    if found.get("state") != "safe" and (ended or age_s > 3 * WRITE_S):
+        text = "the product has ended" if ended else f"the health file is {age_s:.0f} s old"
+        old = _unknown(text, "`systemctl status rocketbox`, or start it again where it was started by hand")
+        return {**found, "state": "failing", "reasons": [*found.get("reasons", []), *old["reasons"]]}
+    return found
+
+
+def _is_gone(pid: object) -> bool:
+    """Return whether the process that wrote the file is known to have ended: `status` tells it at once."""
+    try:
+        os.kill(pid if isinstance(pid, int) and pid > 0 else os.getpid(), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def _unknown(text: str, step: str) -> dict[str, Any]:
+    return {"state": "failing", "reasons": [Reason("D200", text, step).to_json()]}
+
+
+def describe(health: Mapping[str, Any]) -> str:
+    """Return the health object as a person reads it."""
+    lines = [f"State     {health.get('state')}" + (f" for {health['since_s']} s" if "since_s" in health else "")]
+    if "version" in health:
+        tried = "" if health.get("committed", True) else ", on trial"
+        lines.append(f"Version   {health['version']} in slot {health.get('slot')}{tried}")
+        lines.append(f"Boot      {health.get('boot')}, because of {health.get('reset_reason')}")
+    if health.get("ports"):
+        lines.append("Ports     " + ", ".join(f"{name} {port}" for name, port in health["ports"].items()))
+    if "disk" in health:
+        full = health["disk"].get("full_in_h")
+        lines.append(f"Disk      {health['disk']['used']:.0%} used" + (f", full in {full} h" if full else ""))
+    if "clock_trusted" in health:
+        lines.append(f"Clock     {'trusted' if health['clock_trusted'] else 'not trusted'}")
+    for reason in health.get("reasons", []):
+        lines.append(f"  ! {reason['code']}  {reason['text']}\n          next: {reason['next']}")
+    return "\n".join(lines)

@@ -1,0 +1,46 @@
+"""GET /metrics, on the unix socket and on metrics.port."""
+
+from __future__ import annotations
+
+import trio
+
+from appliance.metrics.gather import Gatherer
+from appliance.observation import Watched
+from appliance.page_token import is_token, read_token
+from appliance.web import Request, Respond, Response, host_is_known, plain
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"
+
+
+def metrics_answer(watched: Watched) -> Respond:
+    """Return what answers scrapers."""
+    gatherer = Gatherer(watched)
+    names = known_names(watched)
+
+    async def respond(request: Request) -> Response:
+        if not host_is_known(request.headers.get("host", ""), names):
+            return plain(421, "this box has no such name: use its address, or add the name to page.names")
+        if request.method not in ("GET", "HEAD"):
+            return plain(405, "metrics are only read", ("Allow", "GET, HEAD"))
+        if request.path != "/metrics":
+            return plain(404, "metrics are at /metrics")
+        if not request.near and not await has_bearer(watched, request):
+            return plain(401, TOKEN_NEEDED, ("WWW-Authenticate", "Bearer"))
+        return Response(200, await gatherer.text(), KIND)
+
+    return respond
+
+
+def known_names(watched: Watched) -> frozenset[str]:
+    """Return the names this box is known by to browsers and scrapers."""
+    name = watched.config.box.name
+    return frozenset({name, f"{name}.local", *watched.config.page.names})
+
+
+async def has_bearer(watched: Watched, request: Request) -> bool:
+    """Tell whether a request carries the box's token."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not given:
+        return False
+    return is_token(given.strip(), await trio.to_thread.run_sync(read_token, watched.data))

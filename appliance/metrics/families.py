@@ -1,0 +1,206 @@
+"""Every metric the box has: name, kind, meaning, labels, how many series at most. The documentation is made of this.
+
+Names of RocketMQ 5's brokers where the meaning is the same, `rocketbox_` where it is ours.
+"""
+
+from typing import NamedTuple
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+MOST_TOPICS, MOST_PAIRS, MOST_GROUPS, MOST_CODES = 200, 500, 200, 200
+NODE = ("cluster", "node_type", "node_id")
+TOPIC = (*NODE, "topic", "is_system")
+PAIR = (*NODE, "topic", "consumer_group", "is_retry", "is_system")
+STORAGE = (*NODE, "storage_type", "storage_medium")
+CLIENT = (*NODE, "language", "version", "protocol_type")
+
+
+class Family(NamedTuple):
+    """One metric; `most` is how many series of it there can be."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    most: int = 1
+
+
+BROKER = (
+    Family("rocketmq_broker_permission", GAUGE, "Broker-wide permission: 4 read, 2 write, 6 both.", NODE),
+    Family("rocketmq_topic_number", GAUGE, "Topics, system topics included.", NODE),
+    Family("rocketmq_consumer_group_number", GAUGE, "Consumer groups the broker knows.", NODE),
+    Family("rocketmq_messages_in_total", COUNTER, "Messages stored, by topic.", TOPIC, MOST_TOPICS),
+    Family("rocketmq_throughput_in_total", COUNTER, "Bytes of those messages.", TOPIC, MOST_TOPICS),
+    Family("rocketmq_messages_out_total", COUNTER, "Messages given to consumers.", PAIR, MOST_PAIRS),
+    Family("rocketmq_throughput_out_total", COUNTER, "Bytes of those messages.", PAIR, MOST_PAIRS),
+    Family("rocketmq_consumer_lag_messages", GAUGE, "Messages a group has not acknowledged yet.", PAIR, MOST_PAIRS),
+    Family(
+        "rocketmq_consumer_lag_latency_milliseconds",
+        GAUGE,
+        "Age of the oldest message a group has not acknowledged; absent when that message is not on disk any more.",
+        PAIR,
+        MOST_PAIRS,
+    ),
+    Family(
+        "rocketmq_send_to_dlq_messages_total",
+        COUNTER,
+        "Messages given up on: all there ever were in the group's dead letter topic.",
+        (*NODE, "consumer_group"),
+        MOST_GROUPS,
+    ),
+    Family("rocketmq_producer_connections", GAUGE, "Connections of producers.", CLIENT, 50),
+    Family(
+        "rocketmq_consumer_connections",
+        GAUGE,
+        "Connections of consumers.",
+        (*CLIENT, "consumer_group", "consume_mode"),
+        MOST_PAIRS,
+    ),
+    Family("rocketmq_storage_size_bytes", GAUGE, "Bytes of the CommitLog on disk.", STORAGE),
+    Family("rocketmq_storage_flush_behind_bytes", GAUGE, "Bytes appended and not yet synced.", STORAGE),
+    Family("rocketmq_storage_dispatch_behind_bytes", GAUGE, "Durable bytes not yet in queues on disk.", STORAGE),
+    Family("rocketmq_storage_message_reserve_time_milliseconds", GAUGE, "Age of the oldest message on disk.", STORAGE),
+)
+STORE = (
+    Family("rocketbox_sync_seconds", HISTOGRAM, "Duration of the log's syncs to disk.", (), 22),
+    Family("rocketbox_stored_messages_total", COUNTER, "Messages made durable since the start."),
+    Family("rocketbox_stored_bytes_total", COUNTER, "Bytes of the log made durable since the start."),
+    Family("rocketbox_messages_per_sync", GAUGE, "Messages that shared one sync, average since the start."),
+    Family("rocketbox_disk_written_bytes_total", COUNTER, "Bytes this process had the kernel write to disks."),
+    Family("rocketbox_written_per_ingested_ratio", GAUGE, "Bytes written to disks per byte ingested, since the start."),
+    Family(
+        "rocketbox_flash_wear_ratio",
+        GAUGE,
+        "Share of the writes the disk is rated for that is used up, as the disk says; absent where it says nothing.",
+    ),
+    Family("rocketbox_disk_used_ratio", GAUGE, "Share of the store's file system in use, as df counts."),
+    Family("rocketbox_disk_full_in_seconds", GAUGE, "Forecast from the last hour; absent while it is not filling."),
+    Family("rocketbox_log_first_offset_bytes", GAUGE, "Log offset of the oldest byte on disk."),
+    Family("rocketbox_log_durable_offset_bytes", GAUGE, "Log offset below which everything is synced."),
+    Family("rocketbox_appends_refused", GAUGE, "1 while messages are refused for want of space or a failed disk."),
+    Family("rocketbox_queues", GAUGE, "Queues in use."),
+    Family("rocketbox_cold_reads_total", COUNTER, "Reads that had to wait for the disk."),
+    Family("rocketbox_deleted_segments_total", COUNTER, "CommitLog files deleted by retention."),
+    Family("rocketbox_damaged_ranges", GAUGE, "Ranges the scrub found damaged."),
+    Family("rocketbox_scrubbed_bytes_total", COUNTER, "Bytes the scrub has read and compared."),
+    Family("rocketbox_recovery_seconds", GAUGE, "Duration of the recovery at this start.", ("verdict",), 1),
+)
+WAITING = (
+    Family("rocketbox_delayed_messages", GAUGE, "Messages that wait in a delay level.", ("level",), 64),
+    Family("rocketbox_timed_messages", GAUGE, "Messages that wait for a moment of their own."),
+    Family("rocketbox_half_messages", GAUGE, "Halves of transactions from the oldest undecided one on."),
+    Family("rocketbox_parked_pulls", GAUGE, "Long polls that wait for messages."),
+)
+NETWORK = (
+    Family("rocketbox_connections", GAUGE, "Open connections on both ports."),
+    Family("rocketbox_connection_events_total", COUNTER, "Connections accepted and closed.", ("event",), 20),
+    Family(
+        "rocketbox_connections_refused_total",
+        COUNTER,
+        "Connections closed at accept: `access`, `process` (short of memory or descriptors), or the limit.",
+        ("reason",),
+        8,
+    ),
+    Family(
+        "rocketbox_network_bytes_total",
+        COUNTER,
+        "Bytes of frames; those sent are counted when their connection ends.",
+        ("direction",),
+        2,
+    ),
+    Family("rocketbox_bytes_in_flight", GAUGE, "Bytes of requests whose answers are pending."),
+    Family("rocketbox_readers_paused", GAUGE, "1 while all readers wait because too many bytes are in flight."),
+    Family("rocketbox_requests_total", COUNTER, "Requests by code.", ("port", "request"), MOST_CODES),
+    Family(
+        "rocketbox_refusals_total",
+        COUNTER,
+        "Requests refused, by request and response code.",
+        ("port", "request", "response"),
+        MOST_CODES,
+    ),
+    Family(
+        "rocketbox_requests_denied_total",
+        COUNTER,
+        "Requests of those who may not send them, by class: data, read, change, join, accounts, never.",
+        ("port", "class"),
+        18,
+    ),
+    Family("rocketbox_tls_expiry_seconds", GAUGE, "Until the certificate in force ends; absent without TLS."),
+    Family("rocketbox_tls_files_refused", GAUGE, "1 while the certificate files on disk cannot be used."),
+    Family("rocketbox_unknown_requests_total", COUNTER, "Requests with a code nobody handles.", ("port",), 3),
+    Family("rocketbox_request_faults_total", COUNTER, "Requests that met a fault of the program.", ("port",), 3),
+)
+HEALTH = (
+    Family("rocketbox_slot_info", GAUGE, "Always 1; what runs.", ("slot", "version", "committed"), 1),
+    Family("rocketbox_health_state", GAUGE, "1 for the present state.", ("state",), 6),
+    Family("rocketbox_health_reasons", GAUGE, "Reasons why the state is not ok, by code of doctor.", ("code",), 50),
+    Family("rocketbox_boot_number", GAUGE, "Boots of this box, counted by itself."),
+    Family("rocketbox_boot_info", GAUGE, "Always 1; why the machine booted last.", ("reason",), 1),
+    Family("rocketbox_boots_total", COUNTER, "Boots of the machine, by why.", ("reason",), 12),
+    Family(
+        "rocketbox_restarts_total",
+        COUNTER,
+        "Ends of the product after which systemd went on, by systemd's word for how it ended.",
+        ("reason",),
+        12,
+    ),
+    Family(
+        "rocketbox_update_total",
+        COUNTER,
+        "Versions this box has tried, by what came of them: `committed` or `rolled_back`.",
+        ("result",),
+        2,
+    ),
+    Family("rocketbox_proof_age_seconds", GAUGE, "Age of the newest proof of work.", ("evidence",), 4),
+    Family("rocketbox_proof_fed_total", COUNTER, "Times systemd was fed."),
+    Family("rocketbox_proof_starved_total", COUNTER, "Times systemd was not fed for want of proof."),
+    Family("rocketbox_loop_lateness_seconds", GAUGE, "By how much the event loop overslept at the last look."),
+    Family("rocketbox_clock_trusted", GAUGE, "1 while the kernel's clock is synchronised."),
+)
+UPLINK = (
+    Family("rocketbox_uplink_connected", GAUGE, "1 while the gateway is connected."),
+    Family("rocketbox_uplink_paused", GAUGE, "1 while shipping is paused by hand."),
+    Family("rocketbox_uplink_gateway_full", GAUGE, "1 while the gateway takes nothing more."),
+    Family("rocketbox_uplink_unshipped_bytes", GAUGE, "Durable bytes without a receipt."),
+    Family("rocketbox_uplink_backlog_bytes", GAUGE, "Of those, what the backlog's order holds back."),
+    Family("rocketbox_uplink_oldest_unshipped_seconds", GAUGE, "Age of the oldest message without a receipt."),
+    Family("rocketbox_uplink_receipted_bytes_total", COUNTER, "Bytes with a durable receipt, over all starts."),
+    Family("rocketbox_uplink_raw_bytes_total", COUNTER, "Bytes shipped, before compression."),
+    Family("rocketbox_uplink_wire_bytes_total", COUNTER, "Bytes on the wire."),
+    Family("rocketbox_uplink_repeat_bytes_total", COUNTER, "Bytes sent again without need."),
+    Family("rocketbox_uplink_month_wire_bytes", GAUGE, "Bytes on metered links this month."),
+    Family("rocketbox_uplink_cap_bytes_per_second", GAUGE, "Cap in force; 0: none."),
+    Family("rocketbox_uplink_eta_seconds", GAUGE, "Until the backlog is gone at this rate; absent: never."),
+    Family("rocketbox_uplink_quota_left_seconds", GAUGE, "Until unshipped bytes reach the quota; absent: never."),
+    Family("rocketbox_uplink_certificate_expiry_seconds", GAUGE, "Until the certificate for the gateway ends."),
+    Family("rocketbox_uplink_connects_total", COUNTER, "Connections to the gateway."),
+    Family("rocketbox_uplink_connection_errors_total", COUNTER, "Failed connections.", ("cause",), 20),
+    Family("rocketbox_uplink_pieces_total", COUNTER, "Pieces with a receipt.", ("kind",), 6),
+    Family("rocketbox_uplink_refused_total", COUNTER, "Pieces the gateway refused.", ("code",), 20),
+    Family("rocketbox_uplink_gaps_total", COUNTER, "Gaps declared.", ("class",), 10),
+    Family("rocketbox_uplink_gap_bytes_total", COUNTER, "Bytes of those gaps.", ("class",), 10),
+    Family("rocketbox_uplink_gaps_undelivered", GAUGE, "Gaps the gateway does not know of yet."),
+    Family("rocketbox_uplink_alarm", GAUGE, "1 for each alarm that is on.", ("name",), 20),
+)
+PROCESS = (
+    Family("process_virtual_memory_bytes", GAUGE, "Virtual memory."),
+    Family("process_resident_memory_bytes", GAUGE, "Resident memory."),
+    Family("process_start_time_seconds", GAUGE, "Start of the process, seconds since 1970."),
+    Family("process_cpu_seconds_total", COUNTER, "Processor time, user and system."),
+    Family("process_open_fds", GAUGE, "Open descriptors."),
+    Family("process_max_fds", GAUGE, "Most descriptors the process may have."),
+)
+OWN = (
+    Family("rocketbox_series_left_out", GAUGE, "Topics and groups beyond the bounds, without series.", ("of",), 3),
+    Family("rocketbox_gathering_seconds", GAUGE, "Processor time the event loop gave to this answer."),
+)
+SECTIONS = {
+    "Messages, in RocketMQ 5's names": BROKER,
+    "Store and disk": STORE,
+    "What waits": WAITING,
+    "Network": NETWORK,
+    "Health": HEALTH,
+    "Uplink (only where one is configured)": UPLINK,
+    "Process": PROCESS,
+    "The metrics themselves": OWN,
+}
+FAMILIES = {family.name: family for families in SECTIONS.values() for family in families}

@@ -1,0 +1,193 @@
+"""The metrics of topics, groups and clients: bounded, in a stable order, so that series neither flap nor pile up.
+
+The first topics of the table have series, those made later than the bound have none; a deleted topic's end with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from appliance.broker.offsets import NOT_STORED
+from appliance.broker.stats import Counts
+from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
+from appliance.observation import Watched
+from appliance.probe import PROBE_TOPIC
+from storage_driver.record import MessageQueue, stored_ms_of
+from storage_driver.store import MessageStore
+
+if TYPE_CHECKING:
+    from uplink_spark.shipper import Uplink
+
+PER_BREATH = 50
+MOST_LOOKS = 200  # at messages that are not known yet, in one scrape
+MOST_AGES = 4096
+
+
+class Add(Protocol):
+    def __call__(self, name: str, value: float, **labels: str) -> None: ...
+
+
+class Lag(NamedTuple):
+    """How far a group is behind on one topic, and where it stands in the queues in which it is."""
+
+    messages: int
+    at: list[tuple[MessageQueue, int]]
+
+
+class Ages:
+    """When the messages that consumers stand at were stored: read once each, as a stuck one stays the same."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._known: dict[tuple[MessageQueue, int], int] = {}
+        self.looks = 0
+
+    async def oldest_ms(self, places: list[tuple[MessageQueue, int]]) -> int | None:
+        """Return when the oldest of these messages was stored, None when that is not known."""
+        found = []
+        for place in places:
+            if place not in self._known and self.looks < MOST_LOOKS:
+                self.looks += 1
+                stored_ms = await self._store.stored_ms_at(*place)
+                if stored_ms is not None:
+                    self._remember(place, stored_ms)
+            if place in self._known:
+                found.append(self._known[place])
+        return min(found, default=None)
+
+    def _remember(self, place: tuple[MessageQueue, int], stored_ms: int) -> None:
+        if len(self._known) >= MOST_AGES:
+            self._known.clear()
+        self._known[place] = stored_ms
+
+
+def lag_of(watched: Watched, group: str, topic: str) -> Lag:
+    """Return what a group has not acknowledged of a topic; queues without an offset of the group do not count."""
+    stored = watched.tables.offsets.of(topic, group)
+    total, places = 0, []
+    for queue_id, offset in stored.items():
+        queue = MessageQueue(topic, queue_id)
+        first = max(offset, watched.store.min_offset(queue))
+        behind = watched.store.max_offset(queue) - first
+        if offset != NOT_STORED and behind > 0:
+            total += behind
+            places.append((queue, first))
+    return Lag(total, places)
+
+
+async def read_topics(watched: Watched, ages: Ages, add: Add) -> dict[str, int]:
+    """Add the series of topics, groups and clients; return how many topics and pairs have none."""
+    tables = watched.tables
+    add("rocketmq_broker_permission", watched.config.broker.permission)
+    add("rocketmq_topic_number", len(tables.topics))
+    add("rocketmq_consumer_group_number", len(tables.groups))
+    names = [topic.name for topic in tables.topics.all()]
+    counts = tables.stats.counts()
+    for number, topic in enumerate(names[:MOST_TOPICS]):
+        messages, size = counts.put.get(topic, (0, 0))
+        labels = {"topic": topic, "is_system": _flag(is_system(watched, topic))}
+        add("rocketmq_messages_in_total", messages, **labels)
+        add("rocketmq_throughput_in_total", size, **labels)
+        if number % PER_BREATH == 0:
+            await trio.lowlevel.checkpoint()
+    pairs = [pair for pair in _pairs(watched, counts) if tables.topics.get(pair[0]) is not None]
+    ages.looks = 0
+    for number, (topic, group) in enumerate(pairs[:MOST_PAIRS]):
+        await _pair(watched, ages, add, (topic, group), counts.got.get((topic, group), (0, 0)))
+        if number % PER_BREATH == 0:
+            await trio.lowlevel.checkpoint()
+    _dead_letters(watched, add, names)
+    _clients(watched, add)
+    await _oldest(watched, add)
+    return {"topics": max(0, len(names) - MOST_TOPICS), "pairs": max(0, len(pairs) - MOST_PAIRS)}
+
+
+def is_system(watched: Watched, topic: str) -> bool:
+    """Tell whether a topic is not an application's."""
+    return topic == PROBE_TOPIC or watched.tables.topics.is_system(topic)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _pairs(watched: Watched, counts: Counts) -> Iterator[tuple[str, str]]:
+    """Yield topic and group of those that have offsets, or pulled without any."""
+    seen = set()
+    for name in watched.tables.offsets.table():
+        topic, _, group = name.partition("@")
+        seen.add((topic, group))
+        yield topic, group
+    yield from (pair for pair in counts.got if pair not in seen)
+
+
+async def _pair(watched: Watched, ages: Ages, add: Add, pair: tuple[str, str], got: tuple[int, int]) -> None:
+    topic, group = pair
+    retry = topic.startswith(RETRY_PREFIX)
+    labels = {
+        "topic": topic,
+        "consumer_group": group,
+        "is_retry": _flag(retry),
+        "is_system": _flag(is_system(watched, topic)),
+    }
+    add("rocketmq_messages_out_total", got[0], **labels)
+    add("rocketmq_throughput_out_total", got[1], **labels)
+    lag = lag_of(watched, group, topic)
+    add("rocketmq_consumer_lag_messages", lag.messages, **labels)
+    oldest_ms = await ages.oldest_ms(lag.at) if lag.at else watched.now_ms()
+    if oldest_ms is not None:
+        add("rocketmq_consumer_lag_latency_milliseconds", max(0, watched.now_ms() - oldest_ms), **labels)
+
+
+def _dead_letters(watched: Watched, add: Add, names: list[str]) -> None:
+    for name in [name for name in names if name.startswith(DEAD_PREFIX)][:MOST_GROUPS]:
+        total = sum(watched.store.max_offset(MessageQueue(name, queue_id)) for queue_id in watched.store.queues(name))
+        add("rocketmq_send_to_dlq_messages_total", total, consumer_group=name.removeprefix(DEAD_PREFIX))
+
+
+def _clients(watched: Watched, add: Add) -> None:
+    clients = watched.tables.clients
+    producers: Counter[tuple[str, str]] = Counter()
+    for name in clients.producer_groups():
+        producers.update((member.language, str(member.version)) for member in clients.producers(name).values())
+    for (language, version), count in producers.most_common(FAMILIES["rocketmq_producer_connections"].most):
+        add(
+            "rocketmq_producer_connections", count, language=language.lower(), version=version, protocol_type="remoting"
+        )
+    for name in sorted(clients.consumer_groups())[:MOST_GROUPS]:
+        group = clients.consumers(name)
+        if group is None:
+            continue
+        kinds = Counter((member.language, str(member.version)) for member in group.members.values())
+        mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
+        for (language, version), count in kinds.most_common(2):
+            labels = {"language": language.lower(), "version": version, "protocol_type": "remoting"}
+            add("rocketmq_consumer_connections", count, consumer_group=name, consume_mode=mode, **labels)
+
+
+async def _oldest(watched: Watched, add: Add) -> None:
+    age_ms = await age_of(watched, watched.store.first)
+    if age_ms is not None:
+        labels = {"storage_type": "local", "storage_medium": "disk"}
+        add("rocketmq_storage_message_reserve_time_milliseconds", age_ms, **labels)
+
+
+async def age_of(watched: Watched, log_offset: int) -> int | None:
+    """Return how many ms ago the record at a log offset was stored, None when none begins there."""
+    record = await watched.store.record_at(log_offset) if log_offset < watched.store.durable else None
+    return max(0, watched.now_ms() - stored_ms_of(record)) if record is not None else None
+
+
+async def oldest_unshipped_s(watched: Watched, uplink: Uplink) -> float:
+    """Return the age of the oldest message without a receipt.
+
+    Where the hole begins inside a record: for how long the uplink has seen it wait.
+    """
+    holes = uplink.shipper.state.ledger.unshipped(watched.store.first, watched.store.durable)
+    age_ms = await age_of(watched, holes[0][0]) if holes else None
+    return uplink.statistics().oldest_unshipped_s if age_ms is None else age_ms / 1000

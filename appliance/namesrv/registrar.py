@@ -1,0 +1,143 @@
+"""The box as an ordinary broker at foreign name servers: registered again every period and at each topic change.
+
+Each name server is told the address of the box on the way to it, unless a rule for its network says otherwise. What one
+of them does, or does not do, changes nothing for the others. Source: RocketMQ 4.9.8 BrokerOuterAPI, BrokerController.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import trio
+
+from appliance.broker.admin_topics import config_of
+from appliance.broker.topics import PROBE_TOPIC, READ, WRITE, TopicTable
+from netstack.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
+from netstack.channel import Channel, open_channel
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand, request
+from netstack.errors import AskTimeout, ChannelClosed, Refused
+from netstack.headers_namesrv import BrokerHeader, RegisterBrokerHeader
+
+log = logging.getLogger("appliance.namesrv")
+
+ANSWER_S, FAREWELL_S = 6.0, 1.0
+CALM_S = 0.1  # a burst of new topics is one registration
+MASTER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrarRules:
+    """Where to register, and as what."""
+
+    servers: Sequence[str]  # host:port
+    address: Callable[[str, str], str]  # own address on the way there, the name server's address → what to register
+    period_s: float = 30.0
+    permission: int = READ | WRITE
+
+
+class Registrar:
+    """Keeps the box registered. `registered` counts the name servers that know it now."""
+
+    def __init__(self, rules: RegistrarRules, topics: TopicTable) -> None:
+        self._rules, self._topics = rules, topics
+        self._changed = trio.Event()
+        self._known_by: set[str] = set()
+        topics.on_change(self._note_change)
+
+    @property
+    def registered(self) -> int:
+        return len(self._known_by)
+
+    async def run(self) -> None:
+        """Register until cancelled, then say farewell."""
+        async with trio.open_nursery() as nursery:
+            for server in self._rules.servers:
+                nursery.start_soon(self._keep_registered, server)
+            await trio.sleep_forever()
+
+    def _note_change(self, name: str) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _keep_registered(self, server: str) -> None:
+        host, _, port = server.rpartition(":")
+        failure = ""
+        while True:
+            try:
+                async with open_channel(host.strip("[]"), int(port)) as channel:
+                    failure = ""
+                    await self._over(channel, server)
+            except (OSError, AskTimeout, ChannelClosed) as exc:
+                if str(exc) != failure:
+                    failure = str(exc)
+                    log.warning("event=not_registered namesrv=%s reason=%r", server, failure)
+            self._known_by.discard(server)
+            await trio.sleep(self._rules.period_s)
+
+    async def _over(self, channel: Channel, server: str) -> None:
+        """Register over one connection until it ends. Raises AskTimeout, ChannelClosed."""
+        address = self._rules.address(channel.peer.local[0], channel.peer.remote[0])
+        try:
+            while True:
+                changed = self._changed
+                answer = await channel.ask(self._registration(address), ANSWER_S)
+                self._note_answer(server, address, answer)
+                with trio.move_on_after(self._rules.period_s):
+                    await changed.wait()
+                    await trio.sleep(CALM_S)
+        finally:
+            with trio.move_on_after(FAREWELL_S, shield=True):
+                await self._say_farewell(channel, address)
+
+    def _note_answer(self, server: str, address: str, answer: RemotingCommand) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            self._known_by.discard(server)
+            log.warning("event=registration_refused namesrv=%s code=%d reason=%r", server, answer.code, answer.remark)
+            return
+        if server not in self._known_by:
+            self._known_by.add(server)
+            log.info("event=registered namesrv=%s address=%s", server, address)
+        self._take_order(answer.body)
+
+    def _take_order(self, body: bytes) -> None:
+        """Mark the topics that a name server lists as ordered. Source: TopicConfigManager.updateOrderTopicConfig.
+
+        One that it does not list stays as it is: several name servers need not know the same.
+        """
+        try:
+            listed = KvTable.from_bytes(body).table if body else {}
+        except Refused:
+            return  # an answer without a table that can be read says nothing
+        for name in listed:
+            topic = self._topics.get(name)
+            if topic is not None and not topic.order:
+                self._topics.put(replace(topic, order=True))
+
+    async def _say_farewell(self, channel: Channel, address: str) -> None:
+        rules = self._topics.rules
+        header = BrokerHeader(rules.broker, address, rules.cluster, MASTER)
+        try:
+            await channel.ask(request(RequestCode.UNREGISTER_BROKER, header), FAREWELL_S)
+        except (AskTimeout, ChannelClosed):
+            pass  # it will expire there
+
+    def _registration(self, address: str) -> RemotingCommand:
+        """Return the whole topic table as a registration."""
+        rules, permission = self._topics.rules, self._rules.permission
+        configs = {topic.name: config_of(topic) for topic in self._topics.all() if topic.name != PROBE_TOPIC}
+        if permission != READ | WRITE:
+            configs = {name: replace(config, perm=permission) for name, config in configs.items()}
+        version = DataVersion(self._topics.version.counter, self._topics.version.timestamp_ms)
+        body = RegisterBrokerBody(TopicConfigTable(configs, version), ()).to_bytes()
+        host, _, port = address.rpartition(":")
+        header = RegisterBrokerHeader(
+            rules.broker,
+            address,
+            rules.cluster,
+            f"{host}:{int(port) + 1}",
+            MASTER,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        return request(RequestCode.REGISTER_BROKER, header, body)

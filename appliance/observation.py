@@ -1,0 +1,158 @@
+"""Where the box is looked at from outside: metrics on a socket and a port, the status page. Nothing of it is loaded
+before somebody asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from appliance.admin import open_socket
+from appliance.broker.assembly import BrokerTables, Waiting
+from appliance.errors import ApplianceError
+from appliance.interfaces import is_loopback
+from appliance.metrics.scrape import SOCKET_NAME
+from appliance.requests import ResponderStatistics
+from appliance.settings import Config
+from appliance.sockets import open_port
+from netstack.governor import Governor
+from storage_driver.store import MessageStore
+
+if TYPE_CHECKING:
+    from appliance.health import HealthBoard
+    from appliance.page.history import History
+    from appliance.web import Respond
+    from netstack.tls import TlsDoor
+    from uplink_spark.shipper import Uplink
+
+log = logging.getLogger("appliance")
+CONNECTIONS = 16  # at once, of each listener
+
+
+Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it takes a tenth of a second
+
+
+class Watched(NamedTuple):
+    """What there is to look at in a running box."""
+
+    config: Config
+    data: Path
+    store: MessageStore
+    tables: BrokerTables
+    waiting: Waiting
+    governor: Governor
+    responders: Mapping[str, Callable[[], ResponderStatistics]]  # by port
+    board: HealthBoard | None
+    uplink: Uplink | None
+    now_ms: Callable[[], int]
+    door: TlsDoor | None = None
+
+
+async def observe(
+    watched: Watched, runtime: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer until cancelled; what cannot be opened is logged, the box serves without it."""
+    config, doors = watched.config, list[tuple[trio.SocketListener, Load]]()
+    metrics, history = partial(_metrics, watched), _history(watched) if config.page.port else None
+    if (opened := _open_socket(runtime / SOCKET_NAME)) is not None:
+        doors.append((opened, metrics))
+    said: tuple[tuple[str, int, str, Load], ...] = (
+        (config.metrics.host, config.metrics.port, "metrics.port", metrics),
+        (config.page.host, config.page.port, "page.port", partial(_page, watched, history)),
+    )
+    for host, port, key, load in said:
+        doors += [(listener, load) for listener in await _open_port(host, port, key)] if port else []
+    async with trio.open_nursery() as nursery:
+        for listener, load in doors:
+            nursery.start_soon(trio.serve_listeners, Door(load), [listener])
+        if history is not None:
+            nursery.start_soon(history.run)
+        task_status.started()
+
+
+def _history(watched: Watched) -> History:
+    from appliance.page.history import History
+
+    return History(watched)
+
+
+class Door:
+    """Takes the connections of one listener; the first of them has the answering part loaded."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._respond: Respond | None = None
+        self._places = trio.CapacityLimiter(CONNECTIONS)
+
+    async def __call__(self, stream: trio.SocketStream) -> None:
+        """Answer one connection; one too many is closed."""
+        if not self._places.available_tokens:
+            await stream.aclose()
+            return
+        async with self._places:
+            respond = await self._loaded()
+            if respond is None:
+                await stream.aclose()
+                return
+            from appliance.web import converse
+
+            try:
+                await converse(stream, respond, near=is_near(stream.socket))
+            except Exception as exc:  # the task of one connection: looking at the box must never end it
+                log.error("event=page_connection_failed", exc_info=exc)
+                await trio.aclose_forcefully(stream)
+
+    async def _loaded(self) -> Respond | None:
+        if self._respond is None:
+            try:
+                self._respond = await trio.to_thread.run_sync(self._load)
+            except ImportError as exc:
+                log.error("event=page_not_installed reason=%r next_step=install_the_package_again", str(exc))
+        return self._respond
+
+
+def is_near(connection: trio.socket.SocketType) -> bool:
+    """Tell whether the other end is a program of this machine."""
+    if connection.family == socket.AF_UNIX:
+        return True
+    try:
+        return is_loopback(str(connection.getpeername()[0]).removeprefix("::ffff:"))
+    except OSError:
+        return False  # it has gone already
+
+
+def _metrics(watched: Watched) -> Respond:
+    from appliance.metrics.answer import metrics_answer
+
+    return metrics_answer(watched)
+
+
+def _page(watched: Watched, history: History | None) -> Respond:
+    from appliance.page.answer import page_answer
+
+    assert history is not None
+    return page_answer(watched, history)
+
+
+def _open_socket(path: Path) -> trio.SocketListener | None:
+    """Open the metrics socket for the box's own user and group."""
+    try:
+        made = open_socket(path, mode=0o660, backlog=CONNECTIONS)
+    except OSError as exc:
+        log.error("event=no_metrics_socket path=%s reason=%r next_step=check_the_folder", path, str(exc))
+        return None
+    return trio.SocketListener(trio.socket.from_stdlib_socket(made))
+
+
+async def _open_port(host: str, port: int, key: str) -> list[trio.SocketListener]:
+    try:
+        return await open_port(host, port, key)
+    except ApplianceError as exc:
+        log.error("event=port_not_opened key=%s reason=%r next_step=change_the_key_and_restart", key, str(exc))
+        return []

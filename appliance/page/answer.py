@@ -1,0 +1,204 @@
+"""The page's addresses: who may see what, and which template shows it.
+
+From this machine it is read without a word, from elsewhere with the token; what changes something wants the token from
+everybody. Nothing is loaded from anywhere else, and the Content-Security-Policy says so to the browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import trio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from appliance.admin import Question
+from appliance.metrics.answer import has_bearer, known_names
+from appliance.observation import Watched
+from appliance.page import search, words
+from appliance.page.detail import group_values, topic_values
+from appliance.page.history import History
+from appliance.page.overview import Overview
+from appliance.page_token import is_token, read_token
+from appliance.uplink_admin import uplink_actions
+from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
+
+HERE = Path(__file__).parent
+COOKIE = "rocketbox"
+COOKIE_S = 30 * 86_400
+FILTERS = (words.count, words.rate, words.size, words.span, words.moment, words.commands)
+View = Callable[[Request], Awaitable[Response]]
+
+
+class Page:
+    """Answers browsers."""
+
+    def __init__(self, watched: Watched, history: History) -> None:
+        self._watched, self._overview = watched, Overview(watched, history)
+        self._names = known_names(watched)
+        self._style, self._script = (HERE / "style.css").read_text(), (HERE / "script.js").read_text()
+        loader = FileSystemLoader(HERE)
+        self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
+        self._templates.filters.update({each.__name__: each for each in FILTERS})
+        self._headers = secure_headers(self._style, self._script)
+        self._views: dict[str, View] = {
+            "/": self._first,
+            "/now": self._now,
+            "/health.json": self._health,
+            "/topic": self._topic,
+            "/group": self._group,
+            "/messages": self._messages,
+            "/message": self._message,
+            "/login": self._ask,
+        }
+        self._changes: dict[str, View] = {"/login": self._log_in, "/logout": self._log_out, "/uplink": self._uplink}
+
+    async def respond(self, request: Request) -> Response:
+        """Return the answer to one request."""
+        if not host_is_known(request.headers.get("host", ""), self._names):
+            return plain(421, "this box has no such name: use its address, or add the name to page.names")
+        if request.method == "POST":
+            return await self._change(request)
+        if request.method not in ("GET", "HEAD"):
+            return plain(405, "only GET and POST", ("Allow", "GET, HEAD, POST"))
+        view = self._views.get(request.path)
+        if view is None:
+            return self._show("message_missing.html", {"said": "There is no such page."}, status=404)
+        if not request.near and not await self._knows_token(request):
+            return self._show("login.html", {"wrong": False, "back": request.path}, status=401)
+        return await view(request)
+
+    async def _change(self, request: Request) -> Response:
+        change = self._changes.get(request.path)
+        if change is None:
+            return plain(404, "there is nothing to change here")
+        if not same_origin(request):
+            return plain(403, "this came from a page of somebody else")
+        if request.path != "/login" and not await self._knows_token(request):
+            return self._show("login.html", {"wrong": False, "back": "/"}, status=401)
+        return await change(request)
+
+    async def _knows_token(self, request: Request) -> bool:
+        if await has_bearer(self._watched, request):
+            return True
+        given = request.cookie(COOKIE)
+        return bool(given) and hmac.compare_digest(given, session_of(await self._token()))
+
+    async def _token(self) -> str:
+        return await trio.to_thread.run_sync(read_token, self._watched.data)
+
+    # views
+
+    async def _first(self, request: Request) -> Response:
+        return self._show("first.html", await self._values(request))
+
+    async def _now(self, request: Request) -> Response:
+        return self._show("now.html", await self._values(request))
+
+    async def _values(self, request: Request) -> dict[str, Any]:
+        return {**await self._overview.values(), "known": await self._knows_token(request)}
+
+    async def _health(self, request: Request) -> Response:
+        board = self._watched.board
+        state = board.snapshot() if board else {"state": "starting"}
+        return Response(200, json.dumps(state).encode(), "application/json", self._headers)
+
+    async def _topic(self, request: Request) -> Response:
+        values = await topic_values(self._watched, request.query.get("name", ""))
+        return self._show("topic.html", values) if values else self._missing("There is no such topic.")
+
+    async def _group(self, request: Request) -> Response:
+        values = await group_values(self._watched, request.query.get("name", ""))
+        return self._show("group.html", values) if values else self._missing("There is no such group.")
+
+    async def _messages(self, request: Request) -> Response:
+        asked = {name: request.query.get(name, "").strip() for name in search.Wanted._fields}
+        wanted = search.Wanted(**asked)
+        outcome = search.Outcome([], "") if wanted.empty else await search.search(self._watched, wanted)
+        return self._show("messages.html", {"wanted": wanted, "outcome": outcome})
+
+    async def _message(self, request: Request) -> Response:
+        found = await search.at_place(self._watched, request.query.get("at", ""))
+        if found is None:
+            return self._missing("That message is not on this box any more: its segment was deleted.")
+        return self._show("message.html", search.setting_out(found))
+
+    async def _ask(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        return self._show("login.html", {"wrong": False, "back": "/"})
+
+    def _missing(self, said: str) -> Response:
+        return self._show("message_missing.html", {"said": said}, status=404)
+
+    # changes
+
+    async def _log_in(self, request: Request) -> Response:
+        given, token = request.form().get("token", "").strip(), await self._token()
+        if not is_token(given, token):
+            await trio.sleep(1)
+            return self._show("login.html", {"wrong": True, "back": "/"}, status=401)
+        cookie = f"{COOKIE}={session_of(token)}; HttpOnly; SameSite=Strict; Path=/; Max-Age={COOKIE_S}"
+        return Response(303, b"", HTML, (("Location", "/"), ("Set-Cookie", cookie), *self._headers))
+
+    async def _log_out(self, request: Request) -> Response:
+        gone = f"{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
+        return Response(303, b"", HTML, (("Location", "/"), ("Set-Cookie", gone), *self._headers))
+
+    async def _uplink(self, request: Request) -> Response:
+        """Pause, resume or hurry the shipping."""
+        uplink, what = self._watched.uplink, request.form().get("do", "")
+        if uplink is None or what not in ("pause", "resume", "ship-now"):
+            return plain(400, "do is one of pause, resume, ship-now, on a box with an uplink")
+        actions = uplink_actions(uplink, self._watched.data / "uplink.secret", self._watched.now_ms)
+        await actions[f"uplink.{what}"](Question({}, None))
+        return Response(303, b"", HTML, (("Location", "/#uplink"), *self._headers))
+
+    def _show(self, template: str, values: dict[str, Any], *, status: int = 200) -> Response:
+        page = self._templates.get_template(template).render(
+            values, style=Markup(self._style), script=Markup(self._script), name=self._watched.config.box.name
+        )
+        return Response(status, page.encode(), HTML, self._headers)
+
+
+def page_answer(watched: Watched, history: History) -> Respond:
+    """Return what answers browsers."""
+    return Page(watched, history).respond
+
+
+def session_of(token: str) -> str:
+    """Return what the browser keeps instead of the token: of no use once the token is replaced."""
+    return hmac.new(token.encode(), b"rocketbox page", "sha256").hexdigest()
+
+
+def same_origin(request: Request) -> bool:
+    """Tell whether a browser sent this from a page of this box, or a program without an origin did."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+
+
+def secure_headers(style: str, script: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers of every page: nothing from elsewhere, no frame, no script but the page's own."""
+
+    def source(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    policy = (
+        f"default-src 'none'; style-src {source(style)}; script-src {source(script)}; connect-src 'self'; "
+        "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return (
+        ("Content-Security-Policy", policy),
+        ("Referrer-Policy", "same-origin"),
+        ("X-Frame-Options", "DENY"),
+        ("Cross-Origin-Opener-Policy", "same-origin"),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+    )

@@ -1,0 +1,67 @@
+"""One topic or one group with its queues, as values for their templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from appliance.broker.offsets import NOT_STORED
+from appliance.metrics.topics import Ages, lag_of
+from appliance.observation import Watched
+from storage_driver.record import MessageQueue
+
+MOST_QUEUES = 200
+Row = dict[str, Any]
+
+
+async def topic_values(watched: Watched, name: str) -> Row | None:
+    """Return a topic's queues and the groups that read it, None when there is no such topic."""
+    topic = watched.tables.topics.get(name)
+    if topic is None:
+        return None
+    store, queues = watched.store, []
+    for queue_id in range(min(topic.queue_count, MOST_QUEUES)):
+        queue = MessageQueue(name, queue_id)
+        low, high = store.min_offset(queue), store.max_offset(queue)
+        last_ms = await store.stored_ms_at(queue, high - 1) if high > low else None
+        queues.append({"id": queue_id, "low": low, "high": high, "last_ms": last_ms})
+    groups = []
+    for group in watched.tables.offsets.groups_of(name)[:MOST_QUEUES]:
+        online = watched.tables.clients.consumers(group)
+        lag = lag_of(watched, group, name)
+        groups.append({"name": group, "lag": lag.messages, "members": len(online.members) if online else 0})
+    rate = watched.tables.stats.put_tps(name)
+    return {"topic": topic, "queues": queues, "groups": groups, "rate": rate, "held": _held(queues)}
+
+
+def _held(queues: list[Row]) -> int:
+    return sum(queue["high"] - queue["low"] for queue in queues)
+
+
+async def group_values(watched: Watched, name: str) -> Row | None:
+    """Return a group's members, subscriptions and place in each queue, None when nothing is known of it."""
+    tables = watched.tables
+    online, topics = tables.clients.consumers(name), tables.offsets.topics_of(name)
+    if online is None and not topics and tables.groups.get(name) is None:
+        return None
+    members = []
+    if online:
+        for peer, member in online.members.items():
+            seen_s = max(0.0, (watched.now_ms() - member.seen_ms) / 1000)
+            address = f"{peer.remote[0]}:{peer.remote[1]}"
+            members.append({"id": member.client_id, "address": address, "language": member.language, "seen_s": seen_s})
+    places = []
+    ages = Ages(watched.store)
+    for topic in sorted(topics):
+        for queue_id, offset in sorted(tables.offsets.of(topic, name).items())[:MOST_QUEUES]:
+            places.append(await _place(watched, ages, MessageQueue(topic, queue_id), offset))
+    subscriptions = sorted(online.subscriptions.values(), key=lambda each: each.topic) if online else []
+    return {"group": name, "online": online, "members": members, "places": places, "subscriptions": subscriptions}
+
+
+async def _place(watched: Watched, ages: Ages, queue: MessageQueue, offset: int) -> Row:
+    high = watched.store.max_offset(queue)
+    first = max(offset, watched.store.min_offset(queue))
+    behind = max(0, high - first) if offset != NOT_STORED else 0
+    oldest_ms = await ages.oldest_ms([(queue, first)]) if behind else None
+    age_s = (watched.now_ms() - oldest_ms) / 1000 if oldest_ms is not None else None
+    return {"queue": queue, "offset": offset, "high": high, "behind": behind, "age_s": age_s}

@@ -1,0 +1,191 @@
+"""Finds messages by id, key or time for the page, and sets one out for reading."""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from appliance.broker.copies import records_in
+from appliance.observation import Watched
+from appliance.page import words
+from storage_driver.errors import RecordDamaged
+from storage_driver.record import MessageQueue, StoredMessage, decode_host, decode_record, parse_message_id
+
+MOST_FOUND = 50
+MOST_TOPICS = 200  # looked through when no topic is named
+READ_BYTES = 4 << 20
+FOREVER_MS = 1 << 62
+COMPRESSED = 1  # in sys_flag
+Row = dict[str, Any]
+INTERNAL = ("MIN_OFFSET", "MAX_OFFSET")
+
+
+class Wanted(NamedTuple):
+    """What somebody looks for; empty fields do not count."""
+
+    topic: str = ""
+    key: str = ""
+    id: str = ""
+    time: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not any(self)
+
+
+class Outcome(NamedTuple):
+    """The messages found, newest first but for a search by time, and a sentence about the search."""
+
+    messages: list[Row]
+    said: str
+
+
+async def search(watched: Watched, wanted: Wanted) -> Outcome:
+    """Return what was found; every kind of search is bounded."""
+    topics = watched.tables.topics
+    if wanted.topic and topics.get(wanted.topic) is None:
+        return Outcome([], f"there is no topic {wanted.topic}")
+    if wanted.id:
+        return await _by_id(watched, wanted)
+    if wanted.key:
+        found = await _by_key(watched, wanted.topic, wanted.key)
+        return _outcome(found, f"with the key {wanted.key}")
+    if wanted.topic:
+        return await _by_time(watched, wanted)
+    return Outcome([], "name a topic, a key or a message id")
+
+
+def _outcome(found: Iterable[StoredMessage], what: str) -> Outcome:
+    rows = [summary(message) for message in sorted(found, key=lambda message: -message.log_offset)][:MOST_FOUND]
+    return Outcome(rows, f"{len(rows)} message{'' if len(rows) == 1 else 's'} {what}" if rows else f"nothing {what}")
+
+
+async def _by_id(watched: Watched, wanted: Wanted) -> Outcome:
+    """Ids of both kinds look alike: try the place in the log first, then the id that the client made."""
+    identity = wanted.id.strip()
+    message = await at_place(watched, identity)
+    if message is not None:
+        return _outcome([message], f"with the id {identity}")
+    return _outcome(await _by_key(watched, wanted.topic, identity), f"with the id {identity}")
+
+
+async def at_place(watched: Watched, identity: str) -> StoredMessage | None:
+    """Return the message whose offset id this is."""
+    try:
+        _, log_offset = parse_message_id(identity)
+    except ValueError:
+        return None
+    record = await watched.store.record_at(log_offset) if 0 <= log_offset < watched.store.durable else None
+    try:
+        message = decode_record(record, 0) if record else None
+    except RecordDamaged:
+        return None
+    return message if message is not None and message.message_id == identity.upper() else None
+
+
+async def _by_key(watched: Watched, topic: str, key: str) -> list[StoredMessage]:
+    names = [topic] if topic else [each.name for each in watched.tables.topics.all()][:MOST_TOPICS]
+    found: list[StoredMessage] = []
+    for name in names:
+        records = await watched.store.find_by_key(name, key.strip(), MOST_FOUND, 0, FOREVER_MS)
+        found += [decode_record(record, 0) for record in records]
+        if len(found) >= MOST_FOUND:
+            break
+    return found
+
+
+async def _by_time(watched: Watched, wanted: Wanted) -> Outcome:
+    """Return the first messages of a topic from a moment on, or its newest ones."""
+    if not wanted.time:
+        return _outcome(await _newest(watched, wanted.topic), f"in {wanted.topic}, the newest first")
+    try:
+        since = datetime.fromisoformat(wanted.time.strip())
+    except ValueError:
+        return Outcome([], f"{wanted.time} is not a time: write 2026-03-02 10:11 (UTC)")
+    since_ms = int((since if since.tzinfo else since.replace(tzinfo=UTC)).timestamp() * 1000)
+    found: list[StoredMessage] = []
+    for queue in _queues(watched, wanted.topic):
+        first = await watched.store.offset_by_time(queue, since_ms, boundary="lower")
+        found += [message for message in await _read(watched, queue, first) if message.stored_ms >= since_ms]
+    first_ones = heapq.nsmallest(MOST_FOUND, found, key=lambda message: (message.stored_ms, message.log_offset))
+    said = f"stored in {wanted.topic} from {words.moment(since_ms)} on"
+    rows = [summary(message) for message in first_ones]
+    return Outcome(rows, f"the first {len(rows)} {said}" if rows else f"nothing {said}")
+
+
+def _queues(watched: Watched, topic: str) -> Iterator[MessageQueue]:
+    return (MessageQueue(topic, queue_id) for queue_id in watched.store.queues(topic))
+
+
+async def _newest(watched: Watched, topic: str) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    for queue in _queues(watched, topic):
+        low, high = watched.store.min_offset(queue), watched.store.max_offset(queue)
+        found += await _read(watched, queue, max(low, high - MOST_FOUND))
+    return found
+
+
+async def _read(watched: Watched, queue: MessageQueue, first: int) -> list[StoredMessage]:
+    found = await watched.store.read(queue, first, max_count=MOST_FOUND, max_bytes=READ_BYTES)
+    return list(records_in(found.chunks))
+
+
+def summary(message: StoredMessage) -> Row:
+    """Return a message as a row of a list."""
+    properties = message.property_map
+    start = readable(message)[:200]
+    kind, text = words.body_text(start)
+    return {
+        "at": message.message_id,
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "stored": words.moment(message.stored_ms),
+        "keys": properties.get("KEYS", ""),
+        "tags": properties.get("TAGS", ""),
+        "bytes": len(message.body),
+        "start": start.decode(errors="replace") if kind != "bytes" else text.split("  ")[1] if text else "",
+    }
+
+
+def setting_out(message: StoredMessage) -> Row:
+    """Return a message with everything there is to know of it."""
+    properties = message.property_map
+    body = readable(message)
+    kind, text = words.body_text(body)
+    facts = {
+        "Topic": message.topic,
+        "Queue, offset": f"{message.queue_id}, {message.queue_offset}",
+        "Offset id": message.message_id,
+        "Client's id": properties.get("UNIQ_KEY", "–"),
+        "Keys": properties.get("KEYS", "–"),
+        "Tags": properties.get("TAGS", "–"),
+        "Born": f"{words.moment(message.born_ms)} at {_host(message.born_host)}",
+        "Stored": f"{words.moment(message.stored_ms)}, {message.stored_ms - message.born_ms} ms later",
+        "Consumed again": str(message.reconsume_times),
+        "Size": f"{words.count(len(message.body))} bytes body, {words.count(message.size)} bytes record",
+        "Log offset": str(message.log_offset),
+        "Flags": f"{message.flag} of the application, {message.sys_flag:#x} of the system",
+    }
+    hidden = {"UNIQ_KEY", "KEYS", "TAGS", *INTERNAL}
+    rest = {name: value for name, value in sorted(properties.items()) if name not in hidden}
+    shown = {"kind": kind, "text": text, "unpacked": body is not message.body}
+    return {"facts": facts, "properties": rest, "body": shown, "cut": len(body) > words.PREVIEW_BYTES}
+
+
+def readable(message: StoredMessage) -> bytes:
+    """Return the body, or the start of what it was before its producer packed it (zlib, the clients' default)."""
+    if not message.sys_flag & COMPRESSED:
+        return message.body
+    try:
+        return zlib.decompressobj().decompress(message.body, words.PREVIEW_BYTES + 1)
+    except zlib.error:
+        return message.body  # LZ4 and Zstandard of 5.x clients stay packed
+
+
+def _host(host: bytes) -> str:
+    address, port = decode_host(host)
+    return f"{address}:{port}"

@@ -1,0 +1,62 @@
+"""Asks the box's own ports what a client would ask: the proof that requests are still answered."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from netstack.channel import open_channel
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import AskTimeout, ChannelClosed, ProtocolError
+
+PROBE_TOPIC = "RBX_PROBE"
+ASK_S = 5.0
+LOST = (AskTimeout, ChannelClosed, ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError)
+ANSWERED = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
+
+
+class OwnWay(NamedTuple):
+    """How the box gets through its own doors: what signs its requests, and TLS where plain text is refused."""
+
+    sign: Callable[[RemotingCommand], RemotingCommand] | None = None
+    tls: ssl.SSLContext | None = None
+
+    def signed(self, request: RemotingCommand) -> RemotingCommand:
+        return self.sign(request) if self.sign else request
+
+
+PLAIN = OwnWay()
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Where the two own ports are reached on this machine."""
+
+    host: str
+    broker_port: int
+    namesrv_port: int
+    way: OwnWay = PLAIN
+
+    async def __call__(self) -> bool:
+        """Return whether both ports answered, each over a fresh connection."""
+        ext = {"topic": PROBE_TOPIC, "queueId": "0"}
+        offset = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext=ext)
+        broker = await answered(self.host, self.broker_port, offset, self.way)
+        route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": PROBE_TOPIC})
+        return broker and await answered(self.host, self.namesrv_port, route, self.way)
+
+
+async def answered(host: str, port: int, request: RemotingCommand, way: OwnWay = PLAIN) -> bool:
+    """Tell whether a request is answered with a code a working box gives."""
+    code = -1
+    try:
+        async with open_channel(host, port, tls=way.tls, connect_timeout_s=ASK_S) as channel:
+            code = (await channel.ask(way.signed(request), ASK_S)).code
+    except* (OSError, *LOST):
+        pass
+    return code in ANSWERED

@@ -1,0 +1,186 @@
+"""Request code → handler; whatever a handler raises becomes a response code, so that every request is answered.
+
+A code nobody handles is answered with 3.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from appliance.broker.permissions import Denied
+from netstack.codes import ResponseCode
+from netstack.command import RemotingCommand
+from netstack.conversation import Answer, Held, Later, Reply
+from netstack.errors import Refused
+
+log = logging.getLogger("appliance.requests")
+REMEMBERED_REFUSALS, LONGEST_LOGGED = 4096, 500
+UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
+
+
+class Peer(Protocol):
+    """The connection a request came in on, as far as handlers use it."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def remote(self) -> tuple[str, int]: ...
+    @property
+    def local(self) -> tuple[str, int]: ...
+    @property
+    def born_host(self) -> bytes: ...
+
+    async def ask(
+        self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float
+    ) -> RemotingCommand: ...
+    def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> object: ...
+    def on_close(self, callback: Callable[[], None], /) -> None: ...
+    def close(self, reason: str, /) -> None: ...
+
+
+Handle = Callable[[RemotingCommand, Peer], Answer]
+Check = Callable[[RemotingCommand, Peer], None]
+
+
+class RefusedWith(Refused):
+    """A refusal whose reply carries ext fields, as each reply to a send does."""
+
+    def __init__(self, code: int, remark: str, ext: dict[str, str]) -> None:
+        super().__init__(code, remark)
+        self.ext = ext
+
+
+class ResponderStatistics(NamedTuple):
+    """What was asked and what came of it, by request code."""
+
+    requests: Mapping[int, int]
+    refusals: Mapping[tuple[int, int], int]  # (request code, response code)
+    denied: Mapping[int, int]  # requests of those who may not send them
+    faults: int
+    unknown: int
+
+
+class Responder:
+    """Answers the requests of one port."""
+
+    def __init__(self, handlers: Mapping[int, Handle], *, check: Check | None = None) -> None:
+        self._handlers, self._check = {int(code): handle for code, handle in handlers.items()}, check
+        self._requests: Counter[int] = Counter()
+        self._refusals: Counter[tuple[int, int]] = Counter()
+        self._denied: Counter[int] = Counter()
+        self._faults = self._unknown = 0
+        self._logged: set[tuple[str, int]] = set()
+
+    def __call__(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """Return the answer to one request; raises nothing."""
+        code = request.code
+        handle = self._handlers.get(code)
+        if handle is None:
+            return self._not_supported(request, peer)
+        self._requests[code] += 1  # codes that strangers make up have no counters of their own
+        try:
+            if self._check is not None:
+                try:
+                    self._check(request, peer)
+                except Refused:
+                    self._denied[code] += 1
+                    raise
+            answer = handle(request, peer)
+        except Refused as exc:
+            return Reply(self._refused(request, peer, exc))
+        except Exception as exc:
+            return Reply(self._fault(request, peer, exc))
+        if type(answer) is Later:
+            return Later(self._guarded(answer.run, request, peer), answer.pull)
+        return answer
+
+    def statistics(self) -> ResponderStatistics:
+        """Return what was asked so far."""
+        return ResponderStatistics(
+            dict(self._requests), dict(self._refusals), dict(self._denied), self._faults, self._unknown
+        )
+
+    def _guarded(
+        self, run: Callable[[], Awaitable[RemotingCommand | None]], request: RemotingCommand, peer: Peer
+    ) -> Callable[[], Awaitable[RemotingCommand | None]]:
+        async def guarded() -> RemotingCommand | None:
+            try:
+                return await run()
+            except Refused as exc:
+                return self._refused(request, peer, exc)
+            except Exception as exc:
+                return self._fault(request, peer, exc)
+
+        return guarded
+
+    def _not_supported(self, request: RemotingCommand, peer: Peer) -> Reply:
+        self._unknown += 1
+        self._log_once(peer, request.code, "not supported", UNKNOWN)
+        remark = f" request type {request.code} not supported"
+        return Reply(request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+
+    def _refused(self, request: RemotingCommand, peer: Peer, refused: Refused) -> RemotingCommand:
+        self._refusals[request.code, refused.code] += 1
+        if refused.code == ResponseCode.NO_PERMISSION or isinstance(refused, Denied):
+            self._log_once(peer, request.code, refused.remark)
+        return request.reply(refused.code, refused.remark, refused.ext if isinstance(refused, RefusedWith) else None)
+
+    def _fault(self, request: RemotingCommand, peer: Peer, exc: Exception) -> RemotingCommand:
+        self._faults += 1
+        log.error("event=request_failed code=%d peer=%s:%d", request.code, *peer.remote[:2], exc_info=exc)
+        return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+
+    def _log_once(self, peer: Peer, code: int, reason: str, kind: int | None = None) -> None:
+        """Log the first refusal of a code, or of a kind of codes, for each address."""
+        first = (peer.remote[0], code if kind is None else kind)
+        if first not in self._logged and len(self._logged) < REMEMBERED_REFUSALS:
+            self._logged.add(first)
+            log.warning(
+                "event=request_refused code=%d peer=%s reason=%r", code, peer.remote[0], reason[:LONGEST_LOGGED]
+            )
+
+
+def merged(*tables: Mapping[int, Handle]) -> dict[int, Handle]:
+    """Return all handlers; two parts that claim one code are a programming error."""
+    found: dict[int, Handle] = {}
+    for table in tables:
+        twice = found.keys() & table.keys()
+        if twice:
+            raise ValueError(f"two handlers for request codes {sorted(twice)}")
+        found |= table
+    return found
+
+
+def deferred(codes: Iterable[int], make: Callable[[], Mapping[int, Handle]]) -> dict[int, Handle]:
+    """Return handlers that are made when the first of them is asked, so that a start need not import them."""
+    made: dict[int, Handle] = {}
+
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        if not made:
+            made.update(make())
+        return made[request.code](request, peer)
+
+    return dict.fromkeys(map(int, codes), handle)
+
+
+def without(handlers: Mapping[int, Handle], codes: Iterable[int]) -> dict[int, Handle]:
+    """Return the handlers of a port that leaves some requests out."""
+    left_out = set(map(int, codes))
+    return {code: handle for code, handle in handlers.items() if code not in left_out}
+
+
+__all__ = [
+    "Answer",
+    "Check",
+    "Handle",
+    "Held",
+    "Later",
+    "Peer",
+    "RefusedWith",
+    "Reply",
+    "Responder",
+    "deferred",
+    "merged",
+    "without",
+]

@@ -1,0 +1,147 @@
+"""What a new version must do before it is kept: a real message in, durable, out again, and a route to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from appliance.admin import AdminRefused, AdminSilent
+from appliance.probe import LOST, PLAIN, PROBE_TOPIC, OwnWay
+from netstack.channel import Channel, open_channel
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from storage_driver.record import decode_record
+
+ASK_S = 5.0
+AGAIN_S = 0.5
+GROUP = "RBX_SELFTEST"
+
+
+class StepFailed(Exception):
+    """One step did not give what it must: `text` says what came instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """Where the box is and how to read its health."""
+
+    host: str
+    broker_port: int
+    namesrv_port: int
+    health: Callable[[], Mapping[str, Any]]
+    way: OwnWay = PLAIN
+    uplink: Callable[[], object] | None = None  # asks the running uplink, blocks; None: the box ships nothing
+
+    async def run(self, limit_s: float) -> dict[str, Any]:
+        """Try until every step worked in one go or the time is over; return ok, steps with seconds, failed."""
+        found: dict[str, Any] = {"ok": False, "steps": {}, "failed": "no time for a try"}
+        with trio.move_on_after(limit_s):
+            while True:
+                found = await self._once()
+                if found["ok"]:
+                    break
+                await trio.sleep(AGAIN_S)
+        return found
+
+    async def _once(self) -> dict[str, Any]:
+        steps: dict[str, float] = {}
+        trial: dict[str, Callable[[], Awaitable[None]]] = {
+            "health": self._health,
+            "route": self._route,
+            "message": self._message,
+        }
+        if self.uplink is not None:
+            trial["uplink"] = self._uplink
+        for name, step in trial.items():
+            began_s = trio.current_time()
+            failed = ""
+            try:
+                await step()
+            except* StepFailed as group:
+                failed = str(_only(group))
+            except* (OSError, *LOST) as group:
+                failed = f"no answer: {_only(group)}"
+            if failed:
+                return {"ok": False, "steps": steps, "failed": f"{name}: {failed}"}
+            steps[name] = round(trio.current_time() - began_s, 4)
+        return {"ok": True, "steps": steps}
+
+    async def _health(self) -> None:
+        await trio.lowlevel.checkpoint()
+        health = self.health()
+        if health.get("state") not in ("ok", "degraded"):
+            reasons = "; ".join(str(one.get("text")) for one in health.get("reasons", []))
+            raise StepFailed(f"state {health.get('state')} {reasons}".strip())
+
+    async def _uplink(self) -> None:
+        """The uplink has opened its ledger and answers; whether it reaches the centre is not this version's doing."""
+        assert self.uplink is not None
+        try:
+            await trio.to_thread.run_sync(self.uplink, abandon_on_cancel=True)
+        except (AdminRefused, AdminSilent) as exc:
+            raise StepFailed(f"the uplink is set but does not answer: {exc}") from exc
+
+    async def _route(self) -> None:
+        async with open_channel(self.host, self.namesrv_port, tls=self.way.tls) as line:
+            ask = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": PROBE_TOPIC})
+            answer = await line.ask(self.way.signed(ask), ASK_S)
+        if answer.code != ResponseCode.SUCCESS or b"brokerDatas" not in answer.body:
+            raise StepFailed(f"route answered {answer.code} {answer.remark or ''}")
+
+    async def _message(self) -> None:
+        body = b"rocketbox self-test " + os.urandom(16).hex().encode()
+        async with open_channel(self.host, self.broker_port, tls=self.way.tls) as line:
+            queue_offset = await _produce(line, self.way, body)
+            found = await _pull(line, self.way, queue_offset)
+        if found != body:
+            raise StepFailed("pulled something else than was produced")
+
+
+async def _produce(line: Channel, way: OwnWay, body: bytes) -> int:
+    ext = {
+        "producerGroup": GROUP,
+        "topic": PROBE_TOPIC,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "1",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "0",
+        "flag": "0",
+        "properties": "",
+        "reconsumeTimes": "0",
+    }
+    answer = await line.ask(way.signed(RemotingCommand(RequestCode.SEND_MESSAGE, ext=ext, body=body)), ASK_S)
+    if answer.code != ResponseCode.SUCCESS:
+        raise StepFailed(f"send answered {answer.code} {answer.remark or ''}")
+    return int(answer.ext["queueOffset"])
+
+
+async def _pull(line: Channel, way: OwnWay, queue_offset: int) -> bytes:
+    ext = {
+        "consumerGroup": GROUP,
+        "topic": PROBE_TOPIC,
+        "queueId": "0",
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "1",
+        "sysFlag": "4",  # the subscription comes with the request
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    answer = await line.ask(way.signed(RemotingCommand(RequestCode.PULL_MESSAGE, ext=ext)), ASK_S)
+    if answer.code != ResponseCode.SUCCESS:
+        raise StepFailed(f"pull answered {answer.code} {answer.remark or ''}")
+    return bytes(decode_record(memoryview(answer.body), 0).body)
+
+
+def _only(group: BaseExceptionGroup[Any]) -> BaseException:
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner

@@ -1,0 +1,362 @@
+"""Run the box: parts built from the bottom up, cancelled from the top down. The only file that knows them all."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from appliance import admin, sockets
+from appliance.apache_names import namesrv_properties
+from appliance.broker.arrivals import Arrivals
+from appliance.broker.assembly import Assembled, BrokerTables, assemble, look_back, make_tables
+from appliance.broker.delay import parse_levels
+from appliance.broker.intake import Space
+from appliance.broker.saving import Saver, load_table
+from appliance.clock import clock_trusted, wall_ms
+from appliance.errors import ConfigError, ConfigProblem
+from appliance.guard import Guard, make_guard
+from appliance.health import Source
+from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
+from appliance.namesrv.address import AnsweredAddress, joined
+from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
+from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
+from appliance.namesrv.own_broker import own_broker
+from appliance.namesrv.route_table import RouteTable
+from appliance.observation import Watched, observe
+from appliance.probe import Probe
+from appliance.requests import Handle, Responder, ResponderStatistics, without
+from appliance.settings import Config
+from appliance.supervision import Supervision, uplink_reasons
+from appliance.uplink_admin import uplink_actions
+from netstack.bodies_route import properties_text
+from netstack.codes import RequestCode
+from netstack.governor import Governor
+from netstack.limits import Limits
+from netstack.server import serve_remoting
+from storage_driver.config import StoreConfig
+from storage_driver.disk import Disk, RealDisk
+from storage_driver.memory_layer import MemoryLayer
+from storage_driver.record import encode_host
+from storage_driver.retention import RetentionClass, RetentionRules
+from storage_driver.state_file import StateFile
+from storage_driver.store import MessageStore, open_store
+
+if TYPE_CHECKING:
+    from uplink_spark.shipper import Uplink
+
+log = logging.getLogger("appliance")
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+HOUR_MS = 3_600_000
+RESERVE_BYTES = 32 * MIB
+FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
+VIP_BELOW = 2
+LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
+Veto = Callable[[int, int], bool]
+"""May the log's bytes from base to end be deleted?"""
+SAME_IN_UPLINK = (
+    *("max_delay_s", "piece_bytes", "order", "backlog_share", "kbit_s", "codec", "express", "express_max_delay_s"),
+    *("when_full", "max_lag_bytes", "max_lag_hours"),
+)
+
+
+class Ready(NamedTuple):
+    """What the box says when it serves."""
+
+    namesrv: str
+    broker: str
+    data: Path
+    verdict: str
+
+    def line(self, started_ms: int) -> str:
+        """Return the one line of `serve`."""
+        return (
+            f"ready namesrv={self.namesrv} broker={self.broker} data={self.data} "
+            f"recovered={self.verdict} in {started_ms} ms"
+        )
+
+
+class Ports(NamedTuple):
+    """The open listeners, and the numbers they got."""
+
+    namesrv: list[trio.SocketListener]
+    broker: list[trio.SocketListener]
+    vip: list[trio.SocketListener]
+
+    @property
+    def broker_port(self) -> int:
+        return sockets.port_of(self.broker)
+
+    @property
+    def namesrv_port(self) -> int:
+        return sockets.port_of(self.namesrv)
+
+
+async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports:
+    """Open the ports, or take them from systemd. Raises PortTaken, ConfigError."""
+    listen = config.listen
+    taken = sockets.take_over(environ, os.getpid())
+    keys = {
+        "broker": ("listen.broker_port", listen.broker_port),
+        "namesrv": ("listen.namesrv_port", listen.namesrv_port),
+    }
+    sockets.check_ports(taken, keys)
+    namesrv = taken.get("namesrv") or await sockets.open_port(listen.host, listen.namesrv_port, "listen.namesrv_port")
+    broker = taken.get("broker") or await sockets.open_port(listen.host, listen.broker_port, "listen.broker_port")
+    vip: list[trio.SocketListener] = []
+    if listen.vip:
+        vip = await sockets.open_port(listen.host, sockets.port_of(broker) - VIP_BELOW, "listen.broker_port (vip)")
+    return Ports(namesrv, broker, vip)
+
+
+def always(base: int, end: int) -> bool:
+    """Without an uplink only age and disk marks count."""
+    return True
+
+
+def never(base: int, end: int) -> bool:
+    """While the box starts nothing is deleted: who still needs the log has not been asked yet."""
+    return False
+
+
+def forgotten(done: int, total: int) -> None:
+    """Nobody is told how far the recovery is."""
+
+
+class _Frame(NamedTuple):
+    """What is settled before the store opens."""
+
+    config: Config
+    data: Path
+    ports: Ports
+    own: str  # address of this machine
+    guard: Guard
+    supervision: Supervision | None
+    now_ms: Callable[[], int]
+
+    @property
+    def broker_address(self) -> str:
+        return joined(self.own, self.ports.broker_port)
+
+    @property
+    def runtime(self) -> Path:
+        return self.supervision.runtime if self.supervision else self.data / "run"
+
+
+async def serve(
+    config: Config,
+    data: Path,
+    ports: Ports,
+    *,
+    ready: Callable[[Ready], None],
+    supervision: Supervision | None = None,
+    now_ms: Callable[[], int] = wall_ms,
+    clock_trusted: Callable[[], bool] = clock_trusted,
+) -> None:
+    """Run the box until cancelled; `ready`: both ports answer. Raises StoreRefused, ConfigError, OSError."""
+    interfaces = remembered(read_interfaces)
+    own = own_address(config.listen.host, interfaces)
+    frame = _Frame(config, data, ports, own, make_guard(config, data, now_ms=now_ms), supervision, now_ms)
+    read_only = supervision.read_only if supervision else None
+    disk = RealDisk() if read_only is None else MemoryLayer()
+    arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
+    async with _opening(frame, arrivals, disk, clock_trusted) as store:
+        if read_only is not None:
+            log.error("event=read_only reason=%r", read_only)
+            store.seal(f"this box only reads: {read_only}")
+        tables = make_tables(config, store, arrivals, now_ms=now_ms)
+        await look_back(tables, store, now_ms=now_ms)
+        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
+        answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
+        namesrv = namesrv_state(config, data, tables, answered, disk)
+        try:
+            async with trio.open_nursery() as nursery:
+                for loop in (*broker.loops, namesrv.kv_saver.run, *frame.guard.loops):
+                    nursery.start_soon(loop)
+                nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
+                await _let_in(nursery, frame, store, tables, broker, namesrv_handlers(namesrv))
+                if config.namesrv.register_at:
+                    nursery.start_soon(_registrar(config, tables, answered))
+                verdict = store.verdict.verdict
+                ready(Ready(joined(own, ports.namesrv_port), frame.broker_address, data, verdict))
+        finally:
+            await _save((*broker.flushes, namesrv.kv_saver.flush))
+
+
+def _opening(
+    frame: _Frame, arrivals: Arrivals, disk: Disk, clock_trusted: Callable[[], bool]
+) -> AbstractAsyncContextManager[MessageStore]:
+    supervision = frame.supervision
+    facts = supervision.start_facts() if supervision else {}
+    return open_store(
+        store_config(frame.config, frame.data, encode_host(frame.own, frame.ports.broker_port), facts),
+        now_ms=frame.now_ms,
+        arrived=arrivals.arrived,
+        watched=arrivals.watched,
+        disk=disk,
+        clock_trusted=clock_trusted,
+        retain=never,
+        progress=supervision.recovering if supervision else forgotten,
+    )
+
+
+async def _let_in(
+    nursery: trio.Nursery,
+    frame: _Frame,
+    store: MessageStore,
+    tables: BrokerTables,
+    broker: Assembled,
+    namesrv: Mapping[int, Handle],
+) -> None:
+    """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
+    config, guard, ports, now_ms = frame.config, frame.guard, frame.ports, frame.now_ms
+    uplink = _start_uplink(nursery, frame, store, tables.space) if config.uplink.gateway else None
+    shipped = uplink.may_release if uplink else always
+    accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
+    governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
+    actions = uplink_actions(uplink, frame.data / "uplink.secret", now_ms) if uplink else {}
+    await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions()})
+    store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
+    host = frame.own if config.listen.host not in LOCAL else LOOPBACK
+    probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.own_way)
+    sources = (guard.reasons, *((partial(uplink_reasons, uplink.statistics),) if uplink else ()))
+    watch = _watch(frame.supervision, store, probe, governor, sources) if frame.supervision else None
+    board = await nursery.start(watch) if watch else None
+    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
+    await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime)
+
+
+def _watch(
+    supervision: Supervision, store: MessageStore, probe: Probe, governor: Governor, sources: tuple[Source, ...]
+) -> Callable[..., Awaitable[None]]:
+    return partial(supervision.watch, store, probe, refuse=governor.refuse_all, sources=sources)
+
+
+async def _open_to_clients(
+    nursery: trio.Nursery,
+    config: Config,
+    ports: Ports,
+    guard: Guard,
+    handlers: tuple[Mapping[int, Handle], Mapping[int, Handle]],
+) -> tuple[Governor, dict[str, Callable[[], ResponderStatistics]]]:
+    """Return what the connections share, and what was asked by port."""
+    governor, seen = Governor(net_limits(config)), dict[str, Callable[[], ResponderStatistics]]()
+    permissions, (broker, namesrv) = guard.permissions, handlers
+    pull_codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    served = {"broker": (ports.broker, broker), "namesrv": (ports.namesrv, namesrv)}
+    served |= {"vip": (ports.vip, without(broker, pull_codes))} if ports.vip else {}
+    for name, (listeners, answering) in served.items():
+        responder = Responder(answering, check=permissions)
+        seen[name] = responder.statistics
+        serving = partial(serve_remoting, listeners, responder, governor=governor, tls=guard.door)
+        await nursery.start(partial(serving, allow=permissions.admits))
+    return governor, seen
+
+
+def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) -> Callable[[], Awaitable[None]]:
+    from appliance.namesrv.registrar import Registrar, RegistrarRules  # few boxes have foreign name servers
+
+    rules = RegistrarRules(config.namesrv.register_at, answered, config.namesrv.register_s, config.broker.permission)
+    return Registrar(rules, tables.topics).run
+
+
+def _start_uplink(nursery: trio.Nursery, frame: _Frame, store: MessageStore, space: Space) -> "Uplink":
+    """Ship the log from here on; return what says whether a segment may go. Raises ConfigError."""
+    from uplink_spark import config as uplink  # not loaded by a box without an uplink
+    from uplink_spark.errors import ConfigError as UplinkConfigError
+    from uplink_spark.shipper import make_uplink
+
+    said, supervision, root = frame.config.uplink, frame.supervision, store.config.root
+    settings = uplink.UplinkConfig(
+        gateway=said.gateway,
+        box=frame.config.box.name,
+        certs=Path(said.certs) if said.certs else None,
+        windows=tuple(uplink.Window(item.days, item.hours, item.kbit_s) for item in said.windows),
+        metered=uplink.Metered(said.metered.interfaces, said.metered.month_mbytes, said.metered.backlog),
+        **{name: getattr(said, name) for name in SAME_IN_UPLINK},
+    )
+    try:
+        shipping = make_uplink(store, settings, supervision.ledger_root(root) if supervision else root)
+    except UplinkConfigError as exc:
+        raise ConfigError("uplink", [ConfigProblem("uplink.gateway", said.gateway, str(exc), None)]) from exc
+    nursery.start_soon(shipping.run)
+    space.refusal, space.rejected = shipping.refusal, shipping.note_rejected
+    return shipping
+
+
+async def _save(flushes: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Write what the tables hold back, at a stop of any kind."""
+    with trio.move_on_after(FLUSH_S, shield=True):
+        for flush in flushes:
+            try:
+                await flush()
+            except OSError as exc:
+                log.error("event=table_not_saved reason=%r", str(exc))
+
+
+def store_config(
+    config: Config, data: Path, store_host: bytes, start_facts: Mapping[str, object] | None = None
+) -> StoreConfig:
+    """Return the store's settings."""
+    return StoreConfig(
+        root=data / "store",
+        store_host=store_host,
+        segment_bytes=config.store.segment_mib * MIB,
+        max_message_bytes=config.limits.message_mib * MIB,
+        flush_budget_ms=config.store.group_commit_ms,
+        delays_ms=parse_levels(config.broker.delay_levels),
+        verdicts=data / "verdicts",
+        start_facts=start_facts or {},
+        reserve_bytes=RESERVE_BYTES,
+        zero_ahead=config.store.zero_ahead,
+        retention=RetentionRules(
+            config.store.retention_h * HOUR_MS,
+            tuple(RetentionClass(each.topics, each.retention_h * HOUR_MS) for each in config.store.classes),
+            config.store.quota_gib * GIB,
+        ),
+    )
+
+
+def net_limits(config: Config) -> Limits:
+    """Return the limits of the two ports."""
+    limits = config.limits
+    return Limits(
+        connections=limits.connections,
+        connections_per_address=limits.connections_per_address,
+        new_per_s=limits.connects_per_s,
+        new_burst=limits.connects_burst,
+        first_frame_s=limits.first_frame_s,
+        frame_bytes=limits.frame_mib * MIB,
+        header_bytes=limits.header_kib * KIB,
+        ext_fields=limits.header_fields,
+        requests_in_flight=limits.requests_in_flight,
+        bytes_in_flight=limits.bytes_in_flight_mib * MIB,
+        unsent_bytes=limits.unsent_mib * MIB,
+        unsent_s=limits.unsent_s,
+        idle_s=limits.idle_s,
+    )
+
+
+def namesrv_state(
+    config: Config, data: Path, tables: BrokerTables, answered: AnsweredAddress, disk: Disk
+) -> NamesrvState:
+    """Return the name server's tables; the box's own broker is a row that asks the topic table."""
+    file = StateFile(disk, data / "namesrv" / "kvConfig.json")
+    try:
+        kv = KvConfig.from_object(load_table(file, "kv") or None)
+    except KvConfigDamaged as exc:
+        log.error("event=table_damaged table=kv reason=%r next_step=restore_it_from_a_backup", str(exc))
+        kv = KvConfig()
+    return NamesrvState(
+        routes=RouteTable(own_broker(tables.topics, config.broker.permission)),
+        kv=kv,
+        kv_saver=Saver(file, kv.to_object),
+        address=lambda peer: answered(peer.local[0], peer.remote[0]),
+        now_s=trio.current_time,
+        order_messages=config.namesrv.order_messages,
+        properties=lambda: properties_text(namesrv_properties(config)).decode(),
+    )

@@ -1,0 +1,310 @@
+"""Every setting of a box: one named tuple per table of the file, each key with its default, rule and meaning."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from appliance.config_rules import Choice, Flag, Many, Network, Real, Record, Rule, Text, Whole, key, keys_of, table
+
+PORT = Whole(0, 65535)
+ADDRESS = Text(r"[0-9A-Za-z.:\-_%\[\]]{1,255}", "an address or host name")
+HOST_PORT = Text(r"|\[?[0-9A-Za-z.:\-_%]+\]?:\d{1,5}", '"host:port"')
+TOPIC_PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed")
+TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
+
+
+@table
+class Box(NamedTuple):
+    """Who the box is."""
+
+    name: str = key(
+        "", Text(r"|[a-z0-9-]{1,40}", "1 to 40 of a-z 0-9 -"), "broker name; empty: serial number or host name"
+    )
+    cluster: str = key("DefaultCluster", Text(r"[%|a-zA-Z0-9_-]{1,100}", "1 to 100 of A-Z a-z 0-9 _ -"), "cluster name")
+    site: str = key("", Text(), "where the box stands")
+
+
+@table
+class Listen(NamedTuple):
+    """Where clients find it."""
+
+    host: str = key("127.0.0.1", ADDRESS, 'address to bind; "0.0.0.0" or "::" opens the box to the network')
+    broker_port: int = key(10911, PORT, "broker; 0 takes any free port")
+    namesrv_port: int = key(9876, PORT, "name server; 0 takes any free port")
+    vip: bool = key(False, Flag(), "also serve on broker_port - 2, everything but pulls")
+
+
+class AdvertiseRule(NamedTuple):
+    """Who asks from `network` is told `address:port`."""
+
+    network: str
+    address: str
+    port: int = 0  # 0: the broker's own port
+
+
+@table
+class Advertise(NamedTuple):
+    """Which address routes name."""
+
+    rules: tuple[AdvertiseRule, ...] = key(
+        (),
+        Many(
+            Record(
+                AdvertiseRule,
+                {"from": Network(), "address": ADDRESS, "port": PORT},
+                needed=frozenset({"from", "address"}),
+                attributes={"from": "network"},
+            )
+        ),
+        "asker's network -> address and port in routes, first match wins",
+    )
+
+
+@table
+class Access(NamedTuple):
+    """Who may do what."""
+
+    mode: str = key("subnet", Choice(("subnet", "keys", "open")), "who may use the box")
+    allow: tuple[str, ...] = key((), Many(Network()), "further networks in mode subnet")
+    admin: str = key("loopback", Choice(("loopback", "subnet", "keys")), "who may change topics, groups and offsets")
+    accounts: str = key("", Text(r"(?s).{0,1000}", "a file"), "keys; empty: access/accounts.json in the data folder")
+
+
+@table
+class Tls(NamedTuple):
+    """Encrypted connections of clients."""
+
+    mode: str = key("permissive", Choice(("permissive", "enforcing", "disabled")), "TLS on the two ports")
+    cert: str = key("", Text(r"(?s).{0,1000}", "a file"), "certificate chain in PEM; empty: the box's own, tls/box.crt")
+    private_key: str = key("", Text(r"(?s).{0,1000}", "a file"), "its key; empty: tls/box.key in the data folder")
+    passphrase_file: str = key("", Text(r"(?s).{0,1000}", "a file"), "file that holds what opens an encrypted key")
+    client_auth: str = key(
+        "none", Choice(("none", "optional", "require")), "certificates of clients; the box's own programs need none"
+    )
+    trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
+
+
+@table
+class Limits(NamedTuple):
+    """What a client, and all of them together, may take up."""
+
+    connections: int = key(1024, Whole(8, 65536), "connections in all")
+    connections_per_address: int = key(128, Whole(1, 65536), "connections of one address, loopback exempt")
+    connects_per_s: int = key(50, Whole(1, 100_000), "new connections per second of one address")
+    connects_burst: int = key(200, Whole(1, 100_000), "new connections of one address at once")
+    first_frame_s: int = key(10, Whole(1, 600), "time for the first whole frame")
+    frame_mib: int = key(16, Whole(1, 64), "largest frame")
+    message_mib: int = key(4, Whole(1, 16), "largest message body")
+    header_kib: int = key(256, Whole(4, 1024), "largest frame header")
+    header_fields: int = key(256, Whole(16, 4096), "most header fields")
+    requests_in_flight: int = key(2048, Whole(1, 65536), "unanswered requests of one connection")
+    bytes_in_flight_mib: int = key(64, Whole(4, 4096), "bytes not yet durable, in the process")
+    unsent_mib: int = key(8, Whole(1, 1024), "reply bytes one connection may leave unread")
+    unsent_s: int = key(30, Whole(1, 600), "time without progress on unread replies")
+    parked_pulls: int = key(10_000, Whole(0, 1_000_000), "long polls waiting for messages")
+    topics: int = key(10_000, Whole(32, 100_000), "topics")
+    groups: int = key(10_000, Whole(32, 100_000), "consumer groups")
+    clients: int = key(4096, Whole(8, 65536), "client ids")
+    idle_s: int = key(120, Whole(1, 86_400), "silence after which a connection is closed")
+
+
+class RetentionOf(NamedTuple):
+    """Topics that are kept for another time than the rest; a name may hold * and ?."""
+
+    topics: tuple[str, ...]
+    retention_h: int
+
+
+@table
+class Store(NamedTuple):
+    """The log on the disk."""
+
+    segment_mib: int = key(0, Whole(0, 1024), "CommitLog file; 0: 256 on disks below 64 GiB, else 1024")
+    queues_default: int = key(8, Whole(1, 64), "queues of the automatic topic template")
+    quota_gib: int = key(0, Whole(0, 1 << 20), "space for the log; 0: by disk marks")
+    retention_h: int = key(72, Whole(1, 8760), "age after which segments go")
+    classes: tuple[RetentionOf, ...] = key(
+        (),
+        Many(
+            Record(
+                RetentionOf,
+                {"topics": Many(TOPIC_PATTERN), "retention_h": Whole(1, 8760)},
+                needed=frozenset({"topics", "retention_h"}),
+            )
+        ),
+        "topics kept for another time, first match wins; a segment stays as long as any topic in it",
+    )
+    zero_ahead: bool = key(False, Flag(), "write zeros ahead: faster syncs, twice the wear")
+    group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
+
+
+@table
+class BrokerRules(NamedTuple):
+    """What Apache's broker.conf would say."""
+
+    auto_create_topics: bool = key(True, Flag(), "a send to an unknown topic creates it")
+    auto_create_groups: bool = key(True, Flag(), "an unknown consumer group is created")
+    permission: int = key(6, Whole(0, 6), "broker-wide: 4 read, 2 write, 6 both")
+    property_filter: bool = key(True, Flag(), "SQL92 filters")
+    long_poll: bool = key(True, Flag(), "hold pulls until a message arrives")
+    notify_members: bool = key(True, Flag(), "tell consumers at once when their group changes")
+    reject_transactions: bool = key(False, Flag(), "refuse half messages")
+    transaction_timeout_s: int = key(6, Whole(1, 86_400), "age of a half message at its first check")
+    transaction_check_s: int = key(60, Whole(1, 86_400), "time between checks")
+    transaction_checks: int = key(15, Whole(1, 1000), "checks before a half message is set aside")
+    delay_levels: str = key(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        Text(r"\d+[smhd]( \d+[smhd])*", 'blank-separated delays such as "1s 5s 1m"'),
+        "delay of each level",
+    )
+    timer_days: int = key(3, Whole(1, 365), "longest arbitrary delay")
+    trace_topic: bool = key(True, Flag(), "RMQ_SYS_TRACE_TOPIC exists")
+    region: str = key("DefaultRegion", Text(r"[\w-]{1,100}", "a word"), "MSG_REGION of replies and messages")
+    trace_on: bool = key(True, Flag(), "TRACE_ON of replies and messages")
+    dedup_s: int = key(0, Whole(0, 86_400), "dedup window of every topic; 0: while the first reply is unwritten")
+    dedup_topics: tuple[str, ...] = key((), Many(TOPIC_NAME, 1000), "topics whose window is dedup_topics_s")
+    dedup_topics_s: int = key(600, Whole(1, 86_400), "dedup window of dedup_topics")
+    dedup_entries: int = key(65_536, Whole(0, 4_000_000), "send keys remembered")
+    busy_ms: int = key(1000, Whole(50, 60_000), "age of the oldest undurable record at which sends get SYSTEM_BUSY")
+
+
+@table
+class Namesrv(NamedTuple):
+    """The name server beside the broker."""
+
+    register_at: tuple[str, ...] = key((), Many(HOST_PORT), "foreign name servers this box registers at")
+    register_s: int = key(30, Whole(10, 60), "time between registrations")
+    order_messages: bool = key(False, Flag(), "routes carry the order configuration")
+
+
+@table
+class Watchdog(NamedTuple):
+    """What proves that the box works."""
+
+    proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work that still feeds systemd")
+
+
+@table
+class Provisioning(NamedTuple):
+    """The serial line."""
+
+    port: str = key("ttyS0", Text(r"off|[\w/.-]{1,100}", 'a serial device or "off"'), "serial line of the box")
+    baud: int = key(115_200, Whole(9600, 3_000_000), "its speed")
+    reset_gpio: int = key(-1, Whole(-1, 1023), "line of the owner reset button; -1: none")
+
+
+@table
+class Update(NamedTuple):
+    """New versions."""
+
+    tries: int = key(3, Whole(2, 10), "starts a new version gets to prove itself")
+
+
+@table
+class Metrics(NamedTuple):
+    """Figures for Prometheus."""
+
+    port: int = key(0, PORT, "Prometheus text on this port too; 0: unix socket only")
+    host: str = key("127.0.0.1", ADDRESS, "address of that port; askers from elsewhere need the token")
+
+
+@table
+class Page(NamedTuple):
+    """The status page."""
+
+    port: int = key(0, PORT, "status page; 0: off")
+    host: str = key("127.0.0.1", ADDRESS, "its address; askers from elsewhere need the token")
+    names: tuple[str, ...] = key(
+        (), Many(Text(r"[0-9a-z.-]{1,253}", "a host name")), "further names browsers know it by"
+    )
+
+
+class UplinkWindow(NamedTuple):
+    """In `hours` of `days` the cap is `kbit_s`."""
+
+    days: str
+    hours: str
+    kbit_s: int = 0
+
+
+class Metered(NamedTuple):
+    """Links that cost: their interfaces, the monthly budget, and whether the backlog may use them."""
+
+    interfaces: tuple[str, ...] = ()
+    month_mbytes: int = 0
+    backlog: bool = False
+
+
+NOT_METERED = Metered()
+_DAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
+_WINDOW = Record(
+    UplinkWindow,
+    {
+        "days": Text(rf"{_DAY}(-{_DAY})?(,{_DAY}(-{_DAY})?)*", 'days such as "mon-fri"'),
+        "hours": Text(r"\d\d:\d\d-\d\d:\d\d", 'hours such as "07:00-19:00"'),
+        "kbit_s": Whole(0, 100_000_000),
+    },
+    needed=frozenset({"days", "hours"}),
+)
+_METERED = Record(
+    Metered,
+    {
+        "interfaces": Many(Text(r"[\w.@*-]{1,32}", "a network interface")),
+        "month_mbytes": Whole(0, 1 << 40),
+        "backlog": Flag(),
+    },
+)
+
+
+@table
+class Uplink(NamedTuple):
+    """Shipping to the centre."""
+
+    gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
+    certs: str = key("", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt")
+    max_delay_s: float = key(10.0, Real(0.01, 86_400), "longest wait before a piece leaves")
+    piece_bytes: int = key(4_194_304, Whole(4096, 64 << 20), "raw bytes of a piece")
+    order: str = key("live_first", Choice(("live_first", "oldest_first")), "what leaves first after a break")
+    backlog_share: float = key(0.3, Real(0, 1), "share of the link for the backlog")
+    kbit_s: int = key(0, Whole(0, 100_000_000), "cap; 0: none")
+    codec: str = key("auto", Choice(("auto", "zstd", "zlib", "none")), "compression")
+    express: tuple[str, ...] = key((), Many(TOPIC_NAME, 1000), "topics that overtake")
+    express_max_delay_s: float = key(1.0, Real(0.01, 3600), "their longest wait")
+    when_full: str = key(
+        "drop_oldest", Choice(("drop_oldest", "reject_new", "express_only")), "what gives way on a full disk"
+    )
+    max_lag_bytes: int = key(0, Whole(0, 1 << 50), "longest backlog; 0: 60 % of the partition")
+    max_lag_hours: int = key(0, Whole(0, 87_600), "oldest backlog; 0: no limit")
+    windows: tuple[UplinkWindow, ...] = key((), Many(_WINDOW), "weekly windows with their own cap")
+    metered: Metered = key(NOT_METERED, _METERED, "metered links")
+
+
+class Config(NamedTuple):
+    """All settings of a box; a part is handed its own table only."""
+
+    box: Box = Box()
+    listen: Listen = Listen()
+    advertise: Advertise = Advertise()
+    access: Access = Access()
+    tls: Tls = Tls()
+    limits: Limits = Limits()
+    store: Store = Store()
+    broker: BrokerRules = BrokerRules()
+    namesrv: Namesrv = Namesrv()
+    watchdog: Watchdog = Watchdog()
+    provisioning: Provisioning = Provisioning()
+    update: Update = Update()
+    metrics: Metrics = Metrics()
+    page: Page = Page()
+    uplink: Uplink = Uplink()
+    origins: Mapping[str, str] = MappingProxyType({})  # "table.key" -> where its value came from
+
+
+def tables() -> dict[str, type]:
+    """Return table name -> its named tuple, in the order of the documentation."""
+    return {name: type(default) for name, default in Config._field_defaults.items() if name != "origins"}
+
+
+def rules() -> dict[str, Rule]:
+    """Return "table.key" -> rule for every key there is."""
+    return {f"{name}.{each}": key.rule for name, kind in tables().items() for each, key in keys_of(kind).items()}

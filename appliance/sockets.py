@@ -1,0 +1,90 @@
+"""The listening sockets of the two ports: handed over by systemd, or opened here.
+
+Sockets that belong to systemd survive a restart, so that no client is refused meanwhile.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import MutableMapping
+
+import trio
+
+from appliance.errors import ConfigError, ConfigProblem, PortTaken
+
+FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
+BACKLOG = 1024
+UNITS = {"broker": "rocketbox-broker.socket", "namesrv": "rocketbox-namesrv.socket"}
+
+
+def take_over(environ: MutableMapping[str, str], pid: int) -> dict[str, list[trio.SocketListener]]:
+    """Return the listeners systemd handed over, by name, and forget the variables. Source: sd_listen_fds(3)."""
+    count, owner = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+    names = environ.pop("LISTEN_FDNAMES", "").split(":")
+    if not count.isdecimal() or owner != str(pid):
+        return {}
+    found: dict[str, list[trio.SocketListener]] = {}
+    for descriptor, name in zip(range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)), names, strict=False):
+        os.set_inheritable(descriptor, False)
+        made = socket.socket(fileno=descriptor)
+        found.setdefault(name, []).append(trio.SocketListener(trio.socket.from_stdlib_socket(made)))
+    return found
+
+
+def check_ports(taken: dict[str, list[trio.SocketListener]], ports: dict[str, tuple[str, int]]) -> None:
+    """Raise ConfigError when systemd opened another port than `ports` (name -> key, port) says."""
+    problems = []
+    for name, listeners in taken.items():
+        key, port = ports.get(name, ("", 0))
+        opened = port_of(listeners)
+        if key and port and opened != port:
+            text = f"port {opened} is opened by {UNITS[name]}: change ListenStream= there or remove `{key}`"
+            problems.append(ConfigProblem(key, port, text, None))
+    if problems:
+        raise ConfigError("socket activation", problems)
+
+
+async def open_port(host: str, port: int, key: str) -> list[trio.SocketListener]:
+    """Return listeners on host and port; `::` takes IPv4 too. Raises PortTaken, ConfigError."""
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as exc:
+        raise ConfigError("listen", [ConfigProblem("listen.host", host, f"no such address: {exc}", None)]) from exc
+    listeners: list[trio.SocketListener] = []
+    for family, kind, proto, _, address in dict.fromkeys(found):
+        try:
+            listeners.append(_listener(family, kind, proto, address))
+        except OSError as exc:
+            for listener in listeners:
+                listener.socket.close()
+            raise _refusal(exc, host, port, key) from exc
+    return listeners
+
+
+def _listener(family: int, kind: int, proto: int, address: tuple[object, ...]) -> trio.SocketListener:
+    made = socket.socket(family, kind, proto)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return trio.SocketListener(trio.socket.from_stdlib_socket(made))
+
+
+def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | ConfigError:
+    if exc.errno == errno.EADDRINUSE:
+        return PortTaken(key, host, port)
+    if exc.errno == errno.EACCES:
+        text = f"port {port} needs root: take one from 1024 on"
+        return ConfigError("listen", [ConfigProblem(key, port, text, None)])
+    text = f"this machine has no such address ({exc.strerror})"
+    return ConfigError("listen", [ConfigProblem("listen.host", host, text, None)])
+
+
+def port_of(listeners: list[trio.SocketListener]) -> int:
+    """Return the port that listeners are open on."""
+    return int(listeners[0].socket.getsockname()[1])

@@ -1,0 +1,1 @@
+"""The support bundle: what an engineer asks for, without what nobody else may know."""

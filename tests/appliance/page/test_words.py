@@ -1,0 +1,45 @@
+"""Figures and texts as the page shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from appliance.page import words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, "–"), (0, "0 s"), (0.25, "250 ms"), (59, "59 s"), (90, "1 min"), (5400, "1.5 h"), (200_000, "2.3 d")],
+)
+def test_durations_have_the_unit_that_matters(seconds: float | None, shown: str) -> None:
+    assert words.span(seconds) == shown
+
+
+def test_sizes_counts_and_rates_are_short() -> None:
+    assert [words.size(n) for n in (0, 1023, 1536, 20 << 20, 3 << 40)] == [
+        *("0 B", "1023 B", "1.5 KiB", "20 MiB", "3.0 TiB"),
+    ]
+    assert [words.count(n) for n in (1234567, 25_000_000)] == ["1\u202f234\u202f567", "25.0 M"]
+    assert [words.rate(n) for n in (0, 0.25, 7.26, 1234.5)] == ["0", "0.25", "7.3", "1\u202f234"]
+
+
+def test_curves_stay_in_their_box_and_need_two_points() -> None:
+    assert words.curve([1.0]) == ""
+    points = [tuple(map(float, each.split())) for each in words.curve([0, 5, 10]).lstrip("M").split("L")]
+    assert [x for x, _ in points] == [0, words.WIDTH / 2, words.WIDTH]
+    assert all(0 <= y <= words.HEIGHT for _, y in points)
+    assert words.curve([0, 0], closed=True).endswith("Z")
+
+
+def test_bodies_are_shown_as_what_they_are() -> None:
+    assert words.body_text(b'{"a":1}') == ("JSON", '{\n  "a": 1\n}')
+    assert words.body_text("grün\n".encode()) == ("text", "grün\n")
+    kind, text = words.body_text(bytes(range(20)))
+    assert kind == "bytes"
+    assert text.splitlines()[0].startswith("000000  00 01 02")
+    assert words.body_text(b"[" * 100_000)[0] == "text"  # nested too deep for a parser
+
+
+def test_commands_are_set_as_code_and_markup_stays_text() -> None:
+    assert words.commands("run `a <b>` & see") == "run <code>a &lt;b&gt;</code> &amp; see"
+    assert words.commands("one ` alone") == "one ` alone"

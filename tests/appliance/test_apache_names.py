@@ -1,0 +1,42 @@
+"""Settings under Apache's names: units as its tools expect them, and nothing that opens a door."""
+
+from appliance.apache_names import MIB, broker_properties, namesrv_properties
+from appliance.settings import Access, Box, Config, Namesrv, Tls
+
+
+def test_units_are_those_of_apache() -> None:
+    config = Config()
+    found = broker_properties(config, "10.1.0.7:10911")
+    assert (found["brokerIP1"], found["listenPort"]) == ("10.1.0.7", "10911")
+    assert found["transactionTimeOut"] == config.broker.transaction_timeout_s * 1000
+    assert found["transactionCheckInterval"] == config.broker.transaction_check_s * 1000
+    assert found["registerNameServerPeriod"] == config.namesrv.register_s * 1000
+    assert found["maxMessageSize"] == config.limits.message_mib * MIB
+    assert found["maxDelayTime"] == config.broker.timer_days * 86_400
+    assert (found["fileReservedTime"], found["flushDiskType"]) == (config.store.retention_h, "SYNC_FLUSH")
+
+
+def test_an_ipv6_address_keeps_its_brackets_and_its_port() -> None:
+    found = broker_properties(Config(), "[2001:db8::7]:10911")
+    assert (found["brokerIP1"], found["listenPort"]) == ("[2001:db8::7]", "10911")
+
+
+def test_names_and_modes_are_those_of_the_box() -> None:
+    config = Config()._replace(
+        box=Box("press-17", "Hall"),
+        access=Access("keys"),
+        tls=Tls("enforcing"),
+        namesrv=Namesrv(("a:1", "b:2")),
+    )
+    found = broker_properties(config, "h:1")
+    assert (found["brokerName"], found["brokerClusterName"], found["namesrvAddr"]) == ("press-17", "Hall", "a:1;b:2")
+    assert (found["aclEnable"], found["useTLS"]) == (True, True)
+    plain = broker_properties(Config(), "h:1")
+    assert (plain["aclEnable"], plain["useTLS"], plain["namesrvAddr"]) == (False, False, "")
+
+
+def test_no_path_and_no_secret_is_told() -> None:
+    config = Config()._replace(tls=Tls(cert="/secret/cert", private_key="/secret/key", passphrase_file="/secret/word"))
+    for found in (broker_properties(config, "h:1"), namesrv_properties(config)):
+        assert not any("/secret" in str(value) for value in found.values())
+        assert not any(word in name.lower() for name in found for word in ("secret", "password", "private"))

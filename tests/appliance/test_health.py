@@ -1,0 +1,121 @@
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from appliance.health import Disk, HealthBoard, Release, worst
+from appliance.health_file import describe, read_health
+from watchdog.history import BootNote
+from watchdog.proof import Reason, Verdict
+
+NOTE = BootNote(41, "id", "power", "a", "1.4.0", False, 0.0)
+UPLINK = Reason("D310", "uplink: no receipt for 2 h 10 min, 412 MiB waiting", "run `rocketbox doctor`")
+
+
+def board(path: Path, found: list[tuple[str, Reason]] | None = None) -> HealthBoard:
+    return HealthBoard(
+        path,
+        lambda: Release("1.4.0", "a", True),
+        NOTE,
+        sources=(lambda: found or [],),
+        disk=lambda: Disk(0.41, 310.2),
+        clock_trusted=lambda: True,
+        rate=lambda: 214.2,
+        ports={"namesrv": 9876, "broker": 10911},
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([], "ok"),
+        (["ok", "degraded"], "degraded"),
+        (["failing", "degraded"], "failing"),
+        (["read_only", "failing"], "read_only"),
+        (["starting"], "starting"),
+    ],
+)
+def test_the_worst_state_wins(states: list[str], expected: str) -> None:
+    assert worst(states) == expected
+
+
+def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
+    one = board(tmp_path / "health.json", [("degraded", UPLINK)])
+    one.observe(Verdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
+    assert one.snapshot() == {
+        "state": "degraded",
+        "since_s": 0,
+        "version": "1.4.0",
+        "slot": "a",
+        "committed": True,
+        "ports": {"namesrv": 9876, "broker": 10911},
+        "boot": 41,
+        "reset_reason": "power",
+        "reasons": [{"code": "D310", "text": UPLINK.text, "next": UPLINK.next}],
+        "proof": {"durable_age_s": 1.2, "accepted_age_s": 3.9},
+        "disk": {"used": 0.41, "full_in_h": 310},
+        "clock_trusted": True,
+    }
+
+
+def test_before_the_first_verdict_the_box_is_starting(tmp_path: Path) -> None:
+    assert board(tmp_path / "x").snapshot()["state"] == "starting"
+
+
+def test_the_status_line_says_it_in_120_bytes(tmp_path: Path) -> None:
+    one = board(tmp_path / "x")
+    one.observe(Verdict(True, "ok"))
+    assert one.status_line() == "ok, 214 msg/s, disk 41 %, slot a 1.4.0"
+    long = board(tmp_path / "x", [("degraded", Reason("D1", "ü" * 200, "n"))])
+    assert len(long.status_line().encode()) <= 120
+
+
+async def test_a_change_of_state_is_in_the_file_at_once_and_the_rest_every_ten_seconds(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "run" / "health.json"
+    found: list[tuple[str, Reason]] = []
+    one = board(path, found)
+    one.observe(Verdict(True, "ok"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(1)
+        assert json.loads(path.read_text())["state"] == "ok"
+        one.observe(Verdict(False, "failing", (Reason("D501", "t", "n"),)))
+        await trio.sleep(0.1)
+        assert json.loads(path.read_text())["state"] == "failing"
+        assert path.stat().st_mode & 0o777 == 0o644
+        nursery.cancel_scope.cancel()
+
+
+def test_a_process_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    path.write_text(json.dumps({"state": "ok", "pid": gone.pid}))
+    found = read_health(path)
+    assert (found["state"], found["reasons"][0]["text"]) == ("failing", "the product has ended")
+    board(path).write()
+    assert read_health(path)["state"] == "starting"
+    for odd in (0, -1, 10**30, "x", None, True):
+        path.write_text(json.dumps({"state": "ok", "pid": odd}))
+        assert read_health(path)["state"] == "ok"
+
+
+def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
+    one = board(tmp_path / "x", [("degraded", UPLINK)])
+    one.observe(Verdict(True, "ok"))
+    text = describe(one.snapshot())
+    for part in (
+        "State     degraded",
+        "1.4.0 in slot a",
+        "because of power",
+        "namesrv 9876, broker 10911",
+        "41% used, full in 310 h",
+        "D310",
+        "next:",
+    ):
+        assert part in text

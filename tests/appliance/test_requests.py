@@ -1,0 +1,82 @@
+"""Request code → handler: whatever happens inside, there is an answer with a code."""
+
+import pytest
+
+from appliance.requests import (
+    Answer,
+    Later,
+    Peer,
+    RefusedWith,
+    Reply,
+    Responder,
+    merged,
+    without,
+)
+from appliance.testing import FakePeer
+from netstack.command import RemotingCommand, request
+from netstack.errors import Refused
+
+
+def fine(request: RemotingCommand, peer: Peer) -> Answer:
+    return Reply(request.reply())
+
+
+def response(answer: Answer) -> RemotingCommand:
+    assert isinstance(answer, Reply)
+    return answer.response
+
+
+def raising(exc: Exception) -> Responder:
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        raise exc
+
+    return Responder({10: handle})
+
+
+def test_refusals_and_faults_become_codes_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    peer = FakePeer()
+    refused = raising(Refused(17, "no topic"))
+    assert (response(refused(request(10), peer)).code, refused.statistics().refusals) == (17, {(10, 17): 1})
+    with_fields = response(raising(RefusedWith(16, "no", {"a": "b"}))(request(10), peer))
+    assert (with_fields.code, with_fields.ext) == (16, {"a": "b"})
+    broken = raising(ZeroDivisionError("by zero"))
+    answer = response(broken(request(10), peer))
+    assert (answer.code, answer.remark, broken.statistics().faults) == (1, "ZeroDivisionError: by zero", 1)
+    assert "event=request_failed code=10" in caplog.text
+
+
+async def test_a_handler_that_waits_is_guarded_as_well() -> None:
+    async def fails() -> RemotingCommand | None:
+        raise KeyError("x")
+
+    async def refuses() -> RemotingCommand | None:
+        raise Refused(22, "nothing")
+
+    for run, code in ((fails, 1), (refuses, 22)):
+        answer = Responder({10: lambda request, peer, run=run: Later(run, pull=True)})(request(10), FakePeer())  # type: ignore[misc]
+        assert isinstance(answer, Later)
+        assert answer.pull
+        found = await answer.run()
+        assert found is not None
+        assert found.code == code
+
+
+def test_an_unknown_code_is_answered_and_logged_once_per_peer(caplog: pytest.LogCaptureFixture) -> None:
+    responder = Responder({})
+    for _ in range(3):
+        assert response(responder(request(9999), FakePeer())).code == 3
+    assert caplog.text.count("code=9999") == 1
+    assert responder.statistics().unknown == 3
+
+
+def test_the_check_comes_before_the_handler() -> None:
+    def check(request: RemotingCommand, peer: Peer) -> None:
+        raise Refused(16, "stranger")
+
+    assert response(Responder({10: fine}, check=check)(request(10), FakePeer())).code == 16
+
+
+def test_two_parts_cannot_claim_one_code_and_a_port_can_leave_some_out() -> None:
+    with pytest.raises(ValueError, match=r"\[10\]"):
+        merged({10: fine}, {10: fine, 11: fine})
+    assert set(without(merged({10: fine}, {11: fine}), [11])) == {10}

@@ -1,0 +1,133 @@
+"""What waits is not deleted, whatever its age: timed and delayed messages and open halves, over a real store."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.broker.clients import ClientTable
+from appliance.broker.delay import DelayLevels
+from appliance.broker.intake import Draft, Intake
+from appliance.broker.offsets import OffsetTable
+from appliance.broker.timers import TimerRules, Timers
+from appliance.broker.transaction_checks import TransactionChecks
+from appliance.broker.transactions import TransactionRules, Transactions, half_divert
+from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
+from netstack.codes import RequestCode
+from netstack.command import request
+from storage_driver.record import Message
+
+LEVELS_MS = (400, 800)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """All that can wait, over one store whose retention keeps nothing."""
+
+    small: SmallStore
+    delays: DelayLevels
+    timers: Timers
+    checks: TransactionChecks
+    transactions: Transactions
+
+    async def put(self, body: bytes, **properties: str) -> tuple[int, int]:
+        intake = Intake(self.small.store, [half_divert, self.timers.divert, self.delays.divert])
+        placed = intake.put(Draft("T", 0, body, {"PGROUP": "P", **properties}, 0, 0, wall_ms(), STORE_HOST))
+        await self.small.store.wait_durable(placed.end)
+        return placed.queue_offset, placed.log_offset
+
+    async def fill(self) -> None:
+        """Write so much that the first file of the log could go."""
+        for _ in range(25):
+            placed = self.small.store.put(Message("F", 0, bytes(60_000), b"", 0, 0, 1, STORE_HOST))
+        await self.small.store.wait_durable(placed.end)
+
+    async def first_after(self, done: Callable[[], bool]) -> int:
+        """Return the lowest log offset once a round of maintenance found `done`."""
+        with trio.fail_after(25):
+            while not done():  # noqa: ASYNC110
+                await trio.sleep(0.05)
+        await self.small.store._maintenance.round()
+        return self.small.store.first
+
+    def floor(self) -> int:
+        return min(self.delays.floor(), self.checks.floor(), self.timers.floor())
+
+
+@asynccontextmanager
+async def bench(folder: Path, file: MemoryFile) -> AsyncIterator[Bench]:
+    async with small_store(folder, delays_ms=LEVELS_MS, keep_ms=0) as small, trio.open_nursery() as nursery:
+        store = small.store
+        store.retain = lambda base, end: False
+        delays = DelayLevels(store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
+        timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=wall_ms)
+        rules = TransactionRules(STORE_HOST, check_s=1000.0)
+        table = OffsetTable(MemoryFile())
+        transactions = Transactions(rules, store, table, now_ms=wall_ms, put_stat=lambda *_: None)
+        checks = TransactionChecks(transactions, ClientTable(now_ms=wall_ms), now_ms=wall_ms)
+        found = Bench(small, delays, timers, checks, transactions)
+        assert found.floor() == 0, "before anybody looked nothing may go"
+        for loop in (delays.run, timers.run, checks.run):
+            nursery.start_soon(loop)
+        store.retain = lambda base, end: end <= found.floor()
+        yield found
+        nursery.cancel_scope.cancel()
+
+
+async def _roll_back(b: Bench, half: tuple[int, int]) -> None:
+    ext = {"producerGroup": "P", "tranStateTableOffset": str(half[0]), "commitLogOffset": str(half[1])}
+    end = request(RequestCode.END_TRANSACTION, {**ext, "commitOrRollback": "12"})
+    assert (await answered(b.transactions.handle_end(end, FakePeer()))).code == 0
+
+
+async def _wait(b: Bench, half: tuple[int, int]) -> None:
+    assert len(await b.small.wait_for("T", 1)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("properties", "finish"),
+    [
+        ({"TIMER_DELAY_MS": "600"}, _wait),
+        ({"DELAY": "1"}, _wait),
+        ({"TRAN_MSG": "true"}, _roll_back),
+    ],
+    ids=["timer", "level", "half"],
+)
+async def test_what_waits_longer_than_retention_is_not_deleted_before_it_was_delivered_or_decided(
+    tmp_path: Path, properties: dict[str, str], finish: Callable[[Bench, tuple[int, int]], Awaitable[None]]
+) -> None:
+    async with bench(tmp_path, MemoryFile()) as b:
+        waiting = await b.put(b"waits", **properties)
+        await b.fill()
+        assert await b.first_after(lambda: True) == 0
+        await finish(b, waiting)
+        assert await b.first_after(lambda: b.floor() > 1 << 20) == 1 << 20
+
+
+@pytest.mark.slow
+async def test_a_restart_forgets_nothing_that_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path, MemoryFile()) as b:
+        await b.put(b"delivered", DELAY="1")
+        await b.small.wait_for("T", 1)
+        await b.put(b"waits", DELAY="2")
+        await b.fill()
+        file = MemoryFile({"offsetTable": {"1": 1}})
+    async with bench(tmp_path, file) as b:
+        assert await b.first_after(lambda: True) == 0
+        assert (await b.small.wait_for("T", 2))[1].body == b"waits"
+
+
+@pytest.mark.slow
+async def test_what_is_gone_all_the_same_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with bench(tmp_path, MemoryFile()) as b:
+        await b.put(b"waits", DELAY="2")
+        await b.fill()
+        b.small.store.retain = lambda base, end: True
+        await b.small.store._maintenance.round()
+        await b.put(b"later", DELAY="2")
+        assert (await b.small.wait_for("T", 1))[0].body == b"later"
+    assert "event=delayed_messages_lost level=2 from=0 to=1" in caplog.text

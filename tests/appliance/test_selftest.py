@@ -1,0 +1,92 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.admin import ask
+from appliance.probe import Probe, answered
+from appliance.selftest import SelfTest
+from netstack.command import RemotingCommand
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
+    data = tmp_path_factory.mktemp("data")
+    words = [
+        sys.executable,
+        "-m",
+        "appliance",
+        "serve",
+        "--data",
+        str(data),
+        "--broker-port",
+        "0",
+        "--namesrv-port",
+        "0",
+    ]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    assert process.stdout is not None
+    said = dict(word.split("=", 1) for word in process.stdout.readline().split() if "=" in word)
+    yield data, int(said["broker"].rpartition(":")[2]), int(said["namesrv"].rpartition(":")[2])
+    process.terminate()
+    process.wait(10)
+
+
+async def test_a_message_goes_through_a_running_box(served: tuple[Path, int, int]) -> None:
+    _, broker, namesrv = served
+    result = await SelfTest("127.0.0.1", broker, namesrv, lambda: {"state": "ok"}).run(20)
+    assert (result["ok"], list(result["steps"])) == (True, ["health", "route", "message"])
+
+
+async def test_a_box_that_is_failing_or_silent_does_not_pass(served: tuple[Path, int, int]) -> None:
+    _, broker, namesrv = served
+    sick = {"state": "failing", "reasons": [{"text": "nothing reached the disk for 23 s"}]}
+    failed = await SelfTest("127.0.0.1", broker, namesrv, lambda: sick).run(0.1)
+    assert failed["failed"] == "health: state failing nothing reached the disk for 23 s"
+    silent = await SelfTest("127.0.0.1", 1, namesrv, lambda: {"state": "ok"}).run(0.5)
+    assert silent["failed"].startswith("message: no answer")
+
+
+async def test_the_probe_asks_both_ports(served: tuple[Path, int, int]) -> None:
+    _, broker, namesrv = served
+    assert await Probe("127.0.0.1", broker, namesrv)()
+    assert not await Probe("127.0.0.1", broker, 1)()
+    assert not await Probe("127.0.0.1", 1, namesrv)()
+    with trio.fail_after(25):
+        assert not await answered("127.0.0.1", broker, RemotingCommand(99_999))
+
+
+def test_status_reads_what_the_box_wrote_and_exits_by_its_state(served: tuple[Path, int, int]) -> None:
+    data, _, _ = served
+
+    def status(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "appliance", "status", "--data", str(folder), *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    well = status(data, "--json")
+    assert (well.returncode, json.loads(well.stdout)["state"]) == (0, "ok")
+    gone = status(data / "nowhere")
+    assert gone.returncode == 2
+    assert "not running" in gone.stdout
+
+
+async def test_an_uplink_that_is_set_but_not_running_does_not_pass(served: tuple[Path, int, int]) -> None:
+    data, broker, namesrv = served
+
+    def answering() -> object:
+        return {"code": 0}
+
+    good = await SelfTest("127.0.0.1", broker, namesrv, lambda: {"state": "ok"}, uplink=answering).run(20)
+    assert (good["ok"], list(good["steps"])[-1]) == (True, "uplink")
+    asked = partial(ask, data / "run/admin.sock", "uplink.status", timeout_s=5)  # this box was started without one
+    bad = await SelfTest("127.0.0.1", broker, namesrv, lambda: {"state": "ok"}, uplink=asked).run(1)
+    assert bad["failed"].startswith("uplink: the uplink is set but does not answer: this box cannot do 'uplink.status'")

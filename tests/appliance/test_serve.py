@@ -1,0 +1,101 @@
+"""The box as a whole: a message goes in and comes out, over real sockets and a real store."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from appliance.config import load_config
+from appliance.serve import open_ports, serve
+from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
+
+
+async def test_what_was_sent_is_pulled(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        sent = await channel.ask(send("T", b"body", "TAGS\x01A\x02KEYS\x01k1\x02WAIT\x01true\x02"))
+        assert (sent.code, sent.ext["queueId"], sent.ext["queueOffset"]) == (0, "0", "0")
+        assert (sent.ext["MSG_REGION"], sent.ext["TRACE_ON"]) == ("DefaultRegion", "true")
+        answer = await channel.ask(pull("T"))
+        (message,) = messages_of(answer)
+        assert (message.topic, message.body, message.queue_offset, message.message_id) == (
+            "T",
+            b"body",
+            0,
+            sent.ext["msgId"],
+        )
+        properties = message.property_map
+        assert "WAIT" not in properties
+        assert properties.pop("UNIQ_KEY")
+        assert properties == {
+            "TAGS": "A",
+            "KEYS": "k1",
+            "CLUSTER": "DefaultCluster",
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
+        assert answer.ext == {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": "1",
+            "minOffset": "0",
+            "maxOffset": "1",
+        }
+
+
+async def test_a_parked_pull_is_woken_by_the_arrival(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel, connected(box) as producer:
+        await producer.ask(send("T", b"first"))
+        got: list[bytes] = []
+
+        async def wait_for_it() -> None:
+            answer = await channel.ask(pull("T", 1, suspend_ms=15_000), timeout_s=30)
+            got.extend(message.body for message in messages_of(answer))
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_for_it)
+                await producer.ask(heartbeat("p@1", producers=("PG",)))
+                await producer.ask(send("T", b"second"))
+        assert got == [b"second"]
+
+
+async def test_topics_groups_and_offsets_outlive_a_restart(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(send("T", queue_id=3))
+        await channel.ask(heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        await channel.ask(ask(15, consumerGroup="CG", topic="T", queueId=3, commitOffset=1))
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        assert (await channel.ask(ask(14, consumerGroup="CG", topic="T", queueId=3))).ext == {"offset": "1"}
+        route = await channel.ask(ask(105, topic="T"))
+        assert route.code == 3  # routes are asked at the other port
+        answer = await channel.ask(pull("T", queue_id=3))
+        assert [message.body for message in messages_of(answer)] == [b"hello"]
+    tables = json.loads((tmp_path / "store/config/subscriptionGroup.json").read_text())
+    assert "CG" in tables["subscriptionGroupTable"]
+
+
+async def test_an_unknown_request_gets_code_3(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        answer = await channel.ask(ask(9999))
+        assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+
+
+async def wait_noted(data: Path, trusted: bool) -> None:
+    """Start a box whose clock is or is not to be trusted; return once its store noted that for this start."""
+    config = load_config("[listen]\nbroker_port = 0\nnamesrv_port = 0\n", source="test", facts=FACTS)
+    ports, up = await open_ports(config, {}), trio.Event()
+    async with trio.open_nursery() as nursery:
+        serving = partial(serve, ready=lambda _: up.set(), clock_trusted=lambda: trusted)
+        nursery.start_soon(serving, config, data, ports)
+        await up.wait()
+        clock = data / "store" / "rocketbox" / "clock.json"
+        with trio.fail_after(25):  # of an empty store its first round writes it
+            while not clock.exists() or json.loads(clock.read_bytes())["epochs"][-1][3] is not trusted:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_store_learns_whether_the_clock_can_be_trusted(tmp_path: Path) -> None:
+    """Without trust nothing is deleted for its age."""
+    await wait_noted(tmp_path, False)
+    await wait_noted(tmp_path, True)

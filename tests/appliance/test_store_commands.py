@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.__main__ import main
+from tests.appliance.box import connected, messages_of, pull, running_box, send
+
+
+async def command(*words: object) -> int:
+    return await trio.to_thread.run_sync(main, [str(word) for word in words])
+
+
+@pytest.mark.slow
+async def test_a_running_box_is_copied_and_its_copy_serves_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, copy, second = tmp_path / "first", tmp_path / "copy", tmp_path / "second"
+    async with running_box(first) as box, connected(box) as channel:
+        for number in range(3):
+            await channel.ask(send("T", b"m%d" % number, queue_id=0), timeout_s=5)
+        assert await command("backup", copy, "--data", first) == 0
+    assert await command("restore", copy, "--data", second) == 0
+    assert await command("restore", copy, "--data", second) == 2  # never over a log that is there
+    async with running_box(second) as box, connected(box) as channel:
+        answer = await channel.ask(pull("T"), timeout_s=5)
+        assert [found.body for found in messages_of(answer)] == [b"m0", b"m1", b"m2"]
+    assert await command("fsck", second) == 0  # the first start made the queues
+    assert "already holds a log" in capsys.readouterr().err
+
+
+async def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await command("backup", tmp_path / "to", "--data", tmp_path / "none") == 2
+    assert await command("restore", tmp_path / "none", "--data", tmp_path / "to") == 2
+    said = capsys.readouterr().err
+    assert "holds no store" in said
+    assert "holds no backup" in said

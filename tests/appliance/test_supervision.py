@@ -1,0 +1,226 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from appliance.config import Facts, load_config
+from appliance.health import Disk
+from appliance.probe import Probe
+from appliance.serve import store_config
+from appliance.supervision import DiskTrend, Supervision, Tired, running_release, uplink_reasons
+from provisioning.slots import Slots, SlotState
+from storage_driver.record import encode_host
+from storage_driver.store import open_store
+from watchdog.helper import main as helper
+from watchdog.history import Diary
+from watchdog.notes import append_line
+
+ROOT = Path(__file__).parents[2]
+CONFIG = load_config("", source="test", facts=Facts(1 << 40, "", "box"))
+
+
+def begin(data: Path, **environ: str) -> Supervision:
+    return Supervision.begin(CONFIG, data, None, environ)
+
+
+def test_a_start_notes_the_boot_and_makes_the_runtime_folder(tmp_path: Path) -> None:
+    one = begin(tmp_path / "data")
+    assert one.note.number == 1
+    assert one.runtime == tmp_path / "data/run"
+    assert begin(tmp_path / "data", RUNTIME_DIRECTORY=str(tmp_path / "run")).runtime == tmp_path / "run"
+
+
+def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escalation(tmp_path: Path) -> None:
+    begin(tmp_path)
+    exits = tmp_path / "watchdog/exits.jsonl"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    row = {"boot": boot, "uptime_s": up - 1, "result": "signal", "code": "killed", "status": "KILL"}
+    exits.write_text("".join(json.dumps(row) + "\n" for _ in range(10)))
+    begin(tmp_path)  # by hand: as often as one likes
+    with pytest.raises(Tired):
+        begin(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify"))
+
+
+def test_the_trend_tells_share_and_forecast_and_complains_only_when_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trend = DiskTrend(lambda: None, tmp_path)
+    seen = trend.now()
+    assert 0 < seen.used < 1
+    assert seen.full_in_h is None
+    monkeypatch.setattr(trend, "now", lambda: Disk(0.91, 3.2))
+    ((state, reason),) = trend.reasons()
+    assert (state, reason.code) == ("degraded", "D107")
+    assert "sends are refused, full in 3 h" in reason.text
+
+
+def test_a_store_that_takes_nothing_is_degraded_however_empty_its_disk_looks(tmp_path: Path) -> None:
+    trend = DiskTrend(lambda: SimpleNamespace(messages=0, full="5 MiB available"), tmp_path)
+    ((state, reason),) = trend.reasons()
+    assert (state, reason.code) == ("degraded", "D107")
+    assert "sends are refused (5 MiB available)" in reason.text
+
+
+def test_outside_a_slot_the_package_tells_its_version(tmp_path: Path) -> None:
+    assert running_release(tmp_path).slot == "-"
+
+
+def test_a_slot_that_is_a_link_into_the_image_is_told_by_its_name(tmp_path: Path) -> None:
+    slots = Slots(tmp_path)
+    (tmp_path / "slots").mkdir()
+    (tmp_path / "slots/a").symlink_to(ROOT)  # as if this package lay in the image
+    slots.save(SlotState(versions={"a": "1.4.0"}))
+    slots.point_at("a")
+    found = running_release(tmp_path)
+    assert (found.version, found.slot, found.committed) == ("1.4.0", "a", True)
+
+
+async def test_a_port_nobody_listens_on_is_no_proof() -> None:
+    assert not await Probe("127.0.0.1", 1, 1)()
+
+
+class Served:
+    """A real `serve` with an ear where systemd would be."""
+
+    def __init__(self, data: Path, **environ: str) -> None:
+        self.ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.ear.bind(str(data / "notify"))
+        self.ear.settimeout(20)
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "appliance",
+                "serve",
+                "--data",
+                str(data),
+                "--broker-port",
+                "0",
+                "--namesrv-port",
+                "0",
+            ],
+            env={**os.environ, "NOTIFY_SOCKET": str(data / "notify"), **environ},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for(self, word: str) -> list[str]:
+        heard: list[str] = []
+        while not any(word in one for one in heard):
+            heard.append(self.ear.recv(4096).decode().strip())
+        return heard
+
+
+@pytest.mark.slow
+def test_the_product_is_ready_when_both_ports_answer_is_fed_and_says_goodbye(tmp_path: Path) -> None:
+    served = Served(tmp_path, WATCHDOG_USEC="30000000")
+    heard = served.wait_for("READY=1")
+    assert any("EXTEND_TIMEOUT_USEC" in one for one in heard)
+    assert heard.index("WATCHDOG=1") < heard.index("READY=1")  # proven first
+    served.wait_for("STATUS=ok")
+    line = served.process.stdout.readline() if served.process.stdout else ""
+    assert line.startswith("ready ")
+    assert json.loads((tmp_path / "run/health.json").read_text())["state"] == "ok"
+    served.process.send_signal(signal.SIGTERM)
+    served.wait_for("STOPPING=1")
+    assert served.process.wait(6) == 0
+    assert json.loads((tmp_path / "watchdog/planned").read_text())["who"] == "systemd"
+
+
+@pytest.mark.slow
+def test_a_killed_product_names_its_end_at_the_next_start(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    served.wait_for("READY=1")
+    served.process.kill()
+    served.process.wait()
+    (tmp_path / "box/var/lib").mkdir(parents=True)
+    (tmp_path / "box/var/lib/rocketbox").symlink_to(tmp_path)
+    (tmp_path / "box/proc").symlink_to("/proc")
+    killed = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
+    assert helper(["record", "--root", str(tmp_path / "box")], killed) == 0
+    assert Diary(tmp_path / "watchdog").previous_exit() == "signal KILL"
+
+
+@pytest.mark.slow
+def test_a_proof_limit_that_does_not_fit_the_unit_is_exit_78(tmp_path: Path) -> None:
+    served = Served(tmp_path, WATCHDOG_USEC="3000000")
+    assert served.process.wait(60) == 78
+    assert "proof_limit_s" in (served.process.stderr.read() if served.process.stderr else "")
+
+
+@dataclass(frozen=True)
+class Seen:
+    oldest_unshipped_s: float
+    alarms: dict[str, str] = field(default_factory=dict)
+    address: str = "centre:7000"
+    unshipped_bytes: int = 412 << 20
+    last_error: str = "refused"
+    certificate_left_s: float | None = None
+
+
+def test_a_silent_uplink_degrades_and_says_how_much_waits() -> None:
+    assert uplink_reasons(lambda: Seen(60)) == []
+    ((state, reason),) = uplink_reasons(lambda: Seen(7800))
+    assert (state, reason.code) == ("degraded", "D310")
+    assert reason.text == "uplink: no receipt for 2.2 h, 412 MiB waiting, last error: refused"
+    assert [one.text for _, one in uplink_reasons(lambda: Seen(0, {"a": "over the month's budget"}))] == [
+        "over the month's budget"
+    ]
+
+
+def test_the_end_of_the_gateways_certificate_is_told_thirty_days_ahead_by_a_clock_that_knows() -> None:
+    def said(days: float | None, *, trusted: bool = True) -> list[tuple[str, str]]:
+        seen = Seen(0, certificate_left_s=None if days is None else days * 86_400)
+        return [(one.code, one.text) for _, one in uplink_reasons(lambda: seen, lambda: trusted)]
+
+    assert said(None) == said(31) == said(29, trusted=False) == []
+    assert said(29) == [("D303", "the certificate for the gateway ends in 29 days")]
+    assert said(-1) == [("D303", "the certificate for the gateway has expired")]
+
+
+def test_a_verdict_knows_its_boot_which_start_it_was_and_how_the_last_one_ended(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    assert first.start_facts() | {"clock_trusted": None} == {
+        "clock_trusted": None,
+        "boot": 1,
+        "attempt": 1,
+        "previous_exit": "power",
+    }
+    row = {"boot": first.note.boot, "uptime_s": 12.5, "result": "signal", "code": "killed", "status": "KILL"}
+    append_line(tmp_path / "watchdog/exits.jsonl", row)
+    again = begin(tmp_path).start_facts()
+    assert (again["boot"], again["attempt"], again["previous_exit"]) == (1, 2, "signal KILL")
+
+
+def test_the_facts_of_the_start_stand_in_the_verdict_file(tmp_path: Path) -> None:
+    facts = {"boot": 41, "attempt": 2, "previous_exit": "signal KILL", "clock_trusted": False}
+    config = store_config(CONFIG, tmp_path, encode_host("127.0.0.1", 10911), facts)
+
+    async def open_twice() -> None:
+        for _ in range(2):  # a folder just made leaves no verdict
+            async with open_store(config, now_ms=lambda: 1_700_000_000_000):
+                pass
+
+    trio.run(open_twice)
+    (path,) = (tmp_path / "verdicts").glob("*.json")
+    found = json.loads(path.read_text())
+    assert found.items() >= facts.items()
+    assert found["verdict"] == "clean"
+
+
+def test_systemd_is_told_how_far_the_recovery_is(tmp_path: Path) -> None:
+    supervision = begin(tmp_path)
+    assert supervision.recovery_line() == "recovering"
+    supervision.recovering(153 << 20, 412 << 20)
+    assert supervision.recovery_line() == "recovering 37 % of 412 MiB"

@@ -1,0 +1,160 @@
+"""Asking producers about halves that nobody decided, over a real store."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.broker.transactions import TransactionRules
+from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
+from netstack.codes import RequestCode
+from netstack.command import request
+from netstack.errors import Refused
+from storage_driver.record import decode_record, message_id
+from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, QUICK, ROLLBACK, bench
+
+
+async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        half = await b.half(b"body")
+        code, ext, body = (await peer.wait_told())[0]
+        asked = decode_record(body)
+        assert code == RequestCode.CHECK_TRANSACTION_STATE
+        assert (ext["msgId"], ext["transactionId"]) == ("K", "K")
+        assert (asked.topic, asked.queue_id, asked.body) == ("T", 1, b"body")
+        assert int(ext["commitLogOffset"]) != half.log_offset
+        copy = half._replace(queue_offset=int(ext["tranStateTableOffset"]), log_offset=int(ext["commitLogOffset"]))
+        assert (await b.end(copy, COMMIT)).code == 0
+        assert [message.body for message in await b.small.wait_for("T", 1, 1)] == [b"body"]
+
+
+async def test_a_late_answer_to_the_first_half_counts_for_its_copy(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        half = await b.half()
+        await peer.wait_told()
+        assert (await b.end(half, COMMIT)).code == 0
+        asked = len(peer.told)
+        await trio.sleep(0.1)
+        assert len(peer.told) == asked
+        assert len(await b.small.all("T", 1)) == 1
+
+
+async def test_after_the_last_check_a_half_is_set_aside_and_never_delivered(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        await b.half(b"body")
+        (message,) = await b.small.wait_for(GIVEN_UP, 1)
+        assert message.body == b"body"
+        assert len(peer.told) == QUICK.most_checks
+        await trio.sleep(0.05)
+        assert len(peer.told) == QUICK.most_checks
+        assert "T" not in b.small.store.topics()
+
+
+async def test_a_round_logs_a_group_without_producers_once_however_many_halves_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="appliance.broker")
+    async with bench(tmp_path, TransactionRules(STORE_HOST, timeout_ms=0, check_s=1000.0)) as b:
+        for number in range(5):
+            await b.half(UNIQ_KEY=str(number))
+        await trio.sleep(0.005)  # a round looks at what was stored before it
+        await b.checks._round()
+        assert [text.split("group=")[1] for text in caplog.messages] == ["P count=5"]
+
+
+async def test_without_a_producer_no_check_is_counted(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        await b.half()
+        await trio.sleep(0.15)
+        assert len(await b.small.all(HALF)) == 1
+        await b.producer().wait_told()
+
+
+@pytest.mark.parametrize("off_by_ms", [-10 * 86_400_000, 86_400_000])
+async def test_a_producer_with_a_wrong_clock_is_asked_like_any_other(tmp_path: Path, off_by_ms: int) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        await b.half(born_ms=wall_ms() + off_by_ms)
+        await peer.wait_told()
+
+
+async def test_an_immune_half_is_left_alone(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        await b.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+        await trio.sleep(0.1)
+        assert peer.told == []
+
+
+async def test_producers_of_a_group_are_asked_in_turn(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        first, second = b.producer(1), b.producer(2)
+        await b.half()
+        await first.wait_told()
+        await second.wait_told()
+
+
+async def test_the_count_of_checks_survives_a_restart(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUICK) as b:
+        peer = b.producer()
+        await b.half()
+        await peer.wait_told(2)
+    async with bench(tmp_path, QUICK) as b:
+        again = b.producer()
+        await b.small.wait_for(GIVEN_UP, 1)
+        assert len(peer.told) + len(again.told) == QUICK.most_checks
+
+
+async def test_resumed_checks_start_counting_again(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        half = await b.half(TRANSACTION_CHECK_TIMES="2")
+        (stored,) = await b.small.all(HALF)
+        resume = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": stored.message_id})
+        assert (await answered(b.checks.handle_resume(resume, FakePeer()))).code == 0
+        assert (await b.small.all(HALF))[1].property_map["TRANSACTION_CHECK_TIMES"] == "0"
+        assert (await answered(b.checks.handle_resume(resume, FakePeer()))).code == 1
+        assert (await b.end(half, COMMIT)).code == 0
+        assert len(await b.small.wait_for("T", 1, 1)) == 1
+
+
+@pytest.mark.parametrize("text", ["", "x", "7F00000100002A9F" + "F" * 16, "7F00000100002A9F" + "0" * 15])
+async def test_a_check_that_cannot_be_resumed_is_refused(tmp_path: Path, text: str) -> None:
+    async with bench(tmp_path) as b:
+        await b.half()
+        resume = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": text})
+        before = len(await b.small.all(HALF))
+        try:
+            code = (await answered(b.checks.handle_resume(resume, FakePeer()))).code
+        except Refused as refused:
+            code = refused.code
+        assert (code, len(await b.small.all(HALF))) == (1, before)
+
+
+async def test_a_decided_half_or_another_message_is_not_resumed(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        half = await b.half()
+        await b.end(half, COMMIT)
+        (delivered,) = await b.small.wait_for("T", 1, 1)
+        for log_offset in (half.log_offset, delivered.log_offset):
+            resume = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id(STORE_HOST, log_offset)})
+            answer = await answered(b.checks.handle_resume(resume, FakePeer()))
+            assert (answer.code, answer.remark) == (1, f"no open half message at log offset {log_offset}")
+        assert len(await b.small.all(HALF)) == 1
+
+
+async def test_retention_may_not_pass_the_oldest_open_half_and_may_pass_all_when_none_is_open(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        first, second = await b.half(), await b.half()
+        await b.checks._find_oldest()
+        assert b.checks.floor() == first.log_offset
+        await b.end(second, ROLLBACK)
+        b.transactions.advance()
+        await b.checks._find_oldest()
+        assert b.checks.floor() == first.log_offset
+        await b.end(first, ROLLBACK)
+        b.transactions.advance()
+        await b.checks._find_oldest()
+        assert b.checks.floor() == b.small.store.durable

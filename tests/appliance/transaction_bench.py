@@ -1,0 +1,68 @@
+"""Transactions over a real store, for the tests of their parts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from appliance.broker.clients import ClientTable, Member
+from appliance.broker.intake import Draft, Intake
+from appliance.broker.offsets import OffsetTable
+from appliance.broker.transaction_checks import TransactionChecks
+from appliance.broker.transactions import TransactionRules, Transactions, half_divert
+from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
+from netstack.codes import RequestCode
+from netstack.command import RemotingCommand, request
+from storage_driver.store import Placed
+
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+QUICK = TransactionRules(STORE_HOST, timeout_ms=0, most_checks=3, check_s=0.02)
+NEVER = TransactionRules(STORE_HOST, check_s=1000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Transactions over a real store."""
+
+    small: SmallStore
+    transactions: Transactions
+    checks: TransactionChecks
+    clients: ClientTable
+    intake: Intake
+    offsets: OffsetTable
+
+    async def half(self, body: bytes = b"x", born_ms: int | None = None, **properties: str) -> Placed:
+        """Store a half message as a producer of group P would."""
+        pairs = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "K", "TAGS": "t", **properties}
+        placed = self.intake.put(Draft("T", 1, body, pairs, 0, 4, born_ms or wall_ms(), STORE_HOST))
+        await self.small.store.wait_durable(placed.end)
+        return placed
+
+    async def end(self, half: Placed, verdict: int, group: str = "P", **changes: int) -> RemotingCommand:
+        """END_TRANSACTION as a client sends it."""
+        fields = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.log_offset, **changes}
+        ext = {"producerGroup": group, "commitOrRollback": str(verdict), **{k: str(v) for k, v in fields.items()}}
+        return await answered(self.transactions.handle_end(request(RequestCode.END_TRANSACTION, ext), FakePeer()))
+
+    def producer(self, number: int = 1) -> FakePeer:
+        peer = FakePeer(number)
+        self.clients.producer_joined(peer, "P", Member(f"p{number}", "JAVA", 409, wall_ms()))
+        return peer
+
+
+@asynccontextmanager
+async def bench(
+    folder: Path, rules: TransactionRules = NEVER, offsets: MemoryFile | None = None
+) -> AsyncIterator[Bench]:
+    async with small_store(folder) as small, trio.open_nursery() as nursery:
+        table = OffsetTable(offsets or MemoryFile())
+        transactions = Transactions(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
+        clients = ClientTable(now_ms=wall_ms)
+        checks = TransactionChecks(transactions, clients, now_ms=wall_ms)
+        nursery.start_soon(checks.run)
+        yield Bench(small, transactions, checks, clients, Intake(small.store, [half_divert]), table)
+        nursery.cancel_scope.cancel()
