@@ -1,0 +1,1 @@
+"""Sets up boxes over a serial line."""

@@ -1,0 +1,141 @@
+"""Builds what a slot holds: the six packages and the few libraries they need, compiled, from this environment.
+
+python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata as metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+from provisioning.errors import ProvisioningError
+
+PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
+CENTRE_ONLY = ("uplink_spark/jobs", "uplink_spark/rows.py", "uplink_spark/spark_source.py")
+TESTING = "testing.py"
+NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of libraries
+    r"psutil/_ps(windows|osx|bsd|aix|sunos)|trio/testing/|_windows|_kqueue|serial/(win32|serialwin32|serialcli|serialjava|"
+    r"rfc2217|tools/(miniterm|hexlify_codec|list_ports_(windows|osx))|urlhandler/|threaded/)|"
+    r"prometheus_client/(twisted|aiohttp|django)/|"
+    r"(^|/)(_?tests?)/|__pycache__"
+)
+SOURCES = (".pyi", ".c", ".h", ".pyx", ".pxd", ".rs")
+SBOM = "lib/sbom.cdx.json"
+
+
+def build_tree(target: Path, top: Path, python: str, version: str) -> dict[str, str]:
+    """Fill `target/lib`, return name -> version of every library in it."""
+    site = target / "lib" / f"python{python_version(python)}" / "site-packages"
+    if target.exists():
+        shutil.rmtree(target)
+    site.mkdir(parents=True)
+    for name in PACKAGES:
+        shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", TESTING))
+    for name in CENTRE_ONLY:
+        unwanted = site / name
+        shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
+    libraries = copy_libraries(top, site)
+    write_own_metadata(site, version)
+    write_sbom(target / SBOM, top, libraries, version)
+    words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(target), str(site)]
+    subprocess.run([python, *words], check=True)
+    return {name: one.version for name, one in libraries.items()}
+
+
+def python_version(python: str) -> str:
+    """Return the `3.11` of an interpreter."""
+    words = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def copy_libraries(top: Path, site: Path) -> dict[str, metadata.Distribution]:
+    """Copy what pyproject names and what that needs; scripts, tests and the centre's libraries stay behind."""
+    project = tomllib.loads((top / "pyproject.toml").read_text())["project"]
+    waiting = [distribution_name(line) for line in project["dependencies"]]
+    found: dict[str, metadata.Distribution] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = metadata.distribution(name)
+        needs = [line for line in found[name].requires or [] if "extra ==" not in line and wanted_here(line)]
+        waiting += [distribution_name(line) for line in needs]
+        copy_distribution(found[name], site)
+    return dict(sorted(found.items()))
+
+
+def distribution_name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def wanted_here(requirement: str) -> bool:
+    """Tell whether a requirement's marker holds on a box: Linux, CPython of the slot."""
+    marker = requirement.partition(";")[2]
+    unfit = ("win32", "nt'", 'nt"', "pypy", "python_version < '3.11'", 'python_version < "3.11"')
+    return not any(word in marker and f"!= '{word}" not in marker and f'!= "{word}' not in marker for word in unfit)
+
+
+def copy_distribution(one: metadata.Distribution, site: Path) -> None:
+    for file in one.files or []:
+        path = str(file)
+        if path.startswith("..") or path.endswith(SOURCES) or NOT_ON_A_BOX.search(path):
+            continue
+        source = Path(str(one.locate_file(file)))
+        if source.is_file():
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, site / path)
+            if path.endswith(".so") and shutil.which("strip"):
+                subprocess.run(["strip", "--strip-unneeded", str(site / path)], check=True)
+
+
+def write_own_metadata(site: Path, version: str) -> None:
+    folder = site / f"rocketbox-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: rocketbox\nVersion: {version}\nLicense: Apache-2.0\n"
+    )
+    (folder / "RECORD").write_text("")
+
+
+def write_sbom(path: Path, top: Path, libraries: Iterable[str], version: str) -> None:
+    """Write what is inside and under which licence, as CycloneDX. Raises ProvisioningError when its tool is missing."""
+    words = [sys.executable, str(top / "systemd/sbom.py"), str(path), version, *libraries]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ProvisioningError("E303", f"no list of parts: {last}; `make setup` installs cyclonedx-python-lib")
+
+
+def project_version(top: Path) -> str:
+    return str(tomllib.loads((top / "pyproject.toml").read_text())["project"]["version"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m provisioning.app_tree", description=__doc__)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--version")
+    arguments = parser.parse_args()
+    top = Path(__file__).resolve().parents[1]
+    if sys.version_info[:2] != tuple(map(int, python_version(arguments.python).split("."))):
+        print(f"{arguments.python} is another Python than {sys.executable}: its libraries would not load")
+        return 1
+    version = arguments.version or project_version(top)
+    libraries = build_tree(arguments.target, top, arguments.python, version)
+    size = sum(path.stat().st_size for path in arguments.target.rglob("*") if path.is_file())
+    print(
+        f"{arguments.target}: rocketbox {version}, {size / 1e6:.1f} MB, "
+        + " ".join(f"{k}={v}" for k, v in libraries.items())
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

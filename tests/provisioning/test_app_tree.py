@@ -1,0 +1,42 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from provisioning.app_tree import build_tree, distribution_name, python_version, wanted_here
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_a_slot_holds_the_box_side_compiled_and_lists_its_licences(tmp_path: Path) -> None:
+    libraries = build_tree(tmp_path / "tree", TOP, sys.executable, "9.8.7")
+    assert {"trio", "cbor2", "psutil", "pyserial", "orjson"} <= set(libraries)
+    assert not {"pyspark", "numpy", "pytest", "zstandard"} & set(libraries)
+    site = tmp_path / f"tree/lib/python{python_version(sys.executable)}/site-packages"
+    assert not (site / "uplink_spark/jobs").exists()
+    assert not list(site.rglob("testing.py"))
+    sources = {path.stem for path in (site / "watchdog").glob("*.py")}
+    assert sources == {path.name.split(".")[0] for path in (site / "watchdog/__pycache__").iterdir()}
+    bom = json.loads((tmp_path / "tree/lib/sbom.cdx.json").read_text())
+    assert (bom["bomFormat"], bom["metadata"]["component"]["version"]) == ("CycloneDX", "9.8.7")
+    assert {part["name"] for part in bom["components"]} == set(libraries)
+    said = {part["name"]: json.dumps(part["licenses"][0]) for part in bom["components"]}
+    assert "unknown" not in "".join(said.values())
+    assert '"MIT"' in said["cbor2"]
+    needs = {row["ref"].partition("==")[0]: row.get("dependsOn", []) for row in bom["dependencies"]}
+    assert any(ref.startswith("outcome==") for ref in needs["trio"])
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import appliance.commands.serve; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-IS", "-c", script, site], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sum(path.stat().st_size for path in (tmp_path / "tree").rglob("*") if path.is_file()) < 15e6
+
+
+def test_requirements_are_read_as_far_as_a_box_needs() -> None:
+    assert distribution_name("Typing_Extensions>=4; python_version < '3.13'") == "typing-extensions"
+    assert wanted_here("attrs>=23.2.0")
+    assert wanted_here("cffi; os_name == 'posix' and implementation_name != 'pypy'")
+    assert not wanted_here("cffi>=1.14; os_name == 'nt' and implementation_name != 'pypy'")
+    assert not wanted_here("exceptiongroup; python_version < '3.11'")

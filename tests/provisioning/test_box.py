@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+
+from provisioning.box import Box, Hands, flatten, network_unit
+from provisioning.errors import ProvisioningError
+from provisioning.ownership import box_secret, receipt_fits
+from provisioning.testing import folder_box
+
+SECRET = box_secret(bytes(32), "RBX-0007")
+
+
+def owned(tmp_path: Path) -> Box:
+    box = folder_box(tmp_path / "box")
+    box.claim({"owner_id": "acme", "secret": SECRET})
+    return box
+
+
+def code_of(box: Box, request: dict[str, object]) -> str:
+    with pytest.raises(ProvisioningError) as caught:
+        box.plan(request)
+    return caught.value.code
+
+
+def test_a_plan_names_each_setting_that_changes_and_nothing_that_stays(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    box.files.config.write_text('[box]\nname = "a"\n[store]\nsegment_mib = 64\n[limits]\nidle_s = 9\n')
+    plan = box.plan({"config": b'[box]\nname = "b"\n[store]\nsegment_mib = 64\nqueues_default = 4\n'})
+    assert plan.changes == ["set box.name = 'b'", "limits.idle_s back to its default", "set store.queues_default = 4"]
+
+
+def test_a_plan_is_good_for_exactly_what_was_asked_and_the_clock_does_not_change_its_name(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    now = int(box._now_s())
+    first = box.plan({"config": b"", "time": now})
+    assert box.plan({"config": b"", "time": now + 1}).id == first.id
+    assert box.plan({"config": b"[box]\n", "keys": {"k": b"1"}}).id != first.id
+    with pytest.raises(ProvisioningError, match="plan again"):
+        box.apply(first.id, {}, lambda stage, done, total: None)
+
+
+@pytest.mark.parametrize(
+    ("request_map", "code"),
+    [
+        ({"config": b"[box"}, "E401"),
+        ({"config": b"\xff"}, "E401"),
+        ({"config": b"#" * 7000}, "E401"),
+        ({"config": "text"}, "E401"),
+        ({"keys": {"../owner": b"x"}}, "E401"),
+        ({"keys": {".hidden": b"x"}}, "E401"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_when_planning(
+    tmp_path: Path, request_map: dict[str, object], code: str
+) -> None:
+    assert code_of(owned(tmp_path), request_map) == code
+
+
+def test_the_receipt_is_sealed_with_the_boxs_secret_and_tells_what_it_runs(tmp_path: Path) -> None:
+    receipt = owned(tmp_path).receipt({"user": "erika", "time_s": 7, "row": "r"})
+    assert receipt_fits(SECRET, receipt)
+    assert (receipt["serial"], receipt["version"], receipt["user"], receipt["row"]) == (
+        "RBX-0007",
+        "1.3.2",
+        "erika",
+        "r",
+    )
+
+
+def test_the_clock_is_set_only_when_it_is_off_by_more_than_two_seconds(tmp_path: Path) -> None:
+    set_to: list[int] = []
+    box = owned(tmp_path)
+    box.hands = Hands(set_time=set_to.append)
+    for wanted in (int(box._now_s()), int(box._now_s()) + 3600):
+        plan = box.plan({"time": wanted})
+        box.apply(plan.id, {}, lambda stage, done, total: None)
+    assert len(set_to) == 1
+
+
+def test_a_damaged_owner_file_locks_the_box_instead_of_opening_it(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    box.files.owner.write_text("{")
+    with pytest.raises(ProvisioningError):
+        box.files.load_owner()
+
+
+def test_verify_names_what_was_changed_behind_its_back(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    request = {"config": b"[box]\n", "keys": {"k": b"1"}, "network": {"address": "dhcp"}}
+    plan = box.plan(request)
+    box.apply(plan.id, {}, lambda stage, done, total: None)
+    assert box.verify(request)["checks"] == ["config", "key k", "network"]
+    (box.files.keys / "k").write_bytes(b"2")
+    with pytest.raises(ProvisioningError, match="key k"):
+        box.verify(request)
+
+
+def test_network_units_are_what_networkd_reads() -> None:
+    assert network_unit({"address": "dhcp", "dns": "1.1.1.1;9.9.9.9".replace(";", ",")}).endswith(
+        "[Network]\nDHCP=yes\nDNS=1.1.1.1\nDNS=9.9.9.9\n"
+    )
+    assert "Address=10.0.0.2/24\nGateway=10.0.0.1\n" in network_unit({"address": "10.0.0.2/24", "gateway": "10.0.0.1"})
+
+
+def test_settings_are_flat_and_lists_stay_whole() -> None:
+    assert flatten({"a": {"b": 1, "c": {"d": [1]}}, "e": 2}) == {"a.b": 1, "a.c.d": [1], "e": 2}
+
+
+def test_a_strict_umask_hides_nothing_from_the_product(tmp_path: Path) -> None:
+    import os
+
+    box = owned(tmp_path)
+    before = os.umask(0o077)
+    try:
+        plan = box.plan({"config": b"[box]\n", "keys": {"k": b"1"}})
+        box.apply(plan.id, {}, lambda stage, done, total: None)
+    finally:
+        os.umask(before)
+    assert box.files.config.stat().st_mode & 0o777 == 0o644
+    assert (box.files.keys / "k").stat().st_mode & 0o777 == 0o600
+    assert box.files.owner.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,60 @@
+import gzip
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from provisioning.errors import ProvisioningError
+from provisioning.flash import BLOCK, Disk, check_target, examine, write_image
+
+IMAGE = os.urandom(BLOCK) + bytes(3 * BLOCK) + os.urandom(5000)
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    return None
+
+
+def code_of(disk: Disk, *, force: bool = False) -> str:
+    with pytest.raises(ProvisioningError) as caught:
+        check_target(disk, force=force)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("suffix", [".img", ".img.gz"])
+def test_an_image_is_written_read_back_and_its_zeros_are_left_out(tmp_path: Path, suffix: str) -> None:
+    image = tmp_path / f"box{suffix}"
+    image.write_bytes(gzip.compress(IMAGE) if suffix.endswith(".gz") else IMAGE)
+    written = write_image(image, examine(tmp_path / "disk.img"), quiet)
+    assert (tmp_path / "disk.img").read_bytes() == IMAGE
+    assert (written.size, written.real) == (len(IMAGE), BLOCK + 5000)
+    assert written.sha256 == hashlib.sha256(IMAGE).hexdigest()
+    assert (tmp_path / "disk.img").stat().st_blocks * 512 < 2 * BLOCK
+
+
+def test_a_damaged_archive_is_e303(tmp_path: Path) -> None:
+    image = tmp_path / "box.img.gz"
+    image.write_bytes(gzip.compress(IMAGE)[:-2000])
+    with pytest.raises(ProvisioningError) as caught:
+        write_image(image, examine(tmp_path / "disk.img"), quiet)
+    assert caught.value.code == "E303"
+
+
+def disk(**more: object) -> Disk:
+    facts: dict[str, object] = {"path": Path("/dev/sdx"), "size": 8 << 30, "model": "USB", "removable": True}
+    facts |= {"mounted": (), "is_block": True} | more
+    return Disk(**facts)  # type: ignore[arg-type]
+
+
+def test_a_mounted_a_fixed_and_a_huge_disk_are_refused() -> None:
+    check_target(disk(), force=False)
+    assert code_of(disk(mounted=("/home",)), force=True) == "E301"
+    assert code_of(disk(removable=False)) == "E301"
+    assert code_of(disk(size=3 << 40)) == "E301"
+    check_target(disk(removable=False, size=3 << 40), force=True)
+
+
+def test_a_folder_or_a_terminal_is_no_disk(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/null")):
+        with pytest.raises(ProvisioningError):
+            examine(path)

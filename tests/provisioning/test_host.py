@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair
+
+from provisioning.device import serve_device
+from provisioning.errors import ProvisioningError
+from provisioning.flow import Wanted, provision
+from provisioning.frame import PROGRESS, RESULT, FrameDecoder, Message, encode_frame
+from provisioning.host import Bench, Conversation, choose_ports
+from provisioning.port import Candidate, StreamLine, open_line, serve_socket
+from provisioning.testing import folder_box, signed_bundle
+
+KNOWN = Candidate("/dev/ttyUSB0", "/dev/ttyUSB0 (FTDI FT232R)", True)
+STRANGE = Candidate("/dev/ttyACM0", "/dev/ttyACM0 (Something)", False)
+
+
+def test_known_adapters_are_asked_and_strangers_only_with_consent() -> None:
+    questions: list[str] = []
+
+    def ask(text: str) -> bool:
+        questions.append(text)
+        return True
+
+    assert choose_ports([KNOWN, STRANGE], ask) == ["/dev/ttyUSB0"]
+    assert questions == []
+    assert choose_ports([STRANGE], ask) == ["/dev/ttyACM0"]
+    assert len(questions) == 1
+    assert choose_ports([STRANGE], lambda text: False) == []
+
+
+@pytest.mark.slow
+async def test_both_ends_talk_over_a_socket_as_over_a_cable(tmp_path: Path) -> None:
+    box = folder_box(tmp_path / "box")
+    bundle = signed_bundle(tmp_path, box, size=300_000)
+    listener, name = await serve_socket()
+
+    async def serve() -> None:
+        stream = await listener.accept()
+        await serve_device(StreamLine(stream, "box"), box)
+
+    shown: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        line = await open_line(name)
+        talk = Conversation(line, show=lambda stage, done, total: shown.append(stage))
+        outcome = await provision(talk, await talk.identify(), Bench(b"f" * 32), Wanted(bundle=bundle, version="1.4.0"))
+        await line.aclose()
+    assert (outcome.receipt or {})["version"] == "1.4.0"
+    assert {"upload", "bundle"} <= set(shown)
+    await listener.aclose()
+
+
+async def test_a_box_that_shows_life_is_waited_for_however_often_it_falls_silent(autojump_clock: MockClock) -> None:
+    bench, box = memory_stream_pair()
+
+    async def work_slowly() -> None:
+        (request,) = FrameDecoder().feed(bytes(await box.receive_some()))
+        for done in range(12):  # a restart on a processor that has no time: signs of life come late, again and again
+            await trio.sleep(3.0)
+            await box.send_all(encode_frame([PROGRESS, 0, "restart", done, 12]))
+        await box.send_all(encode_frame([RESULT, request[1], {"receipt": 1}]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work_slowly)
+        assert await Conversation(StreamLine(bench, "slow")).request("apply") == {"receipt": 1}
+
+
+async def test_five_silences_in_a_row_are_a_box_that_is_gone(autojump_clock: MockClock) -> None:
+    bench, box = memory_stream_pair()
+    began_s = trio.current_time()
+    with pytest.raises(ProvisioningError, match="E101 no box answers"):
+        await Conversation(StreamLine(bench, "dead")).request("plan")
+    assert trio.current_time() - began_s == pytest.approx(10.0, abs=0.1)
+    await box.aclose()
+
+
+async def test_a_box_that_is_still_starting_has_seven_seconds_to_say_who_it_is(autojump_clock: MockClock) -> None:
+    bench, box = memory_stream_pair()
+
+    async def answer_late() -> None:
+        request: Message = FrameDecoder().feed(bytes(await box.receive_some()))[0]
+        await trio.sleep(7.0)
+        await box.send_all(encode_frame([RESULT, request[1], {"proto": 1, "serial": "RBX-0001"}]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer_late)
+        assert (await Conversation(StreamLine(bench, "slow")).identify())["serial"] == "RBX-0001"
