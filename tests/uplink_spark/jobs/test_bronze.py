@@ -1,0 +1,245 @@
+"""The bronze job: every landed record once, whatever is killed, repeated or raced."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uplink_spark.errors import LandingError
+from uplink_spark.jobs import tables
+from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_bronze, tasks_of
+from uplink_spark.jobs.commits import Table, TableError
+from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
+from uplink_spark.manifest import Entry, decode_entry
+from uplink_spark.testing import gap_piece
+
+T0 = 1_700_000_000_000
+REPO = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_each_record_is_in_the_table_once_and_a_second_run_adds_nothing(
+    spark: Any, fleet: Fleet, config: BronzeConfig
+) -> None:
+    for n in range(4):
+        fleet.land(f"box-{n % 2}", 5)
+    run_bronze(spark, config, once=True)
+    assert in_table(config.table) == fleet.expected
+    run_bronze(spark, config, once=True)
+    fleet.land("box-1", 3)
+    run_bronze(spark, config, once=True)
+    assert in_table(config.table) == fleet.expected
+    assert [(v.start, v.end) for v in Table(config.table).versions()] == [
+        ({"0": 0}, {"0": 4}),
+        ({"0": 4}, {"0": 5}),
+    ]
+    pinned = (fleet.landing.root / "consumers/bronze.json").read_text()
+    assert '"offsets": {"0": 5}' in pinned
+
+
+@pytest.mark.slow
+def test_without_its_checkpoint_or_with_an_old_one_the_table_goes_on_where_it_ends(
+    spark: Any, fleet: Fleet, config: BronzeConfig, tmp_path: Path
+) -> None:
+    fleet.land("box-1", 4)
+    run_bronze(spark, config, once=True)
+    shutil.copytree(config.checkpoint, tmp_path / "old")
+    fleet.land("box-1", 4)
+    fleet.land("box-1", 4)
+    run_bronze(spark, config, once=True)
+    shutil.rmtree(config.checkpoint)
+    fleet.land("box-1", 4)
+    run_bronze(spark, config, once=True)  # S4: lost
+    assert in_table(config.table) == fleet.expected
+    shutil.rmtree(config.checkpoint)
+    (tmp_path / "old").rename(config.checkpoint)
+    fleet.land("box-1", 4)
+    run_bronze(spark, config, once=True)  # S4: old, with other batch borders
+    assert in_table(config.table) == fleet.expected
+
+
+@pytest.mark.slow
+def test_of_two_drivers_with_the_same_batch_one_commits(spark: Any, fleet: Fleet, config: BronzeConfig) -> None:
+    fleet.land("box-1", 3)
+    fleet.land("box-2", 3)
+    items = landed_items(fleet.landing.root)
+    steps: list[str] = []
+
+    def rival(step: str) -> None:
+        steps.append(step)
+        if step == "S2" and len(steps) == 1:
+            Bronze(config, step=steps.append).write(items[:1])
+
+    Bronze(config, step=rival).write(items)  # finds version 1 taken, adds only what is lacking
+    assert in_table(config.table) == fleet.expected
+    assert [version.end for version in Table(config.table).versions()] == [{"0": 1}, {"0": 2}]
+    files = len(list(Path(config.table).glob("data/*/*.parquet")))
+    assert files > len(Table(config.table).snapshot().part("data"))  # the loser's files lie there unlisted
+
+
+@pytest.mark.slow
+def test_declared_losses_are_rows_beside_the_data_within_the_same_batch(
+    spark: Any, fleet: Fleet, config: BronzeConfig
+) -> None:
+    fleet.land("box-1", 3)
+    end = fleet.end("box-1")
+    gap: dict[str, object] = {
+        "class": "missing",
+        "reason": "disk_full",
+        "since": T0,
+        "until": T0 + 9,
+        "declared": T0 + 10,
+        "records": 12,
+        "queues": [["Vitals", 0, 3, 9, 7], ["Alarm", 1, 0, 4, 5]],
+    }
+    fleet.landing.land(gap_piece(end, end + 1000, gap, source=source_of("box-1")), now_ms=T0 + 5000)
+    unknown = gap | {"queues": [], "reason": "never_receipted"}
+    del unknown["records"]
+    fleet.landing.land(gap_piece(end + 1000, end + 1500, unknown, source=source_of("box-1")), now_ms=T0 + 5000)
+    Bronze(config).write(landed_items(fleet.landing.root))
+    rows = tables.gaps(spark, config.table).orderBy("from_offset", "topic").collect()
+    seen = [(r["class"], r["topic"], r["first_queue_offset"], r["last_queue_offset"], r["records"]) for r in rows]
+    assert seen == [("missing", "Alarm", 0, 4, 5), ("missing", "Vitals", 3, 9, 7), ("missing", None, None, None, None)]
+    states = [tuple(row)[2:] for row in tables.coverage(spark, config.table).orderBy("from_offset").collect()]
+    assert states == [(0, end, "landed"), (end, end + 1500, "gap")]
+
+
+@pytest.mark.slow
+def test_packs_that_are_lost_at_the_centre_stop_the_job_or_become_declared_losses(
+    spark: Any, fleet: Fleet, config: BronzeConfig
+) -> None:
+    for n in range(3):
+        fleet.land("box-1", 2 + n)
+    items = landed_items(fleet.landing.root)
+    lost = decode_entry(items[1][1])
+    Path(config.landing, lost.pack).unlink()
+    with pytest.raises(LandingError, match="failOnDataLoss=false"):
+        Bronze(config).write(items)
+    assert Table(config.table).snapshot().version == 0
+    Bronze(replace(config, fail_on_loss=False)).write(items)
+    assert sum(in_table(config.table).values()) == 2 + 4
+    (gap,) = tables.gaps(spark, config.table).collect()
+    assert (gap["class"], gap["reason"], gap["records"]) == ("damaged", "pack_lost", 3)
+    states = [tuple(row)[2:] for row in tables.coverage(spark, config.table).orderBy("from_offset").collect()]
+    end = fleet.end("box-1")
+    assert states == [(0, lost.start, "landed"), (lost.start, lost.end, "gap"), (lost.end, end, "landed")]
+
+
+def entry(seq: int, landed_ms: int = T0, raw_bytes: int = 100) -> Entry:
+    return Entry(seq, "log", "b", 1, 1, f"pack/0000/{seq}", 0, 10, seq, seq + 1, 1, raw_bytes, T0, T0, landed_ms, T0, 1)
+
+
+def test_entries_the_table_has_are_left_out_and_a_hole_stops_the_job() -> None:
+    items = [(0, entry(seq).encode()) for seq in range(3, 7)]
+    assert [found.seq for _, found, _ in new_items({"0": 5}, items)] == [5, 6]
+    assert [found.seq for _, found, _ in new_items({}, items)] == [3, 4, 5, 6]
+    assert new_items({"0": 7}, items) == []
+    with pytest.raises(TableError, match="the table is at seq 2, the batch begins at 3"):
+        new_items({"0": 2}, items)
+    with pytest.raises(TableError, match="the table is at seq 4, the batch begins at 5"):
+        new_items({}, [items[0], items[2]])
+
+
+def test_a_task_holds_pieces_of_one_landed_day_and_about_the_size_asked_for() -> None:
+    day = 86_400_000
+    items = [(0, entry(seq, T0 + day * (seq // 4), 40), b"") for seq in range(8)]
+    tasks = tasks_of(items, 100)
+    assert [[ref.origin.seq for ref in task] for task in tasks] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_landing_zone_that_never_appears_ends_the_job_with_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--landing", str(tmp_path / "none"), "--table", str(tmp_path / "t"), "--once", "--wait", "0"])
+    told = capsys.readouterr()
+    assert code == 1
+    assert told.err.startswith(f"bronze: no landing zone at {tmp_path / 'none'}: it has no file LANDING")
+    assert told.err.count("\n") == 1
+
+
+# -- killed processes --------------------------------------------------------------------------------------------------
+
+WITHOUT_SPARK = """
+import sys
+from uplink_spark.jobs.bronze import Bronze, BronzeConfig
+from uplink_spark.jobs.testing import landed_items
+landing, table = sys.argv[1:]
+Bronze(BronzeConfig(landing, table, "", partition_bytes=4096)).write(landed_items(landing))
+"""
+
+
+def commit_process(config: BronzeConfig, *, stop_at: str = "") -> subprocess.Popen[str]:
+    """The job's commit path in a process of its own; its stream adds nothing to what is committed."""
+    command = [sys.executable, "-c", WITHOUT_SPARK, config.landing, config.table]
+    return subprocess.Popen(command, cwd=REPO, env=os.environ | {"UPLINK_STOP_AT": stop_at}, text=True)
+
+
+@pytest.mark.slow
+def test_writers_killed_at_each_step_leave_each_row_once(fleet: Fleet, config: BronzeConfig) -> None:
+    for n in range(6):
+        fleet.land(f"box-{n % 3}", 50)
+    for stop_at, versions in (("S2", 0), ("S3", 1), ("S3", 2), ("S2", 2)):
+        fleet.land("box-1", 20)
+        process = commit_process(config, stop_at=stop_at)
+        assert process.wait(60) == -signal.SIGKILL
+        assert Table(config.table).snapshot().version == versions
+    assert len(list(Path(config.table).glob("data/*/*.parquet"))) > len(Table(config.table).snapshot().part("data"))
+    assert commit_process(config).wait(60) == 0
+    assert in_table(config.table) == fleet.expected
+
+
+@pytest.mark.slow
+def test_writers_killed_at_random_moments_and_two_at_a_time_leave_each_row_once(
+    fleet: Fleet, config: BronzeConfig
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(6):
+        for _ in range(dice.randrange(1, 30)):
+            fleet.land(f"box-{dice.randrange(4)}", dice.randrange(1, 100))
+        processes = [commit_process(config), commit_process(config)]
+        time.sleep(dice.uniform(0.6, 2.0))
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert commit_process(config).wait(60) == 0
+    assert in_table(config.table) == fleet.expected
+
+
+def bronze_process(config: BronzeConfig, *, stop_at: str = "", master: str = "local[2]") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "uplink_spark.jobs.bronze", "--once", "--landing", config.landing]
+    command += ["--table", config.table, "--checkpoint", config.checkpoint, "--master", master]
+    environment = os.environ | {"UPLINK_STOP_AT": stop_at}
+    return subprocess.Popen(
+        command, cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.soak
+def test_drivers_killed_at_random_moments_leave_each_row_once(fleet: Fleet, config: BronzeConfig) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(20):
+        for _ in range(dice.randrange(1, 8)):
+            fleet.land(f"box-{dice.randrange(4)}", dice.randrange(1, 400))
+        process = bronze_process(config, stop_at=dice.choice(["", "", "S2", "S3"]))
+        time.sleep(dice.uniform(5, 25))
+        process.kill()
+        process.communicate()
+        if dice.random() < 0.2:
+            shutil.rmtree(config.checkpoint, ignore_errors=True)
+    process = bronze_process(config)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert f"rows={sum(fleet.expected.values())}" in out
+    assert in_table(config.table) == fleet.expected

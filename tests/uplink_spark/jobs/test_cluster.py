@@ -1,0 +1,159 @@
+"""The bronze job on a real standalone cluster started from the pyspark wheel, with executors killed under it."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from uplink_spark.jobs.bronze import BronzeConfig
+from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.session import PACKAGES
+from uplink_spark.jobs.testing import Fleet, in_table
+from uplink_spark.testing_site import free_port
+
+
+class Cluster:
+    """One master, some workers of one core each."""
+
+    def __init__(self, folder: Path, workers: int, environment: dict[str, str]) -> None:
+        self._folder, self._workers, self._environment = folder, workers, os.environ | environment
+        self._port, self._web = free_port(), free_port()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.master = f"spark://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Return when the master listens: a worker that comes earlier tries again only after many seconds."""
+        self._run("master.Master", "--port", str(self._port), "--webui-port", str(self._web))
+        self._wait(self._listens)
+        for number in range(self._workers):
+            work = str(self._folder / f"work{number}")
+            self._run("worker.Worker", "--webui-port", "0", "-c", "1", "-m", "1500m", "-d", work, self.master)
+
+    def wait_for_workers(self) -> None:
+        self._wait(lambda: self._alive() == self._workers)
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        until = time.monotonic() + 600
+        while not ready():
+            assert time.monotonic() < until, (self._folder / "cluster.log").read_text()[-2000:]
+            time.sleep(0.1)
+
+    def _run(self, what: str, *arguments: str) -> None:
+        spark_class = Path(self._environment["SPARK_HOME"], "bin/spark-class")
+        command = [str(spark_class), f"org.apache.spark.deploy.{what}", "--host", "127.0.0.1"]
+        environment = self._environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m"}
+        with (self._folder / "cluster.log").open("ab") as log:
+            self._children.append(subprocess.Popen([*command, *arguments], env=environment, stdout=log, stderr=log))
+
+    def _listens(self) -> bool:
+        with socket.socket() as asking:
+            return asking.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def _alive(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as reply:
+                return int(json.load(reply)["aliveworkers"])
+        except OSError:
+            return 0
+
+    def executors(self) -> list[psutil.Process]:
+        found = []
+        for child in self._children[1:]:
+            for process in psutil.Process(child.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # a zombie is one too: a worker's short-lived helper
+                    if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                        found.append(process)
+        return found
+
+    def stop(self) -> None:
+        for child in reversed(self._children):
+            for process in psutil.Process(child.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            child.kill()
+            child.wait()
+
+
+@contextmanager
+def cluster_of(folder: Path, workers: int, environment: dict[str, str]) -> Iterator[Cluster]:
+    cluster = Cluster(folder, workers, environment)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def bronze_on(cluster: Cluster, config: BronzeConfig, cwd: Path) -> subprocess.Popen[str]:
+    """Started away from the checkout, so that executors find the packages by their environment alone."""
+    command = [sys.executable, "-m", "uplink_spark.jobs.bronze", "--once", "--partition-mib", "1"]
+    command += ["--landing", config.landing, "--table", config.table, "--checkpoint", config.checkpoint]
+    environment = os.environ | {"PYTHONPATH": PACKAGES}
+    return subprocess.Popen(
+        [*command, "--master", cluster.master],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_executors(cluster: Cluster, process: subprocess.Popen[str], dice: random.Random, times: int) -> int:
+    """Kill an executor each time tasks have written something new; return how many were killed."""
+    killed = 0
+    until = time.monotonic() + 600
+    while killed < times and process.poll() is None and time.monotonic() < until:
+        with suppress(psutil.NoSuchProcess):  # it ended by itself since it was listed
+            executors = cluster.executors()
+            workers = [p for executor in executors for p in executor.children(recursive=True)]
+            if workers:  # Python workers: a task is being run
+                dice.choice(executors).send_signal(signal.SIGKILL)
+                killed += 1
+                time.sleep(dice.uniform(0.5, 2) if killed < times else 0)
+        time.sleep(0.05)
+    return killed
+
+
+def run_with_kills(cluster: Cluster, fleet: Fleet, config: BronzeConfig, cwd: Path, kills: int) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for n in range(40):
+        fleet.land(f"box-{n % 4}", 100)
+    process = bronze_on(cluster, config, cwd)  # its JVM starts beside the workers'
+    cluster.wait_for_workers()
+    killed = kill_executors(cluster, process, dice, kills)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err[-3000:]
+    assert killed
+    assert f"rows={sum(fleet.expected.values())}" in out
+    assert in_table(config.table) == fleet.expected
+    assert Table(config.table).snapshot().end == {"0": 40}
+
+
+@pytest.mark.slow
+def test_rows_are_exact_when_an_executor_is_killed(
+    tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
+) -> None:
+    with cluster_of(tmp_path, 1, spark_home) as cluster:
+        run_with_kills(cluster, fleet, config, tmp_path, 1)
+
+
+@pytest.mark.soak
+def test_rows_are_exact_when_executors_of_two_workers_are_killed(
+    tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
+) -> None:
+    with cluster_of(tmp_path, 2, spark_home) as cluster:
+        run_with_kills(cluster, fleet, config, tmp_path, 4)

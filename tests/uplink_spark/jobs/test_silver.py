@@ -1,0 +1,87 @@
+"""Silver sums equal plain counts over bronze, whatever comes late, without clock, or twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uplink_spark.batch import PieceSource
+from uplink_spark.jobs import care, tables
+from uplink_spark.jobs.bronze import Bronze, BronzeConfig
+from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.silver import take_in
+from uplink_spark.jobs.testing import landed_items
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+
+pytestmark = pytest.mark.slow
+T0 = 1_700_000_040_000  # begins a minute
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> tuple[str, str]:
+    return str(tmp_path / "bronze"), str(tmp_path / "silver")
+
+
+def land(landing: MadeLanding, records: list[MadeRecord], *, start: int = 0, box: str = "b", clock_ok: int = 1) -> int:
+    source = PieceSource(box=box, epoch=5, run=7, run_start=0, cut_ms=T0, clock_ok=clock_ok)
+    piece = log_piece(records, start, source=source)
+    landing.land(piece, now_ms=T0 + 10_000)
+    return piece[0].end
+
+
+def bronze_of(spark: Any, landing: MadeLanding, roots: tuple[str, str]) -> Bronze:
+    return Bronze(BronzeConfig(str(landing.root), roots[0], roots[0] + "-checkpoint"))
+
+
+def test_figures_are_per_box_topic_and_minute_of_store_time(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str]
+) -> None:
+    records = [MadeRecord("A", body=b"xy", born_ms=T0 + n * 30_000 - 7, stored_ms=T0 + n * 30_000) for n in range(4)]
+    end = land(landing, records)
+    land(landing, [MadeRecord("A", stored_ms=T0 - 2 * 3_600_000, born_ms=T0)], start=end)  # late, born after it
+    land(landing, [MadeRecord("A", stored_ms=1), MadeRecord("%RETRY%g", stored_ms=T0)], box="no-clock", clock_ok=0)
+    bronze_of(spark, landing, roots).write(landed_items(landing.root))
+    assert take_in(spark, *roots) == 1
+    rows = {(r["box"], int(r["minute"].timestamp() * 1000)): r for r in tables.per_minute(spark, roots[1]).collect()}
+    assert set(rows) == {("b", T0), ("b", T0 + 60_000), ("b", T0 - 2 * 3_600_000), ("no-clock", 0)}
+    first = rows[("b", T0)]
+    assert (first["rows"], first["body_bytes"], first["record_bytes"]) == (2, 4, 2 * 94)
+    assert (first["born_store_ms_sum"], first["born_store_ms_max"], first["latency_rows"]) == (14, 7, 2)
+    assert (first["store_landed_ms_sum"], first["late_rows"], first["clock_bad_rows"]) == (10_000, 0, 0)
+    late = rows[("b", T0 - 2 * 3_600_000)]
+    assert (late["late_rows"], late["born_store_ms_sum"]) == (1, 0)  # a negative difference counts as 0
+    blind = rows[("no-clock", 0)]
+    assert (blind["rows"], blind["clock_bad_rows"], blind["latency_rows"], blind["born_store_ms_sum"]) == (1, 1, 0, 0)
+
+
+def test_a_box_back_after_three_weeks_adds_to_minutes_long_past(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str]
+) -> None:
+    bronze = bronze_of(spark, landing, roots)
+    land(landing, [MadeRecord("A", stored_ms=T0 + n) for n in range(20)])
+    bronze.write(landed_items(landing.root))
+    take_in(spark, *roots)
+    weeks = 21 * 86_400_000
+    land(landing, [MadeRecord("A", stored_ms=T0 - weeks + n * 60_000) for n in range(50)], box="late")
+    land(landing, [MadeRecord("A", stored_ms=T0 + n) for n in range(5)], box="c")
+    bronze.write(landed_items(landing.root))
+    assert take_in(spark, *roots) == 2
+    assert take_in(spark, *roots) == 2  # again: nothing is counted twice
+    sums = tables.per_minute(spark, roots[1]).groupBy("box").sum("rows").collect()
+    plain = tables.messages(spark, roots[0]).groupBy("box").count().collect()
+    assert {tuple(row) for row in sums} == {tuple(row) for row in plain} == {("b", 20), ("late", 50), ("c", 5)}
+
+
+def test_compaction_of_bronze_and_of_silver_changes_no_figure(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str]
+) -> None:
+    bronze, at = bronze_of(spark, landing, roots), 0
+    for n in range(3):
+        at = land(landing, [MadeRecord("A", stored_ms=T0 + n)] * 4, start=at)
+        bronze.write(landed_items(landing.root))
+        take_in(spark, *roots)
+    care.compact(spark, roots[0], "2023-11-14")
+    assert take_in(spark, *roots) == 4
+    (day,) = care.days(Table(roots[1]).snapshot())
+    assert care.compact(spark, roots[1], day).files_after == 1
+    assert [row["rows"] for row in tables.per_minute(spark, roots[1]).collect()] == [12]

@@ -1,0 +1,82 @@
+"""The edges of every job: a zone that is not there yet, and one sentence for what ended it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.errors import ConfigError, LandingError
+from uplink_spark.jobs import compact, expire, vacuum
+from uplink_spark.jobs.waiting import reason_of, run_job, wait_for_zone
+from uplink_spark.testing import MadeLanding
+
+
+def test_a_zone_that_appears_is_taken_and_the_wait_was_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = list[float]()
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            MadeLanding(tmp_path / "zone", shards=2).close()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert wait_for_zone(str(tmp_path / "zone"), 60).zone.shards == 2
+    assert len(looks) == 3
+    assert capsys.readouterr().err.count("waiting up to 60 s: ") == 1
+
+
+def test_without_patience_the_first_look_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LandingError):
+        wait_for_zone(str(tmp_path), 0)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Py4J\n  uplink_spark.errors.LandingError: the zone is gone\n\tat x", "the zone is gone"),
+        ("uplink_spark.a.B: outer\nuplink_spark.c.D: inner\n", "inner"),
+        ("first line\nsecond", "first line"),
+        ("", "ValueError"),
+    ],
+)
+def test_our_own_sentence_is_found_in_what_spark_wraps_around_it(text: str, reason: str) -> None:
+    assert reason_of(ValueError(text)) == reason
+
+
+def test_a_job_ends_with_a_code_and_a_bug_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(error: BaseException) -> None:
+        raise error
+
+    assert run_job("j", lambda: None) == 0
+    assert run_job("j", lambda: fails(KeyboardInterrupt())) == 0
+    assert run_job("j", lambda: fails(ConfigError("option x cannot be used"))) == 1
+    assert capsys.readouterr().err == "j: option x cannot be used\n"
+    with pytest.raises(ZeroDivisionError):
+        run_job("j", lambda: fails(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize(
+    ("main", "options"),
+    [(compact.main, ["--all"]), (vacuum.main, []), (expire.main, ["--days", "1"])],
+)
+def test_a_folder_that_is_no_table_ends_the_job_before_spark_starts(
+    main: object, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--table", str(tmp_path / "none"), *options]) == 1  # type: ignore[operator]
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert str(tmp_path / "none") in said.err
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--day", "2026-11-03", "--all"]])
+def test_compact_wants_a_day_or_all_of_them(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        compact.main(["--table", "/t", *options])
+    assert ended.value.code == 2
+    assert "--day" in capsys.readouterr().err

@@ -1,0 +1,218 @@
+"""One connection of the box against real and false gateways: express lane, refusals, blobs, distrust, back-pressure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from uplink_spark import frames, verify
+from uplink_spark.batch import PieceHeader, open_piece
+from uplink_spark.errors import Refused
+from uplink_spark.frames import FrameType, Receipt, ReceiptRow, Welcome
+from uplink_spark.link import FrameReader, LinkClosed
+from uplink_spark.testing import landed_entries, landed_log
+from uplink_spark.testing_site import box, gateway, message, shipped, until
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.slow
+async def test_express_topics_travel_on_their_own_lane_each_record_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        async with box(tmp_path / "store", port) as (store, uplink):
+            for number in range(100):
+                store.put(message(number, topic="alarm" if number % 10 == 0 else "bulk"))
+            await until(shipped(store, uplink))
+            switch = store.durable
+        settings: dict[str, object] = {"express": ("alarm",), "express_max_delay_s": 0.01}
+        async with box(tmp_path / "store", port, **settings) as (store, uplink):
+            ledger = uplink.shipper.state.ledger
+            await until(lambda: bool(ledger.switches))  # what is durable before that belongs to the log's lane
+            for number in range(100, 300):
+                store.put(message(number, topic="alarm" if number % 10 == 0 else "bulk"))
+                if number % 20 == 0:
+                    await trio.sleep(0.01)
+            await store.wait_durable(store.end)
+            await until(lambda: ledger.receipted.pick.covers(switch, store.durable))
+            await until(shipped(store, uplink))
+            ledger.save()
+            assert uplink.may_release(0, store.durable)
+    entries = landed_entries(tmp_path / "landing", "box-17")
+    late = [entry for entry in entries if entry.kind == "log" and entry.start >= switch]
+    early = [entry for entry in entries if entry.kind == "log" and entry.end <= switch]
+    assert {entry.skip for entry in late} == {("alarm",)}
+    assert {entry.skip for entry in early} == {()}
+    picks = [entry for entry in entries if entry.kind == "pick"]
+    assert min(entry.start for entry in picks) == switch
+    assert sum(entry.records for entry in picks) == 20
+    assert len(landed_log(tmp_path / "landing", "box-17")) == 300  # the raw view has all of it
+
+
+@pytest.mark.slow
+async def test_a_range_that_is_refused_again_and_again_shrinks_to_a_blob_and_the_rest_lands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = verify._walk
+    bad = 0
+
+    def walk(header: PieceHeader, container: bytes, raw: bytes, index: bytes | None) -> verify.Verified:
+        if header.start <= bad < header.end:
+            raise Refused("bad_records", "planted")
+        return real(header, container, raw, index)
+
+    monkeypatch.setattr(verify, "_walk", walk)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, max_delay_s=1) as (store, uplink):
+        placed = [store.put(message(number)) for number in range(16)]
+        bad = placed[5].log_offset
+        await until(shipped(store, uplink))
+        assert "bad_records" in uplink.statistics().alarms
+    blobs = [entry for entry in landed_entries(tmp_path / "landing", "box-17") if entry.kind == "blob"]
+    assert [(blob.start, blob.end) for blob in blobs] == [(placed[5].log_offset, placed[5].end)]
+    assert (blobs[0].gap or {})["class"] == "damaged"
+    assert len(landed_log(tmp_path / "landing", "box-17")) == 15
+
+
+class FalseGateway:
+    """Answers as a test tells it to."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream, self.reader = stream, FrameReader(stream)
+
+    async def welcome(self, **changes: object) -> frames.Hello:
+        _, body = await self.reader.next_frame(pieces=False)
+        hello = frames.decode_hello(body)
+        values: dict[str, object] = {"have": (), "pick": (), "last": None, "window": 32 << 20, "pieces": 64} | changes
+        answer = Welcome(bytes(16), codecs=("zstd", "zlib", "none"), rate=0, now_ms=NOW, **values)  # type: ignore[arg-type]
+        await self.stream.send_all(answer.encode())
+        return hello
+
+    async def piece(self) -> PieceHeader:
+        while True:
+            kind, body = await self.reader.next_frame(pieces=True)
+            if kind == FrameType.PIECE:
+                return open_piece(body).header
+
+    async def ended(self) -> bool:
+        try:
+            while True:
+                await self.reader.next_frame(pieces=True)
+        except (LinkClosed, trio.BrokenResourceError):
+            return True
+
+
+@asynccontextmanager
+async def false_gateway(serve: Callable[[FalseGateway], Awaitable[None]]) -> AsyncIterator[int]:
+    async with trio.open_nursery() as nursery:
+
+        async def answer(stream: trio.SocketStream) -> None:
+            async with stream:
+                await serve(FalseGateway(stream))
+
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+Change = Callable[[PieceHeader], ReceiptRow]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda h: ReceiptRow(5, h.start, h.end, h.sha, 0, 0),
+        lambda h: ReceiptRow(0, h.start, h.end + 1, h.sha, 0, 0),
+        lambda h: ReceiptRow(0, h.start, h.end, bytes(32), 0, 0),
+    ],
+)
+async def test_a_receipt_that_is_not_for_what_was_sent_counts_for_nothing(tmp_path: Path, lie: Change) -> None:
+    seen: list[bool] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.welcome()
+        header = await centre.piece()
+        await centre.stream.send_all(Receipt(0, (lie(header),), NOW).encode())
+        seen.append(await centre.ended())
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(lambda: bool(seen) and uplink.shipper.state.counts.errors["protocol"] >= 1)
+        assert not list(uplink.shipper.state.ledger.receipted.log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"have": ((5, 0, 10),)}, {"have": ((5, 10, 5),)}])
+async def test_have_outside_the_lineage_or_out_of_order_ends_the_connection(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    seen: list[bool] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.welcome(**changes)
+        seen.append(await centre.ended())
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(lambda: bool(seen) and uplink.shipper.state.counts.errors["protocol"] >= 1)
+
+
+@pytest.mark.slow
+async def test_a_centre_that_holds_more_than_is_durable_makes_a_new_epoch(tmp_path: Path) -> None:
+    hellos: list[frames.Hello] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        _, body = await centre.reader.next_frame(pieces=False)
+        hello = frames.decode_hello(body)
+        if not hello.durable:
+            return
+        hellos.append(hello)
+        have = ((hellos[0].epoch, 0, 1 << 40),)
+        answer = Welcome(bytes(16), have, (), None, 1 << 25, 64, ("none",), 0, NOW)
+        await centre.stream.send_all(answer.encode())
+        await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, _uplink):
+        store.put(message(1))
+        await until(lambda: len(hellos) >= 2 and len(hellos[-1].lineage) == 2)
+        assert hellos[-1].lineage[-1][1] <= hellos[-1].durable
+
+
+@pytest.mark.slow
+async def test_a_window_of_0_stops_sending_and_a_new_window_goes_on(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.welcome(window=0)
+        with trio.move_on_after(0.3):
+            await centre.piece()
+            order.append("too early")
+        order.append("opened")
+        await centre.stream.send_all(frames.Window(1 << 25, 0, 0).encode())
+        await centre.piece()
+        order.append("piece")
+        await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, _uplink):
+        store.put(message(1))
+        await until(lambda: len(order) >= 2)
+    assert order == ["opened", "piece"]
+
+
+@pytest.mark.slow
+async def test_moved_is_followed_and_busy_is_waited_for(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as there:
+
+        async def serve(centre: FalseGateway) -> None:
+            await centre.reader.next_frame(pieces=False)
+            await centre.stream.send_all(frames.Fault("moved", "there", to=f"127.0.0.1:{there}").encode())
+            await centre.ended()
+
+        async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+            store.put(message(1))
+            await until(shipped(store, uplink))
+            assert uplink.shipper.state.counts.errors["moved"] == 1

@@ -1,0 +1,91 @@
+"""Restored, cloned and repaired disks: real store folders, the fork is where it must be, every row once."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.testing import landed_entries
+from uplink_spark.testing_site import box, gateway, message, shipped, until
+
+pytestmark = pytest.mark.slow
+
+
+async def write_and_ship(root: Path, port: int, first: int, count: int) -> tuple[int, int]:
+    """Append and ship; return epoch and durable end."""
+    async with box(root, port) as (store, uplink):
+        for number in range(first, first + count):
+            store.put(message(number))
+        await store.wait_durable(store.end)
+        await until(shipped(store, uplink))
+        return store.lineage.epochs[-1][0], store.durable
+
+
+def epochs_of(landing: Path) -> list[tuple[int, int, int]]:
+    """Epoch, lowest and highest landed offset, in the order they first landed."""
+    seen: dict[int, tuple[int, int]] = {}
+    for entry in landed_entries(landing, "box-17"):
+        low, high = seen.get(entry.epoch, (entry.start, entry.end))
+        seen[entry.epoch] = (min(low, entry.start), max(high, entry.end))
+    return [(epoch, *span) for epoch, span in seen.items()]
+
+
+async def test_an_older_image_of_the_disk_forks_where_it_was_taken(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        old, taken = await write_and_ship(tmp_path / "store", port, 0, 80)
+        shutil.copytree(tmp_path / "store", tmp_path / "image")
+        _, ahead = await write_and_ship(tmp_path / "store", port, 80, 120)
+        new, end = await write_and_ship(tmp_path / "image", port, 1000, 60)
+    assert old != new
+    assert epochs_of(tmp_path / "landing") == [(old, 0, ahead), (new, taken, end)]
+
+
+async def test_a_wiped_box_begins_a_new_epoch_at_0(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        old, end = await write_and_ship(tmp_path / "store", port, 0, 80)
+        new, begun = await write_and_ship(tmp_path / "fresh", port, 0, 30)
+    assert epochs_of(tmp_path / "landing") == [(old, 0, end), (new, 0, begun)]
+
+
+async def test_two_disks_with_one_name_ship_exactly_and_are_called_twins(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        await write_and_ship(tmp_path / "store", port, 0, 50)
+        shutil.copytree(tmp_path / "store", tmp_path / "clone")
+        for turn in range(3):
+            await write_and_ship(tmp_path / "store", port, 100 * turn + 100, 20)
+            await write_and_ship(tmp_path / "clone", port, 100 * turn + 1100, 20)
+    ranges = sorted((e.epoch, e.start, e.end) for e in landed_entries(tmp_path / "landing", "box-17"))
+    assert all(a[0] != b[0] or a[2] <= b[1] for a, b in pairwise(ranges))
+    assert len({epoch for epoch, _, _ in ranges}) == 2
+
+
+async def test_another_landing_zone_gets_everything_that_is_on_disk(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "one") as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+    async with gateway(tmp_path / "two") as port:
+        _, end = await write_and_ship(tmp_path / "store", port, 80, 10)
+    assert [(low, high) for _, low, high in epochs_of(tmp_path / "two")] == [(0, end)]
+
+
+async def test_a_lost_state_file_costs_only_a_question(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+        (tmp_path / "store" / "rocketbox" / "uplink.cbor").write_bytes(b"\xff damaged")
+        async with box(tmp_path / "store", port) as (store, uplink):
+            await until(shipped(store, uplink))
+            assert uplink.shipper.state.counts.raw_bytes == 0
+            assert uplink.shipper.state.ledger.damage is not None
+
+
+async def test_a_landing_zone_that_lost_its_packs_list_is_told_and_gets_what_is_left(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+    (manifest,) = (tmp_path / "landing" / "manifest" / "0000").glob("*.log")
+    manifest.write_bytes(manifest.read_bytes()[:16])
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await until(lambda: "receipt_lost" in uplink.statistics().alarms)
+        await until(shipped(store, uplink))
+    assert [(low, high) for _, low, high in epochs_of(tmp_path / "landing")] == [(0, store.durable)]

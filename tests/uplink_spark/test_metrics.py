@@ -1,0 +1,91 @@
+"""Prometheus text on both sides: names, labels, escapes, and a scrape over HTTP."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from uplink_spark.config import GatewayConfig
+from uplink_spark.frames import FrameType, Hello, decode_receipt, encode_frame
+from uplink_spark.gateway import open_landers, run_gateway
+from uplink_spark.link import FrameReader
+from uplink_spark.metrics import gateway_text, serve_metrics
+from uplink_spark.prometheus import box_text
+from uplink_spark.shipper import wall_ms
+from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
+from uplink_spark.testing_site import box, free_port, gateway, message, shipped, until
+
+LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
+
+
+@pytest.mark.slow
+async def test_the_box_says_what_it_shipped(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(shipped(store, uplink))
+        text = box_text(uplink.statistics())
+    assert all(LINE.fullmatch(line) for line in text.splitlines()), text
+    assert "rocketbox_uplink_unshipped_bytes 0" in text
+    assert 'rocketbox_uplink_pieces_total{kind="log"} 1' in text
+
+
+@pytest.mark.slow
+async def test_the_gateway_is_scraped_over_http(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(shipped(store, uplink))
+    with open_landers(GatewayConfig(str(tmp_path), ("127.0.0.1", 0)), lambda: 1_700_000_000_000) as (_, hub):
+        assert 'rocketbox_gateway_box_landed_end_bytes{box="box-17"}' in gateway_text(hub)
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_metrics, hub, listeners)
+            stream = await trio.testing.open_stream_to_socket_listener(listeners[0])
+            await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            answer = b"".join([part async for part in stream]).decode()
+            nursery.cancel_scope.cancel()
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 OK")
+    assert len([name for name in body.splitlines() if name.startswith("rocketbox_gateway_fsync_seconds_bucket")]) == 11
+    assert all(LINE.fullmatch(line) for line in body.splitlines()), body
+
+
+@pytest.mark.slow
+async def test_the_gateway_counts_pieces_gaps_syncs_and_what_is_left(tmp_path: Path) -> None:
+    gap = gap_piece(0, 97, {"id": [7, 1], "class": "missing", "reason": "operator"})
+    good = log_piece([MadeRecord(), MadeRecord(queue_offset=1)])[1]
+    hello = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "test")
+    answers: list[int] = []
+    config = GatewayConfig(str(tmp_path), ("127.0.0.1", 0), linger_ms=10, metrics=("127.0.0.1", free_port()))
+    async with trio.open_nursery() as nursery:
+        run = partial(run_gateway, config, now_ms=wall_ms)
+        _, port = await nursery.start(lambda task_status: run(task_status=task_status))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            reader = FrameReader(stream)
+            await stream.send_all(hello.encode())
+            pieces = (gap.container, good, good, b"no piece")
+            await stream.send_all(b"".join(encode_frame(FrameType.PIECE, piece) for piece in pieces))
+            while sum(answers) < len(pieces):
+                kind, body = await reader.next_frame(pieces=False)
+                if kind in (FrameType.RECEIPT, FrameType.REFUSED):
+                    answers.append(len(decode_receipt(body).rows) if kind == FrameType.RECEIPT else 1)
+        assert config.metrics is not None
+        async with await trio.open_tcp_stream(*config.metrics) as scrape:
+            await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            text = b"".join([part async for part in scrape]).decode()
+        nursery.cancel_scope.cancel()
+    for line in (
+        'gaps_total{class="missing"} 1',
+        'pieces_total{kind="gap",result="landed"} 1',
+        'pieces_total{kind="log",result="landed"} 1',
+        'pieces_total{kind="log",result="dup"} 1',
+        'pieces_total{kind="unread",result="refused"} 1',
+    ):
+        assert f"rocketbox_gateway_{line}" in text, text
+    facts = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("rocketbox_")}
+    assert facts["rocketbox_gateway_landing_free_bytes"] > 0
+    assert facts["rocketbox_gateway_fsync_seconds_count"] >= 2  # pack and entries of one commit

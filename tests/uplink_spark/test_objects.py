@@ -1,0 +1,250 @@
+"""A landing zone in S3, spoken to through boto3 and served by moto over HTTP: the whole way, fence and restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from uplink_spark import frames
+from uplink_spark.centre import check
+from uplink_spark.config import GatewayConfig
+from uplink_spark.coverage import ShardCover
+from uplink_spark.errors import ConfigError, LandingError
+from uplink_spark.frames import FrameType, Hello, encode_frame
+from uplink_spark.gateway import run_gateway
+from uplink_spark.lander import Offer, ShardLander
+from uplink_spark.landing import NewPiece
+from uplink_spark.link import FrameReader
+from uplink_spark.manifest import ManifestTail
+from uplink_spark.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+from uplink_spark.shipper import wall_ms
+from uplink_spark.stick import export_pieces, import_receipts
+from uplink_spark.testing import SOURCE, MadeRecord, Told, log_piece
+from uplink_spark.testing_site import box, message, until
+from uplink_spark.verify import verify_piece
+from uplink_spark.zone import ZoneReader
+
+moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]' boto3")
+pytestmark = pytest.mark.slow
+NOW = 1_700_000_000_000
+RECORDS = [MadeRecord(queue_offset=n) for n in range(10)]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def url(endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    boto3: Any = pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    bucket = request.node.name.replace("_", "-")[:60].strip("-").lower()
+    boto3.client("s3", endpoint_url=f"http://{endpoint}", region_name="us-east-1").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/zone?endpoint_override={endpoint}&scheme=http&region=us-east-1"
+
+
+def tail(store: ObjectStore) -> ManifestTail:
+    def read(path: str, at: int) -> bytes | None:
+        data = store.get(path)
+        return None if data is None else data[at:]
+
+    return ManifestTail(0, store.names("manifest/0000"), read)
+
+
+def writer(store: ObjectStore) -> tuple[ObjectShardWriter, ShardCover]:
+    cover = ShardCover()
+    made = ObjectShardWriter(store, 0)
+    made.open(cover)
+    return made, cover
+
+
+def piece(start: int) -> NewPiece:
+    header, container = log_piece(RECORDS, start)
+    return NewPiece(header, container, ((header.start, header.end),))
+
+
+def test_what_is_committed_is_followed_from_object_to_object_and_survives_a_restart(url: str) -> None:
+    store = ObjectStore(url)
+    zone = open_object_zone(store, 1)
+    assert open_object_zone(store, 4) == zone
+    first, _ = writer(store)
+    reader = tail(store)
+    for n in range(3):
+        first.commit([piece(n * 970), piece(10_000 + n * 970)], NOW)
+        assert [entry.seq for entry in reader.poll()] == [2 * n, 2 * n + 1]
+    again, cover = writer(store)
+    assert again.next_seq == 6
+    assert list(cover.boxes["box-17"].epochs[SOURCE.epoch].data) == [(0, 2910), (10_000, 12_910)]
+    entry = tail(store).poll()[3]
+    assert store.get(entry.pack, entry.offset, entry.stored_bytes) == piece(10_970).container
+
+
+def test_of_two_writers_the_second_to_name_a_seq_stops(url: str) -> None:
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    one, _ = writer(store)
+    two, _ = writer(store)
+    one.commit([piece(0)], NOW)
+    with pytest.raises(LandingError, match="another gateway wrote seq 0"):
+        two.commit([piece(970)], NOW)
+    assert [entry.start for entry in tail(store).poll()] == [0]
+    pytest.importorskip("pyarrow")
+    (found,) = check(ZoneReader(url), deep=True)
+    assert (found.sha_ok, found.findings) == (1, [])
+    assert [store.get(pack) for pack in found.orphans] == [piece(970).container]  # put there before the race was lost
+
+
+def test_a_repeat_of_the_own_create_is_no_lost_race(url: str) -> None:
+    store = ObjectStore(url)
+    assert store.create("x", b"mine")
+    assert store.create("x", b"mine")
+    assert not store.create("x", b"other")
+
+
+def test_a_state_object_shortens_the_start(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uplink_spark.objects.STATE_ENTRIES", 2)
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    first, cover = writer(store)
+    for n in range(5):
+        for entry in first.commit([piece(n * 970)], NOW):
+            cover.note(entry)
+    assert any(name.endswith(".state") for name in store.names("manifest/0000"))
+    again, seen = writer(store)
+    assert (again.next_seq, list(seen.boxes["box-17"].epochs[SOURCE.epoch].data)) == (5, [(0, 4850)])
+
+
+def test_small_records_lie_beside_the_packs(url: str) -> None:
+    store = ObjectStore(url)
+    records = ObjectRecords(store, 1)
+    records.save("box-17", 5, ((7, 0), (8, 100)))
+    assert records.load("box-17").runs == {5: ((7, 0), (8, 100))}
+    records.retire("box-17")
+    assert records.load("box-17").retired
+
+
+async def test_status_lines_of_a_failing_store_are_written_later_and_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(url)
+    records, put, answers = ObjectRecords(store, 1), store.put, iter([False, True, True])
+
+    def put_sometimes(path: str, data: bytes) -> None:
+        put(path, data)
+        if not next(answers):
+            raise OSError("object store: no answer")
+
+    monkeypatch.setattr(store, "put", put_sometimes)
+    hello = Hello("box-17", ((5, 0),), ((7, 0),), 0, 97, NOW, 1, "x")
+    status = frames.Status(1, 2, 3, 4, 5, 6, "clean", "x", 7, 1)
+    for minute in range(3):
+        records.append_status(hello, status, NOW + minute)
+        await records.write_status(NOW + minute * 60_000)
+    await records.write_status(NOW + 180_000)
+    lines = [
+        line for name in store.names("status/0000") for line in (store.get(f"status/0000/{name}") or b"").splitlines()
+    ]
+    assert [json.loads(line)["verdict"] for line in lines] == ["clean"] * 3
+
+
+async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    made, cover = writer(store)
+    lander = ShardLander(0, made, linger_s=1, now_ms=lambda: NOW, cover=cover)
+    first, second = (verify_piece(piece(start).container, lambda _: None) for start in (0, 970))
+    create, told = store.create, Told()
+
+    def create_unheard(path: str, data: bytes) -> bool:
+        monkeypatch.setattr(store, "create", create)
+        create(path, data)
+        raise OSError("object store: read timeout")
+
+    monkeypatch.setattr(store, "create", create_unheard)
+    await lander.land([Offer(0, first, told)])
+    await lander.land([Offer(1, second, told), Offer(2, first, told)])
+    assert told.heard == [
+        ("failed", "internal", "the landing zone cannot be written: object store: read timeout"),
+        ("landed", 1, 1, 0),
+        ("landed", 2, 1, 1),
+        ("flush", 0),
+    ]
+    assert [entry.start for entry in tail(store).poll()] == [0, 970]
+
+
+async def test_a_gateway_lands_in_the_bucket_and_gives_receipts(url: str) -> None:
+    config = GatewayConfig(url, ("127.0.0.1", 0), linger_ms=10)
+    header, container = log_piece(RECORDS)
+    async with trio.open_nursery() as nursery:
+        _, port = await nursery.start(
+            lambda task_status: run_gateway(config, now_ms=lambda: NOW, task_status=task_status)
+        )
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        reader = FrameReader(stream)
+        hello = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 970, NOW, 1, "x")
+        await stream.send_all(hello.encode() + encode_frame(FrameType.PIECE, container))
+        with trio.fail_after(25):
+            await reader.next_frame(pieces=False)
+            _, body = await reader.next_frame(pieces=False)
+        assert frames.decode_receipt(body).rows[0].sha == header.sha
+        nursery.cancel_scope.cancel()
+    assert [entry.end for entry in tail(ObjectStore(url)).poll()] == [970]
+
+
+def test_spark_side_reads_the_same_url(url: str) -> None:
+    pytest.importorskip("pyarrow")
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    made, _ = writer(store)
+    made.commit([piece(0)], NOW)
+    zone = ZoneReader(url)
+    (entry,) = zone.entries({}, zone.ends())
+    assert zone.files.read_range(entry.pack, entry.offset, entry.stored_bytes) == piece(0).container
+
+
+async def test_what_a_site_put_into_the_inbox_is_swept_by_the_gateway_and_receipted_there(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.inbox.LOOK_S", 0.2)
+    secret, stick = bytes(range(32)), tmp_path / "stick"
+    async with box(tmp_path / "store", 1) as (log, uplink):
+        for number in range(50):
+            log.put(message(number))
+        await log.wait_durable(log.end)
+        state = uplink.shipper.state
+        await state.in_thread(export_pieces, state, stick, secret, "zlib")
+        store = ObjectStore(url)
+        for path in sorted(stick.rglob("*.*")):
+            data = path.read_bytes()
+            store.put(f"inbox/{path.relative_to(stick)}", data)
+            store.put(f"inbox/box-18/{path.relative_to(stick / 'box-17')}", data)  # somebody else's folder
+        for name in ("box-17", "box-18"):
+            (tmp_path / name).write_text(secret.hex())
+        config = GatewayConfig(url, ("127.0.0.1", 0), linger_ms=10, inbox_secrets=tmp_path)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lambda task_status: run_gateway(config, now_ms=lambda: NOW, task_status=task_status))
+            await until(lambda: store.names("inbox/box-17", deep=True) == ["RECEIPTS.cbor"])
+            nursery.cancel_scope.cancel()
+        assert len(store.names("inbox/box-18", deep=True)) == 2
+        assert [(entry.box, entry.records) for entry in tail(store).poll()] == [("box-17", 50)]
+        (stick / "box-17" / "RECEIPTS.cbor").write_bytes(store.get("inbox/box-17/RECEIPTS.cbor") or b"")
+        assert await state.in_thread(import_receipts, state, stick, secret, wall_ms) == log.durable
+
+
+async def test_a_zone_in_a_folder_is_told_how_its_inbox_is_swept(tmp_path: Path) -> None:
+    config = GatewayConfig(str(tmp_path), ("127.0.0.1", 0), inbox_secrets=tmp_path)
+    with pytest.raises(ConfigError, match=r"python -m uplink_spark sweep .*/inbox"):
+        await run_gateway(config, now_ms=wall_ms)

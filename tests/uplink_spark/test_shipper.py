@@ -1,0 +1,75 @@
+"""The whole way in one process: a real store, the shipper, a real gateway on loopback, the landing zone read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.testing import landed_log
+from uplink_spark.testing_site import MIB, box, gateway, log_of, message, shipped, until
+
+
+@pytest.mark.slow
+async def test_what_is_durable_is_landed_byte_for_byte_across_files_and_runs(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        for run in range(2):
+            async with box(tmp_path / "store", port) as (store, uplink):
+                for number in range(3000):
+                    store.put(message(run * 3000 + number, 1000))
+                    if not number % 100:
+                        await store.wait_durable(store.end)
+                await until(shipped(store, uplink))
+                durable = store.durable
+                records = landed_log(tmp_path / "landing", "box-17")
+                assert uplink.shipper.state.counts.repeat_bytes == 0
+                assert len(store.lineage.runs) == run + 1
+        async with box(tmp_path / "store", port) as (store, uplink):
+            whole = log_of(store)
+    assert durable > 5 * MIB
+    assert len(records) == 6000
+    assert all(whole[at : at + len(record)] == record for at, record in records.items())
+
+
+@pytest.mark.slow
+async def test_the_gateway_away_and_back_costs_nothing_but_time(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        pass
+    async with box(tmp_path / "store", port) as (store, uplink):
+        for number in range(500):
+            store.put(message(number))
+        await until(lambda: uplink.shipper.state.counts.errors["tcp"] >= 2)
+        async with gateway(tmp_path / "landing", port):
+            await until(shipped(store, uplink))
+        for number in range(500, 800):
+            store.put(message(number))
+        await until(lambda: not uplink.statistics().connected)
+        async with gateway(tmp_path / "landing", port):
+            await until(shipped(store, uplink))
+        assert uplink.statistics().unshipped_bytes == 0
+    assert len(landed_log(tmp_path / "landing", "box-17")) == 800
+
+
+@pytest.mark.slow
+async def test_a_second_connection_of_the_box_sends_only_what_is_missing(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        for run in range(3):
+            async with box(tmp_path / "store", port) as (store, uplink):
+                store.put(message(run))
+                await until(shipped(store, uplink))
+                counts = uplink.shipper.state.counts
+                assert (counts.pieces["log"], counts.repeat_bytes) == (1, 0)
+
+
+@pytest.mark.slow
+async def test_a_file_may_go_only_when_all_of_it_is_receipted_and_saved(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        ledger = uplink.shipper.state.ledger
+        store.put(message(1))
+        await store.wait_durable(store.end)
+        assert not uplink.may_release(0, store.durable)
+        await until(shipped(store, uplink))
+        assert not uplink.may_release(0, store.durable)  # receipted, but not yet on the disk
+        ledger.save()
+        assert uplink.may_release(0, store.durable)
+        assert not uplink.may_release(0, store.durable + 1)

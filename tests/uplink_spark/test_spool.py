@@ -1,0 +1,98 @@
+"""Express records of files that must go: kept as pieces, whole or not at all, within their bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from uplink_spark import spool as spool_module
+from uplink_spark.batch import open_piece
+from uplink_spark.config import UplinkConfig
+from uplink_spark.ledger import Ledger, ReceiptSeen
+from uplink_spark.spool import Spool
+from uplink_spark.state import ShipperState
+from uplink_spark.testing import MadeLog, MadeRecord, encode_log, files_end_at
+
+NOW = 1_700_000_000_000
+RECORDS = [MadeRecord(topic="ALARM" if n % 3 == 0 else "T", queue_offset=n, body=b"%032d" % n) for n in range(60)]
+RAW = encode_log(RECORDS)
+
+
+def state_of(root: Path) -> ShipperState:
+    ledger = Ledger(root / "rocketbox")
+    ledger.open()
+    ledger.switch_express(0, ("ALARM",))
+    config = UplinkConfig(gateway="127.0.0.1", box="box-17")
+    log = MadeLog(RAW)
+    return ShipperState(log, config, ledger, now_ms=lambda: NOW, clock_ok=lambda: True)
+
+
+def bodies(spool: Spool) -> list[int]:
+    found = []
+    for kept in spool.pieces():
+        raw = open_piece(kept.container).raw()
+        found += [int(raw[at + 88 : at + 120]) for at in _starts(raw)]
+    return found
+
+
+def _starts(raw: bytes) -> list[int]:
+    starts, at = [], 0
+    while at < len(raw):
+        starts.append(at)
+        at += int.from_bytes(raw[at : at + 4], "big")
+    return starts
+
+
+async def test_the_express_records_are_kept_and_only_those(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    assert (spool.size(), list(spool.pieces())) == (0, [])
+    spool.keep(state_of(tmp_path), 0, len(RAW))
+    assert bodies(spool) == list(range(0, 60, 3))
+    assert spool.size() == sum(len(kept.container) for kept in spool.pieces())
+    frame = next(spool.pieces()).to_piece().frame
+    assert frame[5:] == next(spool.pieces()).container
+
+
+async def test_what_is_receipted_is_not_kept_again(tmp_path: Path) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    half = RAW.index(b"%032d" % 30) - 88
+    state.ledger.receipt("pick", ReceiptSeen(0, half, "pick", 1, 0, 0, NOW))
+    spool.keep(state, 0, len(RAW))
+    assert bodies(spool) == list(range(30, 60, 3))
+    for kept in list(spool.pieces()):
+        spool.drop(kept.header)
+        spool.drop(kept.header)  # a second receipt
+    assert spool.size() == 0
+
+
+async def test_a_piece_that_is_cut_or_damaged_is_left_out_and_kept_anew(tmp_path: Path) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    spool.keep(state, 0, len(RAW))
+    (kept,) = spool.pieces()
+    kept.path.write_bytes(kept.container[: len(kept.container) // 3])  # the power went during the write
+    assert list(spool.pieces()) == []
+    spool.keep(state, 0, len(RAW))
+    assert bodies(spool) == list(range(0, 60, 3))
+
+
+async def test_a_full_disk_says_so_before_the_file_goes(tmp_path: Path) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    with files_end_at(50), pytest.raises(OSError, match="too large"):
+        spool.keep(state, 0, len(RAW))
+    assert list(spool.pieces()) == []
+
+
+async def test_pieces_do_not_cross_runs_and_the_spool_ends_at_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    middle = RAW.index(b"%032d" % 30) - 88
+    state.source.lineage.runs.append((9, middle))
+    monkeypatch.setattr(spool_module, "SPOOL_BYTES", 10)
+    spool.keep(state, 0, len(RAW))
+    assert bodies(spool) == list(range(0, 30, 3))  # one piece of the first run, then the bound is reached
+    monkeypatch.setattr(spool_module, "SPOOL_BYTES", 1 << 20)
+    spool.keep(state, 0, len(RAW))
+    assert bodies(spool) == list(range(0, 60, 3))
+    assert {(kept.header.run, kept.header.run_start) for kept in spool.pieces()} == {(7, 0), (9, middle)}

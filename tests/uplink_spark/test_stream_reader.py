@@ -1,0 +1,103 @@
+"""The stream reader as Spark drives it, offset by offset, without a JVM: limits, restarts, lost checkpoints."""
+
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.errors import LandingError
+from uplink_spark.source_options import OptionError, parse_options
+from uplink_spark.spark_source import Content, StreamReader, _Rows
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+
+T0 = 1_700_000_000_000
+
+
+class Driver:
+    """Plans micro-batches until the reader has no more, as Spark's driver does under Trigger.AvailableNow."""
+
+    def __init__(self, root: Path, **options: str) -> None:
+        parsed = parse_options({"path": str(root), **options})
+        self.now = 0.0
+        content: Content = _Rows(parsed)
+        self.reader = StreamReader(parsed, content, clock=lambda: self.now)
+
+    def available_now(self, start: dict[str, int] | None = None) -> list[list[bytes]]:
+        self.reader.prepareForTriggerAvailableNow()
+        at = self.reader.initialOffset() if start is None else start
+        batches = []
+        while (end := self.reader.latestOffset(at, self.reader.getDefaultReadLimit())) != at:
+            batches.append(self.rows(at, end))
+            at = end
+        return batches
+
+    def rows(self, start: dict[str, int], end: dict[str, int]) -> list[bytes]:
+        found: list[bytes] = []
+        for partition in self.reader.partitions(start, end):
+            for batch in self.reader.read(partition):
+                found += batch.column("body").to_pylist()
+        return found
+
+
+def pieces(landing: MadeLanding, count: int, start: int = 0, first: int = 0) -> int:
+    """Land pieces of two records each; their bodies are numbers."""
+    for n in range(first, first + 2 * count, 2):
+        records = [MadeRecord(body=b"%d" % number, stored_ms=T0 + number) for number in (n, n + 1)]
+        piece = log_piece(records, start)
+        landing.land(piece, now_ms=T0 + 1000 * n)
+        start = piece[0].end
+    return start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, [b"0 1 2 3 4 5"]),
+        ({"maxPiecesPerTrigger": "2"}, [b"0 1 2 3", b"4 5"]),
+        ({"maxRowsPerTrigger": "3"}, [b"0 1", b"2 3", b"4 5"]),
+        ({"maxRowsPerTrigger": "4"}, [b"0 1 2 3", b"4 5"]),
+        ({"maxBytesPerTrigger": "1"}, [b"0 1", b"2 3", b"4 5"]),
+        ({"startingOffsets": '{"0": 1}', "maxPiecesPerTrigger": "1"}, [b"2 3", b"4 5"]),
+        ({"startingOffsets": "latest"}, []),
+        ({"startingTimestamp": str(T0 + 2000)}, [b"2 3 4 5"]),
+        ({"minBytesPerTrigger": "1g", "maxTriggerDelay": "1h"}, [b"0 1 2 3 4 5"]),  # availableNow does not wait
+    ],
+)
+def test_a_micro_batch_holds_what_was_admitted_and_at_least_one_piece(
+    landing: MadeLanding, options: dict[str, str], wanted: list[bytes]
+) -> None:
+    pieces(landing, 3)
+    assert [b" ".join(rows) for rows in Driver(landing.root, **options).available_now()] == wanted
+
+
+def test_what_lands_during_available_now_waits_for_the_next_run(landing: MadeLanding) -> None:
+    end = pieces(landing, 1)
+    driver = Driver(landing.root)
+    driver.reader.prepareForTriggerAvailableNow()
+    pieces(landing, 1, end, 2)
+    start = driver.reader.initialOffset()
+    until = driver.reader.latestOffset(start, driver.reader.getDefaultReadLimit())
+    assert (start, until) == ({"0": 0}, {"0": 1})
+    assert driver.reader.latestOffset(until, driver.reader.getDefaultReadLimit()) == until
+    assert driver.reader.reportLatestOffset() == {"0": 2}
+
+
+def test_a_small_batch_waits_for_more_until_the_delay_is_over(landing: MadeLanding) -> None:
+    end = pieces(landing, 1)
+    driver = Driver(landing.root, minBytesPerTrigger="400", maxTriggerDelay="30s")
+    limit = driver.reader.getDefaultReadLimit()
+    assert driver.reader.latestOffset({"0": 0}, limit) == {"0": 0}
+    driver.now = 29
+    assert driver.reader.latestOffset({"0": 0}, limit) == {"0": 0}
+    driver.now = 30
+    assert driver.reader.latestOffset({"0": 0}, limit) == {"0": 1}
+    pieces(landing, 3, end, 2)
+    assert driver.reader.latestOffset({"0": 1}, limit) == {"0": 4}  # enough at once
+
+
+def test_a_checkpoint_of_another_landing_zone_is_refused(landing: MadeLanding) -> None:
+    pieces(landing, 1)
+    with pytest.raises(LandingError, match="is this the landing zone the checkpoint was made with"):
+        Driver(landing.root).reader.partitions({"0": 0}, {"0": 3})
+    with pytest.raises(OptionError, match="shard 7 is not in this landing zone"):
+        Driver(landing.root).reader.partitions({"7": 0}, {"7": 3})

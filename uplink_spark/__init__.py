@@ -1,0 +1,1 @@
+"""Ships log ranges upstream and lets Spark read them."""

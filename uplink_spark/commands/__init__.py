@@ -1,0 +1,14 @@
+"""The commands of the centre, one module each theme."""
+
+from __future__ import annotations
+
+from uplink_spark.commands import care, certs, gateway, look, stick
+from uplink_spark.commands.parts import Command
+
+COMMANDS: tuple[Command, ...] = (
+    *gateway.COMMANDS,
+    *look.COMMANDS,
+    *care.COMMANDS,
+    *stick.COMMANDS,
+    *certs.COMMANDS,
+)

@@ -1,0 +1,56 @@
+"""Changing a landing zone: retire a box, remove what nobody needs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from uplink_spark.bounds import whole
+from uplink_spark.certs import check_box_name
+from uplink_spark.commands.gateway import now_ms
+from uplink_spark.commands.parts import Command, print_json
+from uplink_spark.records import CentreRecords
+from uplink_spark.retention import plan_removal, remove
+from uplink_spark.zone import ZoneReader
+
+
+def _retire(options: argparse.Namespace) -> int:
+    root = Path(options.landing)
+    check_box_name(options.box)
+    CentreRecords(root, ZoneReader(options.landing).zone.shards).retire(options.box)
+    print(f"box {options.box} is retired: the gateway turns it away from its next connection on; its data stays")
+    return 0
+
+
+def _retire_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("box")
+    parser.add_argument("--landing", required=True)
+
+
+def _clean(options: argparse.Namespace) -> int:
+    root = Path(options.landing)
+    for shard in range(ZoneReader(options.landing).zone.shards):
+        removal = plan_removal(root, shard, options.keep_days, now_ms())
+        size = sum((root / pack).stat().st_size for pack in removal.packs)
+        if options.json:
+            print_json({"shard": shard, "packs": removal.packs, "bytes": size, "manifest_files": removal.files})
+        else:
+            verb = "would remove" if options.dry_run else "removed"
+            holder = f"; furthest behind: {removal.held_by}" if removal.held_by else ""
+            print(f"shard {shard:04x}: {verb} {len(removal.packs)} packs, {size} bytes{holder}")
+        if not options.dry_run:
+            remove(root, removal)
+    return 0
+
+
+def _clean_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--landing", required=True)
+    parser.add_argument("--keep-days", type=whole(0), default=7)
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--json", action="store_true")
+
+
+COMMANDS = (
+    Command("retire", "admit a box no more", _retire_options, _retire),
+    Command("clean", "remove packs every consumer has read and that are old enough", _clean_options, _clean),
+)

@@ -1,0 +1,37 @@
+"""`certs`: a CA, the gateway's and a box's certificate in one folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from uplink_spark.bounds import whole
+from uplink_spark.certs import LEAF_DAYS, check_box_name, make_box, make_ca, make_gateway
+from uplink_spark.commands.parts import Command
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dir", type=Path, required=True, help="an existing CA in it is used again")
+    parser.add_argument("--box", action="append", default=[], help="its name; may be given again for more boxes")
+    parser.add_argument("--gateway", metavar="NAME", help="the DNS name or address boxes connect to")
+    parser.add_argument("--days", type=whole(1), default=LEAF_DAYS)
+
+
+def run(options: argparse.Namespace) -> int:
+    for box in options.box:
+        check_box_name(box)  # before it names a folder
+    make_ca(options.dir)
+    if options.gateway:
+        make_gateway(options.dir, options.gateway, options.days)
+    for box in options.box:
+        folder = options.dir
+        if len(options.box) > 1:
+            folder = options.dir / box
+            folder.mkdir(exist_ok=True)
+            (folder / "ca.crt").write_bytes((options.dir / "ca.crt").read_bytes())
+        make_box(folder, box, options.days, ca=options.dir)
+    print(f"certificates in {options.dir}; keep ca.key at the centre, give a box box.crt, box.key and ca.crt")
+    return 0
+
+
+COMMANDS = (Command("certs", "make certificates for a gateway and its boxes (needs openssl)", _options, run),)

@@ -1,0 +1,185 @@
+"""Looking at a landing zone: boxes, manifest, gaps, check, lag, export. Nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from uplink_spark.bounds import whole
+from uplink_spark.centre import all_entries, boxes, check, consumers, export_log, positions
+from uplink_spark.commands.gateway import now_ms
+from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json, print_table
+from uplink_spark.manifest import Entry
+from uplink_spark.zone import ZoneReader
+
+FINDING = 10
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--landing", required=True)
+    parser.add_argument("--json", action="store_true")
+
+
+def _boxes(options: argparse.Namespace) -> int:
+    rows: list[list[object]] = []
+    for facts in boxes(ZoneReader(options.landing)):
+        lag, now = facts.lag(), now_ms()
+        seen_s = max(0.0, (now - max(facts.landed_ms, facts.status_ms)) / 1000)
+        if options.json:
+            print_json(
+                {"box": facts.box, "epoch": f"{facts.epoch:x}", "landed_to": facts.landed_end, "lag": lag,
+                 "pending": facts.pending_bytes, "last_landed_ms": facts.landed_ms, "gaps": facts.gaps,
+                 "last_stored_ms": facts.stored_ms_max, "state": facts.state(now)}
+            )  # fmt: skip
+            continue
+        shown = "-" if lag is None else human_bytes(lag)
+        landed = human_bytes(facts.landed_end)
+        rows.append([facts.box, f"{facts.epoch:x}"[:8], landed, shown, human_age(seen_s), facts.gaps, facts.state(now)])
+    if not options.json:
+        print_table(["BOX", "EPOCH", "LANDED TO", "LAG", "LAST", "GAPS", "STATE"], rows)
+    return 0
+
+
+def _entry_map(shard: int, entry: Entry) -> dict[str, Any]:
+    return asdict(entry) | {"shard": shard, "epoch": f"{entry.epoch:x}"}
+
+
+def _show(shard: int, entry: Entry, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_entry_map(shard, entry))
+        return
+    where = f"{entry.box} {entry.epoch:x} {entry.start}..{entry.end}"
+    print(f"{shard}:{entry.seq} {entry.kind:4} {where} records={entry.records} raw={entry.raw_bytes} {entry.pack}")
+
+
+def _manifest(options: argparse.Namespace) -> int:
+    zone = ZoneReader(options.landing)
+    for shard, entry in all_entries(zone):
+        _show(shard, entry, as_json=options.json)
+    at = zone.ends()
+    while options.follow:
+        time.sleep(0.5)
+        ends = zone.ends()
+        for shard_log in zone.shards:
+            for entry in shard_log.entries(at[shard_log.shard], ends[shard_log.shard]):
+                _show(shard_log.shard, entry, as_json=options.json)
+        at = ends
+        sys.stdout.flush()
+    return 0
+
+
+def _manifest_options(parser: argparse.ArgumentParser) -> None:
+    _options(parser)
+    parser.add_argument("--follow", action="store_true", help="go on with what lands")
+
+
+def _gaps(options: argparse.Namespace) -> int:
+    rows: list[list[object]] = []
+    for shard, entry in all_entries(ZoneReader(options.landing)):
+        if entry.kind not in ("gap", "blob"):
+            continue
+        gap = entry.gap or {}
+        if options.json:
+            print_json(_entry_map(shard, entry))
+            continue
+        records = gap.get("records", "?")
+        size = human_bytes(entry.end - entry.start)
+        rows.append(
+            [
+                entry.box,
+                f"{entry.epoch:x}"[:8],
+                entry.start,
+                entry.end,
+                size,
+                gap.get("class"),
+                gap.get("reason"),
+                records,
+            ]
+        )
+    if not options.json:
+        print_table(["BOX", "EPOCH", "FROM", "TO", "SIZE", "CLASS", "REASON", "RECORDS"], rows)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    damaged = False
+    for result in check(ZoneReader(options.landing), deep=options.deep):
+        damaged = damaged or bool(result.findings)
+        if options.json:
+            print_json(asdict(result) | {"packs": len(result.packs)})
+            continue
+        hole = "no hole" if not any("a hole" in finding for finding in result.findings) else "holes"
+        sha = f"; sha ok {result.sha_ok}" if options.deep else ""
+        last = result.end - 1 if result.entries else "-"
+        print(
+            f"manifest {result.shard:04x}: {result.entries} entries, seq {result.first}..{last}, {hole}; "
+            f"{len(result.packs)} packs, {human_bytes(result.stored_bytes)} of {human_bytes(result.raw_bytes)} raw{sha}"
+            f", gaps {result.gaps}; orphans {len(result.orphans)}; damaged {len(result.findings)}"
+        )
+        for finding in result.findings:
+            print(f"  {finding}")
+    return FINDING if damaged else 0
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    _options(parser)
+    parser.add_argument("--deep", action="store_true", help="read and hash every piece")
+
+
+def _lag(options: argparse.Namespace) -> int:
+    zone = ZoneReader(options.landing)
+    known = consumers(Path(options.landing))
+    if options.consumer not in known:
+        print(f"no consumer {options.consumer}; there are: {', '.join(known) or 'none'}", file=sys.stderr)
+        return 1
+    at = positions(known[options.consumer])
+    rows: list[list[object]] = []
+    for shard, end in zone.ends().items():
+        seq = at.get(shard, 0)
+        waiting = next(iter(zone.shards[shard].entries(seq, end)), None)
+        age_s = 0.0 if waiting is None else max(0.0, (now_ms() - waiting.landed_ms) / 1000)
+        rows.append([f"{shard:04x}", seq, end, end - seq, human_age(age_s)])
+        if options.json:
+            print_json({"shard": shard, "at": seq, "end": end, "lag_entries": end - seq, "lag_s": age_s})
+    if not options.json:
+        print_table(["SHARD", "AT", "END", "ENTRIES", "SINCE"], rows)
+    return 0
+
+
+def _lag_options(parser: argparse.ArgumentParser) -> None:
+    _options(parser)
+    parser.add_argument("--consumer", required=True)
+
+
+def _export(options: argparse.Namespace) -> int:
+    with open(options.out, "wb") if options.out else sys.stdout.buffer as out:
+        for part in export_log(ZoneReader(options.landing), options.box, options.epoch, options.start, options.end):
+            out.write(part)
+    return 0
+
+
+def hex_number(text: str) -> int:
+    return int(text, 16)
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--landing", required=True)
+    parser.add_argument("--box", required=True)
+    parser.add_argument("--epoch", type=hex_number, help="hex; the newest if absent")
+    parser.add_argument("--from", dest="start", type=whole(0), required=True, metavar="N")
+    parser.add_argument("--to", dest="end", type=whole(0), required=True, metavar="N")
+    parser.add_argument("--out", metavar="FILE", help="standard output if absent")
+
+
+COMMANDS = (
+    Command("boxes", "who is there, who is behind, by how much, since when", _options, _boxes),
+    Command("manifest", "what has landed, entry by entry", _manifest_options, _manifest),
+    Command("gaps", "declared losses and damaged ranges", _options, _gaps),
+    Command("check", "read the manifest (and with --deep every piece); 10 on a finding", _check_options, _check),
+    Command("lag", "how far a consumer is behind", _lag_options, _lag),
+    Command("export", "raw log bytes of a box", _export_options, _export),
+)

@@ -1,0 +1,69 @@
+"""What the commands share: how one is described, tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LEVELS = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: its name, one line of help, its options, and what it does (the exit code is returned)."""
+
+    name: str
+    text: str
+    options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+    def add(self, commands: Any) -> None:
+        parser = commands.add_parser(self.name, help=self.text, description=self.text)
+        self.options(parser)
+        parser.set_defaults(run=self.run)
+
+
+class JournalFormatter(logging.Formatter):
+    """key=value lines with the journald priority in front."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"<{LEVELS.get(record.levelno, 6)}>{super().format(record)}"
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JournalFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, sort_keys=True, default=str))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print columns as wide as their widest cell."""
+    cells = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return ""
+
+
+def human_age(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"

@@ -1,0 +1,52 @@
+"""`sweep`: the pieces of a stick into the landing zone, receipts back onto it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from uplink_spark.commands.gateway import now_ms
+from uplink_spark.commands.parts import Command
+from uplink_spark.errors import UplinkError
+from uplink_spark.stick import INDEX, StickRefused, secret_of
+from uplink_spark.sweep import sweep_box
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", type=Path, metavar="DIR")
+    parser.add_argument("--landing", type=Path, required=True)
+    parser.add_argument(
+        "--secrets", type=Path, metavar="DIR", help="a file <box> with the uplink secret in hex for each box"
+    )
+    parser.add_argument("--trust", action="append", default=[], metavar="BOX", help="sweep it without checking the MAC")
+
+
+def _secret(options: argparse.Namespace, box: str) -> bytes | None:
+    if box in options.trust:
+        return None
+    if options.secrets is None or not (options.secrets / box).exists():
+        raise StickRefused(f"no secret for box {box}: give --secrets DIR with a file {box}, or --trust {box}")
+    return secret_of(options.secrets, box)
+
+
+def run(options: argparse.Namespace) -> int:
+    folders = sorted(path.parent for path in options.dir.glob(f"*/{INDEX}"))
+    if not folders:
+        print(f"{options.dir} holds no <box>/{INDEX}", file=sys.stderr)
+        return 1
+    failed = False
+    for folder in folders:
+        try:
+            swept = sweep_box(options.landing, folder, secret=_secret(options, folder.name), now_ms=now_ms)
+        except UplinkError as error:
+            failed = True
+            print(f"{folder.name}: {error}", file=sys.stderr)
+            continue
+        print(f"{swept.box}: {swept.pieces} pieces, {swept.new} new")
+    return 10 if failed else 0
+
+
+COMMANDS = (
+    Command("sweep", "land what a stick carries, through the gateway that runs on the zone or alone", _options, run),
+)

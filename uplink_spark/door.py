@@ -1,0 +1,67 @@
+"""The gateway's local door: a socket in the landing zone through which a stick is swept while the gateway runs.
+
+It speaks the frames of the wire. Who may open the socket may write the landing zone, so no certificate is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import trio
+
+log = logging.getLogger("uplink_spark.gateway")
+NAME = "gateway.sock"
+
+
+@contextmanager
+def _address(root: Path) -> Iterator[str]:
+    """A short name of the socket: the address of a local socket holds 107 bytes, the path of a zone may be longer."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{fd}/{NAME}"
+    finally:
+        os.close(fd)
+
+
+@asynccontextmanager
+async def open_door(root: Path) -> AsyncIterator[list[trio.SocketListener]]:
+    """Listen in the landing zone, whose lock the caller holds: a socket found there is of a gateway that died.
+
+    A file system without sockets (some shared ones) costs the door and nothing else: no listener.
+    """
+    plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)
+    try:
+        (root / NAME).unlink(missing_ok=True)
+        with _address(root) as address:
+            plain.bind(address)
+    except OSError as error:
+        plain.close()
+        log.warning("no local door for sticks path=%s error=%s; stop the gateway to sweep", root / NAME, error)
+        yield []
+        return
+    finally:
+        os.umask(old)
+    plain.listen(4)
+    try:
+        yield [trio.SocketListener(trio.socket.from_stdlib_socket(plain))]
+    finally:
+        plain.close()
+        (root / NAME).unlink(missing_ok=True)
+
+
+async def knock(root: Path) -> trio.SocketStream | None:
+    """Connect to the gateway of a landing zone, None where none runs here."""
+    plain = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _address(root) as address:
+            await plain.connect(address)
+    except (FileNotFoundError, ConnectionRefusedError):
+        plain.close()
+        return None
+    return trio.SocketStream(plain)

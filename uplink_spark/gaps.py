@@ -1,0 +1,122 @@
+"""The gap log: what left the box unshipped, declared and synced before the bytes go.
+
+u32 length, u32 CRC-32, CBOR: {v, epoch, run, rstart, start, end, gap: {id, class, reason, ...}}
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uplink_spark.cbor import decode_map, encode_map
+from uplink_spark.errors import PieceDamaged
+
+ITEM = struct.Struct(">II")
+MAX_QUEUES = 2000
+KEPT_GAPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One declared loss."""
+
+    epoch: int
+    run: int
+    run_start: int
+    start: int
+    end: int
+    facts: dict[str, Any]  # id, class, reason, since, until, declared, queues, records, bytes
+
+    @property
+    def gap_id(self) -> tuple[int, int]:
+        return self.facts["id"][0], self.facts["id"][1]
+
+    def encode(self) -> bytes:
+        body = encode_map(
+            {
+                "v": 1,
+                "epoch": self.epoch,
+                "run": self.run,
+                "rstart": self.run_start,
+                "start": self.start,
+                "end": self.end,
+                "gap": self.facts,
+            }
+        )
+        return ITEM.pack(len(body), zlib.crc32(body)) + body
+
+
+def decode_gaps(data: bytes) -> Iterator[tuple[int, Gap]]:
+    """Yield (end of item, gap) for every whole item; a torn or damaged tail ends it."""
+    at = 0
+    while at + ITEM.size <= len(data):
+        length, crc = ITEM.unpack_from(data, at)
+        body = data[at + ITEM.size : at + ITEM.size + length]
+        if len(body) < length or zlib.crc32(body) != crc:
+            return
+        try:
+            m: dict[str, Any] = decode_map(body)
+        except PieceDamaged:
+            return
+        at += ITEM.size + length
+        yield at, Gap(m["epoch"], m["run"], m["rstart"], m["start"], m["end"], m["gap"])
+
+
+class GapLog:
+    """The file, appended and synced; opened once, torn tail cut."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.gaps: list[Gap] = []
+
+    def open(self) -> None:
+        fresh = not self._path.exists()
+        with open(self._path, "ab+") as file:
+            file.seek(0)
+            data, end = file.read(), 0
+            for whole, gap in decode_gaps(data):
+                self.gaps.append(gap)
+                end = whole
+            if end < len(data):
+                file.truncate(end)
+            os.fsync(file.fileno())
+        if fresh:
+            self._sync_folder()
+
+    def append(self, gap: Gap) -> None:
+        """Make a gap durable; only then may its bytes go. Raises OSError, and then nothing of it is left."""
+        item = gap.encode()
+        with open(self._path, "ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                if file.write(item) < len(item):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)  # whatever follows half an item would be cut off with it at the next start
+                raise
+        self.gaps.append(gap)
+
+    def compact(self, keep: list[Gap]) -> None:
+        """Rewrite the file with these gaps only. Raises OSError."""
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        with open(temporary, "wb") as file:
+            file.writelines(gap.encode() for gap in keep)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+        self._sync_folder()
+        self.gaps = keep
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

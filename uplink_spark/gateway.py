@@ -1,0 +1,318 @@
+"""The ingest gateway: listens, admits boxes, lands their pieces, until cancelled."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import trio
+
+from uplink_spark.config import GatewayConfig, need_certs
+from uplink_spark.coverage import ShardCover
+from uplink_spark.door import open_door
+from uplink_spark.errors import ConfigError, ProtocolError, Refused, UplinkError
+from uplink_spark.expiry import not_after
+from uplink_spark.hub import Hub
+from uplink_spark.inbox import Inbox
+from uplink_spark.ingest import LONGEST_S, BoxSession
+from uplink_spark.lander import ShardLander, Writer
+from uplink_spark.landing import ShardWriter, open_zone
+from uplink_spark.link import LinkClosed, Stream
+from uplink_spark.manifest import Zone
+from uplink_spark.metrics import serve_metrics
+from uplink_spark.records import CentreRecords
+from uplink_spark.retention import clean
+from uplink_spark.steps import Step, step_from
+from uplink_spark.tls import ServerTls, box_of, check_alpn, gateway_context, serial_of
+
+log = logging.getLogger("uplink_spark.gateway")
+TLS_S = 10
+HANDSHAKES_A_SECOND = 100
+DISK_LOOK_S = 5
+Used = Callable[[], float]
+Serve = Callable[[trio.SocketStream, str], Awaitable[None]]
+
+
+class HandshakeGate:
+    """At most so many handshakes a second; the rest is turned away before TLS costs anything."""
+
+    def __init__(self, a_second: int = HANDSHAKES_A_SECOND) -> None:
+        self._a_second, self._tokens, self._at = a_second, float(a_second), 0.0
+
+    def admit(self, now: float) -> bool:
+        self._tokens = min(self._a_second, self._tokens + (now - self._at) * self._a_second)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class PeerLog:
+    """One line per peer and minute; the rest is counted."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def due(self, host: str) -> bool:
+        now = trio.current_time()
+        if now - self._last.get(host, -60) < 60:
+            return False
+        if len(self._last) > 10_000:
+            self._last.clear()
+        self._last[host] = now
+        return True
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+class Certificates:
+    """The TLS context, read again when a file changed; the deny list, read at each handshake."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._folder, self._deny = config.certs, config.deny
+        self._stamps: tuple[int, ...] = ()
+        self._made: ssl.SSLContext | None = None
+        self.ends_s: float | None = None  # when the gateway's certificate ends, seconds since 1970
+
+    def context(self) -> ssl.SSLContext | None:
+        if self._folder is None:
+            return None
+        stamps = tuple(_stamp(self._folder / name) for name in ("gateway.crt", "gateway.key", "ca.crt"))
+        if stamps != self._stamps or self._made is None:
+            try:
+                self._made, self._stamps = gateway_context(self._folder), stamps
+                self.ends_s = not_after((self._folder / "gateway.crt").read_text())
+            except ConfigError as error:  # half replaced: what is loaded goes on until the files fit together
+                if self._made is None:
+                    raise
+                log.error("%s; the certificates loaded before stay in use", error)
+        return self._made
+
+    def denied(self, *names: str) -> bool:
+        if self._deny is None:
+            return False
+        try:
+            lines = self._deny.read_text().split()
+        except OSError as error:
+            log.error("deny list cannot be read path=%s error=%s; nobody is admitted", self._deny, error.strerror)
+            return True
+        return any(name.lower() in {line.lower() for line in lines} for name in names if name)
+
+
+def _cause_of(error: BaseException) -> tuple[str, str]:
+    """Return cause and text of what ended a connection; a bug of ours is logged with its traceback."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, (ProtocolError, Refused)):
+        return error.code, str(error)
+    if isinstance(error, (ssl.SSLError, trio.BrokenResourceError)):
+        return "tls" if isinstance(error.__cause__, ssl.SSLError) else "network", f"{error} {error.__cause__ or ''}"
+    if isinstance(error, (LinkClosed, OSError, trio.ClosedResourceError)):
+        return "closed", str(error)
+    log.error("internal error in a connection", exc_info=error)
+    return "internal", repr(error)
+
+
+class Gateway:
+    """Admission of connections; what they share lies in the hub."""
+
+    def __init__(self, hub: Hub, certificates: Certificates) -> None:
+        self._hub, self._certificates = hub, certificates
+        self._gate, self._log = HandshakeGate(), PeerLog()
+
+    async def admit(self, stream: trio.SocketStream) -> None:
+        """Serve one connection to its end; whatever it does wrong ends it and nothing else."""
+        try:
+            host, port = stream.socket.getpeername()[:2]
+        except OSError:
+            await trio.aclose_forcefully(stream)
+            return
+        await self._to_its_end(stream, host, f"{host}:{port}", self._serve)
+
+    async def admit_stick(self, stream: trio.SocketStream) -> None:
+        """Serve a sweep that came through the local door."""
+        await self._to_its_end(stream, "door", "door", self._serve_stick)
+
+    async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, serve: Serve) -> None:
+        cause, text = "closed", "the box left"
+        try:
+            await serve(stream, peer)
+        except Exception as error:
+            cause, text = _cause_of(error)
+        finally:
+            self._hub.counts.handshakes[cause] += 1
+            await trio.aclose_forcefully(stream)
+        if self._log.due(host):
+            log.info("connection ended peer=%s cause=%s reason=%s", peer, cause, text)
+
+    async def _serve(self, stream: trio.SocketStream, peer: str) -> None:
+        if not self._gate.admit(trio.current_time()):
+            raise Refused("busy", f"more than {HANDSHAKES_A_SECOND} handshakes a second")
+        context = self._certificates.context()
+        self._hub.certificate_ends_s = self._certificates.ends_s
+        certified: str | None = None
+        link: Stream = stream
+        if context is not None:
+            link, certified = await self._secure(stream, context)
+        deadline_s = LONGEST_S + random.uniform(-7200, 7200)
+        await BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s).run()
+
+    async def _serve_stick(self, stream: trio.SocketStream, peer: str) -> None:
+        await BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True).run()
+
+    async def _secure(self, stream: trio.SocketStream, context: ssl.SSLContext) -> tuple[Stream, str]:
+        secured = ServerTls(stream, context)
+        with trio.move_on_after(TLS_S) as late:
+            await secured.do_handshake()
+        if late.cancelled_caught:
+            raise LinkClosed(f"no TLS handshake in {TLS_S} s")
+        check_alpn(secured.session.selected_alpn_protocol())
+        certificate = secured.session.getpeercert()
+        box, serial = box_of(certificate), serial_of(certificate)
+        if box is None:
+            raise Refused("identity", f"certificate {serial} has no SAN URI urn:rocketbox:box:NAME")
+        if self._certificates.denied(box, serial):
+            raise Refused("identity", f"box {box}, certificate {serial}, is on the deny list")
+        return secured, box
+
+
+def used_share(path: Path) -> float:
+    """The used share of the file system of path, as df counts."""
+    facts = os.statvfs(path)
+    used = facts.f_blocks - facts.f_bfree
+    return used / max(1, used + facts.f_bavail)
+
+
+def free_bytes(path: Path) -> int:
+    facts = os.statvfs(path)
+    return facts.f_bavail * facts.f_frsize
+
+
+async def _watch_disk(hub: Hub, used: Used) -> None:
+    while True:
+        hub.disk_free = await trio.to_thread.run_sync(free_bytes, Path(hub.config.landing))
+        hub.note_disk(await trio.to_thread.run_sync(used))
+        await trio.sleep(DISK_LOOK_S)
+
+
+async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) -> None:
+    """Retention once an hour, the first after a minute."""
+    await trio.sleep(60)
+    while True:
+        try:
+            await trio.to_thread.run_sync(clean, Path(config.landing), hub.zone.shards, config.keep_days, now_ms)
+        except (OSError, UplinkError) as error:
+            log.error("retention stopped: %s; nothing more is removed until the next hour", error)
+        await trio.sleep(3600)
+
+
+@contextmanager
+def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[tuple[list[ShardLander], Hub]]:
+    """Open every shard of the landing zone for writing and yield its landers and the hub; blocking."""
+    step = step_from(os.environ.get("UPLINK_STOP_AT"))
+    own = f"{config.listen[0]}:{config.listen[1]}"
+    zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
+    landers: list[ShardLander] = []
+    try:
+        for shard in range(zone.shards):
+            cover, writer = ShardCover(), make_writer(shard)
+            landers.append(ShardLander(shard, writer, linger_s=config.linger_ms / 1000, now_ms=now_ms, cover=cover))
+            writer.open(cover)
+        yield landers, Hub(config, zone, landers, records, now_ms=now_ms, step=step)
+    finally:
+        for lander in landers:
+            lander.writer.close()
+
+
+Parts = tuple[Zone, Callable[[int], Writer], CentreRecords]
+
+
+def _is_url(config: GatewayConfig) -> bool:
+    return "://" in config.landing
+
+
+def _disk_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+    root = Path(config.landing)
+    zone = open_zone(root, config.shards)
+    return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards, own)
+
+
+def _object_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+    from uplink_spark.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+
+    store = ObjectStore(config.landing)
+    zone = open_object_zone(store, config.shards)
+    return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards, own)
+
+
+async def _listen(address: tuple[str, int]) -> list[trio.SocketListener]:
+    host, port = address
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=1024)
+    except OSError as error:
+        reason = "is taken by another program; choose another" if error.errno == 98 else str(error)
+        raise ConfigError(f"port {port} on {host} {reason}") from error
+
+
+def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
+    from uplink_spark.objects import ObjectStore
+
+    return Inbox(ObjectStore(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
+
+
+def _check(config: GatewayConfig) -> None:
+    """Raises ConfigError for settings that do not go together."""
+    need_certs(config.listen[0], config.certs, "listening on")
+    if config.inbox_secrets is not None and not _is_url(config):
+        raise ConfigError(
+            f"--inbox-secrets is for a zone in an object store; {config.landing} is a folder: "
+            f"python -m uplink_spark sweep {config.landing}/inbox --landing {config.landing} --secrets DIR"
+        )
+
+
+async def run_gateway(
+    config: GatewayConfig,
+    *,
+    now_ms: Callable[[], int],
+    used: Used | None = None,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve boxes until cancelled; started() is given the address when the port is open. Raises UplinkError."""
+    _check(config)
+    certificates = Certificates(config)
+    certificates.context()  # a broken certificate is a start error
+    listeners = await _listen(config.listen)
+    scraped = await _listen(config.metrics) if config.metrics is not None else []
+    try:
+        with open_landers(config, now_ms) as (landers, hub):
+            gateway, hub.certificate_ends_s = Gateway(hub, certificates), certificates.ends_s
+            async with AsyncExitStack() as doors, trio.open_nursery() as nursery:
+                for lander in landers:
+                    nursery.start_soon(lander.run)
+                nursery.start_soon(hub.records.keep_status, now_ms)
+                if not _is_url(config):
+                    nursery.start_soon(_watch_disk, hub, used or (lambda: used_share(Path(config.landing))))
+                    nursery.start_soon(_retain, config, hub, now_ms)
+                    door = await doors.enter_async_context(open_door(Path(config.landing)))
+                    if door:
+                        nursery.start_soon(trio.serve_listeners, gateway.admit_stick, door)
+                elif config.inbox_secrets is not None:
+                    nursery.start_soon(_inbox(config, config.inbox_secrets, hub, gateway).run)
+                if scraped:
+                    nursery.start_soon(serve_metrics, hub, scraped)
+                nursery.start_soon(trio.serve_listeners, gateway.admit, listeners)
+                task_status.started(listeners[0].socket.getsockname()[:2])
+    finally:
+        for listener in (*listeners, *scraped):
+            listener.socket.close()

@@ -1,0 +1,280 @@
+"""The bronze job: every landed record once into a Parquet table, by a commit that names the manifest range it contains.
+
+    python -m uplink_spark.jobs.bronze --landing DIR --table DIR [--master M] [--once]
+
+Only manifest rows pass through Spark; the tasks open the packs, decode with Arrow and write Parquet themselves. A kill
+at any moment leaves files that no commit lists, and the next run begins where the newest commit ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from uplink_spark.bounds import amount, whole
+from uplink_spark.jobs.commits import Conflict, DataFile, Position, Table, TableError, Version
+from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
+from uplink_spark.jobs.metrics import JobMetrics
+from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
+from uplink_spark.jobs.session import open_session
+from uplink_spark.jobs.tables import RANGES_SCHEMA
+from uplink_spark.jobs.waiting import run_job, wait_for_zone
+from uplink_spark.manifest import Entry, decode_entry
+from uplink_spark.packs import PieceRef, read_batches
+from uplink_spark.rows import EVERYTHING, SCHEMA, View
+from uplink_spark.source_manifest import manifest_batch
+from uplink_spark.source_options import SourceOptions
+from uplink_spark.source_plan import group, refs_of
+from uplink_spark.spark_source import now_ms, register, save_consumer
+from uplink_spark.zone import ZoneReader, open_files
+
+MIB = 1 << 20
+WRITER = "bronze"
+PARTS = {"data": "bronze", "ranges": "ranges", "gaps": "gaps"}  # part of the table -> its name for users
+Step = Callable[[str], None]
+RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[Written]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task made of its pieces: a file, and (shard, seq) of those that could not be read."""
+
+    file: DataFile
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BronzeConfig:
+    """Where from, where to, and how much at a time."""
+
+    landing: str
+    table: str
+    checkpoint: str
+    consumer: str = "bronze"
+    partition_bytes: int = 64 * MIB
+    trigger_bytes: int = 1024 * MIB
+    fail_on_loss: bool = True
+    system_topics: frozenset[str] = frozenset()
+    metrics: str | None = None  # file of Prometheus text
+
+
+def columns_of_table() -> list[tuple[str, str]]:
+    """Return the declared columns: name and Spark type."""
+    return spark_columns(SCHEMA)
+
+
+def stop_at(name: str) -> None:
+    """Stop this process where a test asked for it (SIGKILL, as a power cut would)."""
+    if os.environ.get("UPLINK_STOP_AT") == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[int, Entry, bytes]]:
+    """Return the entries the table lacks, in order. Raises TableError where the batch would leave a hole."""
+    found: list[tuple[int, Entry, bytes]] = []
+    following: dict[int, int | None] = {}
+    for shard, data in items:
+        entry = decode_entry(data)
+        wanted = following.setdefault(shard, have.get(str(shard)))
+        if wanted is not None and entry.seq < wanted:
+            continue
+        if wanted is not None and entry.seq > wanted:
+            raise TableError(
+                f"shard {shard}: the table is at seq {wanted}, the batch begins at {entry.seq}: the checkpoint is from "
+                "another table or retention ran ahead; delete the checkpoint folder, or start a new table"
+            )
+        following[shard] = entry.seq + 1
+        found.append((shard, entry, data))
+    return found
+
+
+def tasks_of(items: Sequence[tuple[int, Entry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
+    """Group the pieces into tasks; a task's pieces landed on one day, so it writes one file."""
+    options = SourceOptions(path="", view=EVERYTHING)
+    refs = [ref for shard, entry, _ in items for ref in refs_of([entry], shard, options)]
+    refs.sort(key=lambda ref: (day_of(ref.origin.landed_ms), ref.pack, ref.offset))
+    tasks: list[list[PieceRef]] = []
+    for _, of_day in groupby(refs, key=lambda ref: day_of(ref.origin.landed_ms)):
+        tasks += group(of_day, partition_bytes)
+    return tasks
+
+
+def write_task(config: BronzeConfig, refs: Sequence[PieceRef]) -> Written:
+    """Decode the pieces of one task into one file; runs in a Python worker."""
+    view, lost = View(include=None, system_topics=config.system_topics), list[PieceRef]()
+    batches = read_batches(open_files(config.landing), refs, view, fail_on_loss=config.fail_on_loss, lost=lost)
+    folder = folder_of("data", day_of(refs[0].origin.landed_ms))
+    file = write_file(config.table, folder, SCHEMA, batches, part="data")
+    return Written(file, tuple((ref.origin.shard, ref.origin.seq) for ref in lost))
+
+
+def on_spark(spark: SparkSession) -> RunTasks:
+    """Return a runner that spreads the tasks of a batch over the executors."""
+    context = spark.sparkContext
+
+    def run(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[Written]:
+        found: list[Written] = (
+            context.parallelize(tasks, len(tasks)).map(lambda refs: write_task(config, refs)).collect()
+        )
+        return found
+
+    return run
+
+
+def in_process(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[Written]:
+    """Run the tasks one after the other in this process, without Spark."""
+    return [write_task(config, refs) for refs in tasks]
+
+
+class Bronze:
+    """Writes batches of manifest entries into the table."""
+
+    def __init__(self, config: BronzeConfig, *, run_tasks: RunTasks = in_process, step: Step = stop_at) -> None:
+        self.config, self._run_tasks, self._step = config, run_tasks, step
+        self.table = Table(config.table)
+        self.metrics = JobMetrics(config.consumer)
+        self._zone = ZoneReader(config.landing)
+
+    def on_batch(self, batch: DataFrame, _number: int) -> None:
+        begun = time.monotonic()
+        rows = batch.select("shard", "entry").orderBy("shard", "seq").collect()
+        self.write([(row["shard"], bytes(row["entry"])) for row in rows])
+        self.metrics.note_batch(time.monotonic() - begun)
+        self._note_lag()
+        self.metrics.write(self.config.metrics)
+
+    def _note_lag(self) -> None:
+        """How far the table is behind what has landed: ranges, and the age of the oldest of them."""
+        have = {int(shard): seq for shard, seq in self.table.snapshot().end.items()}
+        ends = self._zone.ends()
+        self.metrics.lag_entries = sum(end - have.get(shard, 0) for shard, end in ends.items())
+        waiting = self._zone.entries(have, {shard: min(end, have.get(shard, 0) + 1) for shard, end in ends.items()})
+        oldest_ms = min((entry.landed_ms for entry in waiting), default=None)
+        self.metrics.lag_seconds = 0.0 if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
+
+    def write(self, items: Sequence[tuple[int, bytes]]) -> None:
+        """Commit the entries the table lacks; when another driver commits first, look again what is lacking."""
+        while True:
+            have = self.table.snapshot()
+            fresh = new_items(have.end, items)
+            if not fresh:
+                break
+            ends = {str(shard): entry.seq + 1 for shard, entry, _ in fresh}
+            starts = have.end or {str(shard): entry.seq for shard, entry, _ in reversed(fresh)}
+            schema = self.table.declare_schema(columns_of_table(), have.schema)
+            files = self._write(fresh)
+            self._step("S2")
+            version = Version(have.version + 1, "append", WRITER, starts, have.end | ends, tuple(files), (), schema)
+            try:
+                self.table.commit(version)
+            except Conflict:
+                self.metrics.conflicts += 1
+                continue  # the files just written stay unlisted; vacuum removes them
+            for file in files:
+                self.metrics.rows[PARTS[file.part]] += file.rows
+            break
+        self._step("S3")
+        save_consumer(self._zone, self.config.consumer, {int(k): v for k, v in self.table.snapshot().end.items()})
+
+    def _write(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
+        """Write rows and ranges; with `fail_on_loss` off what cannot be read is a declared loss, never just absent."""
+        tasks = tasks_of(items, self.config.partition_bytes)
+        written = self._run_tasks(self.config, tasks) if tasks else []
+        lost = {place for task in written for place in task.lost}
+        found = [_declared(item) if (item[0], item[1].seq) in lost else item for item in items]
+        return [task.file for task in written if task.file.rows] + self._write_ranges(found)
+
+    def _write_ranges(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
+        """Write what landed and what was declared lost as rows of their own: small, by the driver."""
+        batch = manifest_batch([(shard, data) for shard, _, data in items])
+        day = day_of(max(entry.landed_ms for _, entry, _ in items))
+        ranges = batch.select(RANGES_SCHEMA.names)
+        files = [write_file(self.config.table, folder_of("ranges", day), RANGES_SCHEMA, [ranges], part="ranges")]
+        lost = gap_rows(entry for _, entry, _ in items)
+        if lost.num_rows:
+            files.append(write_file(self.config.table, folder_of("gaps", day), GAPS_SCHEMA, [lost], part="gaps"))
+        return files
+
+
+def _declared(item: tuple[int, Entry, bytes]) -> tuple[int, Entry, bytes]:
+    """Return the item of the loss that stands for one that cannot be read."""
+    shard, entry, _ = item
+    gap = lost_entry(entry, now_ms())
+    return shard, gap, gap.encode()
+
+
+def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger: str = "10 seconds") -> Any:
+    """Start the stream; with once, return after everything that has landed is in the table."""
+    register(spark)
+    bronze = Bronze(config, run_tasks=on_spark(spark))
+    have = bronze.table.snapshot().end
+    reader = spark.readStream.format("commitlog_manifest").option("maxBytesPerTrigger", str(config.trigger_bytes))
+    if have:  # only used without a checkpoint: the table says where to go on
+        reader = reader.option("startingOffsets", _offsets(have))
+    reader = reader.option("failOnDataLoss", str(config.fail_on_loss).lower())
+    stream = reader.load(config.landing).select("shard", "seq", "entry")
+    writer = stream.writeStream.foreachBatch(bronze.on_batch).option("checkpointLocation", config.checkpoint)
+    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)).start()
+    if once:
+        query.awaitTermination()
+    return query
+
+
+def _offsets(end: Position) -> str:
+    return "{" + ", ".join(f'"{shard}": {seq}' for shard, seq in sorted(end.items())) + "}"
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser("python -m uplink_spark.jobs.bronze", description=__doc__.splitlines()[0])
+    made.add_argument("--landing", required=True, help="folder or URL of the landing zone")
+    made.add_argument("--table", required=True, help="folder of the bronze table")
+    made.add_argument("--checkpoint", help="folder of Spark's checkpoint (default: TABLE/_spark)")
+    made.add_argument("--once", action="store_true", help="take in what has landed and end")
+    made.add_argument("--trigger", default="10 seconds", help="how often without --once (10 seconds)")
+    made.add_argument("--consumer", default="bronze", help="name under which packs are kept from retention (bronze)")
+    made.add_argument("--partition-mib", type=whole(1), default=64, help="raw MiB a task (64)")
+    made.add_argument("--trigger-mib", type=whole(1), default=1024, help="raw MiB a commit (1024)")
+    made.add_argument("--skip-lost", action="store_true", help="leave out packs that are missing or damaged")
+    made.add_argument("--metrics", help="file for Prometheus text, replaced after each batch")
+    made.add_argument("--system-topics", default="", help="topics that are no messages: cluster and broker names")
+    made.add_argument("--wait", type=amount(zero=True), default=60, help="seconds to wait for the landing zone (60)")
+    made.add_argument("--master", help="Spark master (local[*])")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(arguments)
+    config = BronzeConfig(
+        landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
+        table=str(Table(given.table).root),
+        checkpoint=given.checkpoint or os.path.join(given.table, "_spark"),
+        consumer=given.consumer,
+        partition_bytes=given.partition_mib * MIB,
+        trigger_bytes=given.trigger_mib * MIB,
+        fail_on_loss=not given.skip_lost,
+        metrics=given.metrics,
+        system_topics=frozenset(filter(None, given.system_topics.split(","))),
+    )
+
+    def job() -> None:
+        wait_for_zone(config.landing, given.wait)
+        spark = open_session("rocketbox bronze", master=given.master)
+        run_bronze(spark, config, once=given.once, trigger=given.trigger).awaitTermination()
+        state = Table(config.table).snapshot()
+        rows = sum(file.rows for file in state.part("data"))
+        print(f"bronze table={config.table} version={state.version} rows={rows} to={_offsets(state.end)}")
+
+    return run_job("bronze", job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

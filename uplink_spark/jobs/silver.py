@@ -1,0 +1,152 @@
+"""The silver job: figures per box, topic and minute out of each new range of bronze versions, whenever rows arrive.
+
+    python -m uplink_spark.jobs.silver --table BRONZE --silver DIR [--once]
+
+Each run adds partial sums and commits them with the bronze versions they contain. There is no watermark: a box that
+comes back after three weeks adds partials to minutes long past, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from uplink_spark.bounds import amount
+from uplink_spark.fields import TIMESTAMP
+from uplink_spark.jobs import tables
+from uplink_spark.jobs.bronze import stop_at
+from uplink_spark.jobs.commits import Conflict, DataFile, Table, TableError, Version
+from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
+from uplink_spark.jobs.session import open_session
+from uplink_spark.jobs.waiting import run_job
+
+HOUR_MS = 3_600_000
+BATCH_VERSIONS = 50  # bronze versions in one silver commit
+PER_MINUTE = pa.schema(
+    [
+        ("box", pa.string()),
+        ("topic", pa.string()),
+        ("minute", TIMESTAMP),
+        ("rows", pa.int64()),
+        ("body_bytes", pa.int64()),
+        ("record_bytes", pa.int64()),
+        ("born_store_ms_sum", pa.int64()),
+        ("born_store_ms_max", pa.int64()),
+        ("store_landed_ms_sum", pa.int64()),
+        ("store_landed_ms_max", pa.int64()),
+        ("latency_rows", pa.int64()),
+        ("late_rows", pa.int64()),
+        ("clock_bad_rows", pa.int64()),
+        ("bronze_version", pa.int64()),
+    ]
+)
+
+
+def partials(messages: DataFrame, bronze_version: int) -> DataFrame:
+    """Return the partial sums of some messages; rows of a box without clock stay out of the latencies."""
+    counts = F.col("clock_ok") & F.col("born_time").isNotNull() & F.col("store_time").isNotNull()
+
+    def ms(later: str, earlier: str) -> F.Column:
+        difference = F.unix_millis(later) - F.unix_millis(earlier)
+        return F.when(counts, F.greatest(difference, F.lit(0)))
+
+    born_store, store_landed = ms("store_time", "born_time"), ms("landed_time", "store_time")
+    late = F.unix_millis("landed_time") - F.unix_millis("store_time") > HOUR_MS
+    grouped = messages.groupBy("box", "topic", F.date_trunc("minute", "store_time").alias("minute"))
+    return grouped.agg(
+        F.count("*").alias("rows"),
+        F.sum(F.octet_length("body")).alias("body_bytes"),
+        F.sum(F.col("size").cast("bigint")).alias("record_bytes"),
+        F.coalesce(F.sum(born_store), F.lit(0)).alias("born_store_ms_sum"),
+        F.max(born_store).alias("born_store_ms_max"),
+        F.coalesce(F.sum(store_landed), F.lit(0)).alias("store_landed_ms_sum"),
+        F.max(store_landed).alias("store_landed_ms_max"),
+        F.count_if(counts).alias("latency_rows"),
+        F.count_if(late & F.col("clock_ok")).alias("late_rows"),
+        F.count_if(~F.col("clock_ok")).alias("clock_bad_rows"),
+        F.lit(bronze_version).cast("bigint").alias("bronze_version"),
+    ).select(*PER_MINUTE.names)
+
+
+def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
+    """Bring silver up to the newest bronze version and return it. May be repeated and run twice at once."""
+    bronze, silver = tables.open_table(bronze_root), Table(silver_root)
+    while True:
+        have = silver.snapshot()
+        done = have.end.get("bronze", 0)
+        fresh = _next_versions(bronze, done)
+        if not fresh:
+            return done
+        last = fresh[-1].version
+        files = [file for version in fresh if version.op == "append" for file in version.add if file.part == "data"]
+        written = _write(spark, bronze, files, last, str(silver.root))
+        schema = silver.declare_schema(spark_columns(PER_MINUTE), have.schema)
+        stop_at("S2")
+        end = {"bronze": last}
+        version = Version(have.version + 1, "append", "silver", {"bronze": done}, end, tuple(written), (), schema)
+        try:
+            silver.commit(version)
+        except Conflict:
+            continue  # another driver was first: look again what is lacking
+
+
+def _next_versions(bronze: Table, done: int) -> list[Version]:
+    fresh: list[Version] = []
+    for version in bronze.versions(done):
+        fresh.append(version)
+        if len(fresh) == BATCH_VERSIONS:
+            break
+    return fresh
+
+
+def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[DataFile]:
+    if not files:
+        return []
+    gone = [path for path in bronze.paths(files[:1]) + bronze.paths(files[-1:]) if not _is_there(path)]
+    if gone:
+        raise TableError(f"{gone[0]} was vacuumed before silver read it; rebuild silver in a new folder from bronze")
+    rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze, bronze.snapshot()))
+    table = partials(rows.where("kind = 'message'"), last).toArrow().cast(PER_MINUTE)
+    if not table.num_rows:
+        return []
+    folder = folder_of("data", day_of(time.time_ns() // 1_000_000))
+    return [write_file(root, folder, PER_MINUTE, table.to_batches(), part="data")]
+
+
+def _is_there(path: str) -> bool:
+    try:
+        with open(path, "rb"):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    made = argparse.ArgumentParser("python -m uplink_spark.jobs.silver", description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--table", required=True, help="folder of the bronze table")
+    made.add_argument("--silver", required=True, help="folder of the table per_minute")
+    made.add_argument("--once", action="store_true", help="take in what bronze has and end")
+    made.add_argument("--every", type=amount(), default=60, help="seconds between two looks without --once (60)")
+    made.add_argument("--master", help="Spark master (local[*])")
+    given = made.parse_args(arguments)
+
+    def job() -> None:
+        spark = open_session("rocketbox silver", master=given.master)
+        while True:
+            version = take_in(spark, given.table, given.silver)
+            print(f"silver table={given.silver} bronze_version={version}", flush=True)
+            if given.once:
+                return
+            time.sleep(given.every)
+
+    return run_job("silver", job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

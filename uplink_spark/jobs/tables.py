@@ -1,0 +1,207 @@
+"""What readers of the tables use: only files that a commit lists, pruned by what the commit says of them.
+
+tables.bronze(spark, root, topics=["Vitals"], landed_since="-2d")     every record
+tables.messages(spark, root)                                          kind = 'message'
+tables.gaps(spark, root), coverage(spark, root), freshness(spark, root)
+tables.per_minute(spark, silver_root)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from uplink_spark.jobs.commits import DataFile, Snapshot, Table, TableError
+from uplink_spark.jobs.gaps import GAPS_SCHEMA
+from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
+from uplink_spark.source_manifest import MANIFEST_SCHEMA
+from uplink_spark.source_options import parse_time
+from uplink_spark.zone import open_files, read_zone
+
+RANGES_SCHEMA = MANIFEST_SCHEMA.remove(MANIFEST_SCHEMA.get_field_index("entry"))
+COVERAGE = "box string, epoch bigint, from_offset bigint, to_offset bigint, state string"
+
+
+def open_table(root: str) -> Table:
+    """Return the table. Raises TableError where there is none."""
+    table = Table(root)
+    if not table.exists():
+        raise TableError(f"no table at {table.root}: it has no folder _commits; is the path right, has the job run?")
+    return table
+
+
+def spark_schema(table: Table, snapshot: Snapshot) -> StructType:
+    """Return the newest declared schema; columns a file lacks are null."""
+    columns = table.schema(snapshot.schema)
+    return StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns))
+
+
+def bronze(
+    spark: SparkSession,
+    root: str,
+    *,
+    boxes: Collection[str] | None = None,
+    topics: Collection[str] | None = None,
+    landed_since: str | None = None,
+    version: int | None = None,
+) -> DataFrame:
+    """Return every record of the table, or of one version of it; arguments choose rows and prune files on the driver.
+
+    landed_since: ISO time, milliseconds, or `-2d`.
+    """
+    table = open_table(root)
+    snapshot = table.snapshot(version)
+    since = None if landed_since is None else parse_time("landed_since", landed_since, time.time_ns() // 1_000_000)
+    files = [file for file in snapshot.part("data") if _wanted(file, boxes, topics, since)]
+    rows = read_files(spark, table, files, spark_schema(table, snapshot))
+    if boxes is not None:
+        rows = rows.where(F.col("box").isin(*boxes))
+    if topics is not None:
+        rows = rows.where(F.col("topic").isin(*topics))
+    return rows if since is None else rows.where(F.col("landed_time") >= F.timestamp_millis(F.lit(since)))
+
+
+def _wanted(
+    file: DataFile, boxes: Collection[str] | None, topics: Collection[str] | None, landed_since_ms: int | None
+) -> bool:
+    if boxes is not None and file.boxes and not any(file.boxes[0] <= box <= file.boxes[1] for box in boxes):
+        return False
+    if topics is not None and file.topics is not None and not set(topics) & set(file.topics):
+        return False
+    return landed_since_ms is None or file.landed is None or file.landed[1] >= landed_since_ms
+
+
+def read_files(spark: SparkSession, table: Table, files: Iterable[DataFile], schema: StructType) -> DataFrame:
+    """Return the rows of listed files, and of no other file in the folder."""
+    paths = table.paths(files)
+    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+
+
+def messages(spark: SparkSession, root: str, **choice: Any) -> DataFrame:
+    """Return what applications sent and committed: no half, delayed, retry or system records."""
+    return bronze(spark, root, **choice).where("kind = 'message'")
+
+
+def ranges(spark: SparkSession, root: str) -> DataFrame:
+    """Return one row for each range that landed or was declared lost, as the manifest had it."""
+    return _part(spark, root, "ranges", RANGES_SCHEMA)
+
+
+def _part(spark: SparkSession, root: str, part: str, schema: pa.Schema) -> DataFrame:
+    table = open_table(root)
+    return read_files(spark, table, table.snapshot().part(part), from_arrow_schema(schema))
+
+
+def gaps(spark: SparkSession, root: str) -> DataFrame:
+    """Return declared losses, without what has landed since (a stick); `damaged` and `rejected` stay."""
+    landed = ranges(spark, root).where("kind = 'log'").select("box", "epoch", "from_offset", "to_offset")
+    lost = _part(spark, root, "gaps", GAPS_SCHEMA)
+    pairs = lost.groupBy("box", "epoch").cogroup(landed.groupBy("box", "epoch"))
+    return pairs.applyInArrow(_unhealed, from_arrow_schema(GAPS_SCHEMA))
+
+
+def _unhealed(lost: pa.Table, landed: pa.Table) -> pa.Table:
+    data = merged(zip(landed["from_offset"].to_pylist(), landed["to_offset"].to_pylist(), strict=True))
+    rows: list[dict[str, Any]] = []
+    for row in lost.to_pylist():
+        span = (row["from_offset"], row["to_offset"])
+        if row["class"] in NEVER_HEALED or span[0] == span[1]:
+            rows.append(row)
+            continue
+        for start, end in minus(span, data):
+            part = {} if (start, end) == span else {"records": None}  # how many are in a part is not known
+            rows.append(row | {"from_offset": start, "to_offset": end} | part)
+    return pa.Table.from_pylist(rows, GAPS_SCHEMA)
+
+
+def coverage(spark: SparkSession, root: str) -> DataFrame:
+    """Return each log's stretches: landed, gap, or pending (between the others, undeclared: still expected)."""
+    found = ranges(spark, root).where("kind <> 'pick'").select("box", "epoch", "from_offset", "to_offset", "kind")
+    return found.groupBy("box", "epoch").applyInArrow(_covered, COVERAGE)
+
+
+def _covered(key: tuple[pa.Scalar, ...], found: pa.Table) -> pa.Table:
+    spans: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    columns = (found[name].to_pylist() for name in ("kind", "from_offset", "to_offset"))
+    for kind, start, end in zip(*columns, strict=True):
+        spans[kind == "log"].append((start, end))
+    rows = coverage_of(spans[True], spans[False])
+    box, epoch = (part.as_py() for part in key)
+    return pa.table(
+        {
+            "box": pa.array([box] * len(rows), pa.string()),
+            "epoch": pa.array([epoch] * len(rows), pa.int64()),
+            "from_offset": pa.array([row.start for row in rows], pa.int64()),
+            "to_offset": pa.array([row.end for row in rows], pa.int64()),
+            "state": pa.array([row.state for row in rows], pa.string()),
+        }
+    )
+
+
+def freshness(spark: SparkSession, root: str, *, now_ms: int | None = None) -> DataFrame:
+    """Return for each box when it was last heard of, by landed time: no clock of a box counts."""
+    now = F.timestamp_millis(F.lit(now_ms)) if now_ms is not None else F.current_timestamp()
+    by_box = ranges(spark, root).groupBy("box")
+    return by_box.agg(
+        F.max("landed_time").alias("last_landed"),
+        F.max(F.when(F.col("clock_ok"), F.col("store_time_max"))).alias("last_store_time"),
+        F.max_by("to_offset", F.struct("landed_time", "to_offset")).alias("landed_end"),
+    ).withColumn("silent_for", now - F.col("last_landed"))
+
+
+STATUS = (
+    "box string, epoch bigint, received_ms bigint, durable bigint, unshipped bigint, oldest_ms bigint, "
+    "disk_free bigint, inflow bigint, gaps bigint, verdict string, software string, now_ms bigint, clock_ok boolean"
+)
+
+
+def box_status(spark: SparkSession, landing: str) -> DataFrame:
+    """Return what boxes say of themselves every minute: the gateway keeps 30 days of it beside the packs."""
+    shards = read_zone(open_files(landing)).shards
+    base = landing if "://" in landing else f"file://{Path(landing).absolute()}"
+    folders = [f"{base}/status/{shard:04x}" for shard in range(shards)]
+    found = [folder for folder in folders if not folder.startswith("file://") or Path(folder[7:]).is_dir()]
+    rows = spark.read.schema(STATUS).json(found) if found else spark.createDataFrame([], STATUS)
+    return rows.withColumn("received", F.timestamp_millis("received_ms"))
+
+
+SUMS = (
+    "rows",
+    "body_bytes",
+    "record_bytes",
+    "born_store_ms_sum",
+    "store_landed_ms_sum",
+    "latency_rows",
+    "late_rows",
+    "clock_bad_rows",
+)
+MAXIMA = ("born_store_ms_max", "store_landed_ms_max")
+
+
+def per_minute_parts(spark: SparkSession, root: str) -> DataFrame:
+    """Return the partial sums as silver wrote them, one for each range of bronze versions."""
+    table = open_table(root)
+    snapshot = table.snapshot()
+    return read_files(spark, table, snapshot.part("data"), spark_schema(table, snapshot))
+
+
+def per_minute(spark: SparkSession, root: str) -> DataFrame:
+    """Return one row for each box, topic and minute of store time: the partial sums added up."""
+    totals = [F.sum(name).alias(name) for name in SUMS] + [F.max(name).alias(name) for name in MAXIMA]
+    newest = F.max("bronze_version").alias("bronze_version")
+    return per_minute_parts(spark, root).groupBy("box", "topic", "minute").agg(*totals, newest)
+
+
+def files_of_days(snapshot: Snapshot, part: str) -> Iterator[tuple[str, DataFile]]:
+    """Yield (landed day, file) of one part."""
+    for file in snapshot.part(part):
+        folder = file.path.split("/")[1]
+        yield folder.removeprefix("landed_day="), file

@@ -1,0 +1,270 @@
+"""A landing zone in an object store: one PUT a pack, one immutable manifest object a commit.
+
+The object's name is the fence: of two writers only one can create the next seq (If-None-Match: *), and the loser stops.
+Needed of the store: strong read-after-write and conditional create (S3 has both; boto3 speaks it).
+URL: s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=R, as pyarrow reads it on Spark's side.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import trio
+
+from uplink_spark.errors import LandingError, ManifestDamaged
+from uplink_spark.frames import Hello, Status
+from uplink_spark.histogram import Histogram
+from uplink_spark.landing import Covering, LandedBefore, NewPiece
+from uplink_spark.manifest import (
+    LANDING_NAME,
+    Entry,
+    Placement,
+    Zone,
+    decode_zone,
+    encode_items,
+    encode_mark,
+    entry_of,
+    file_head,
+    manifest_folder,
+    manifest_path,
+    pack_path,
+    read_head,
+    read_items,
+    shard_of,
+)
+from uplink_spark.records import CentreRecords, day_of, status_line
+from uplink_spark.steps import Step, no_step
+
+STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
+STATUS_S = 60
+STATUS_LINES = 5000  # of a shard that wait; the oldest go
+log = logging.getLogger("uplink_spark.gateway")
+
+
+class ObjectStore:
+    """Get, put, create and list below a prefix of one bucket; errors are OSError. Blocks."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlparse(url)
+        query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        if parts.scheme != "s3" or not parts.netloc:
+            raise LandingError(f"landing zone {url}: write s3://bucket/prefix or a directory")
+        try:
+            boto3, settings = import_module("boto3"), import_module("botocore.config")
+        except ImportError as error:
+            raise LandingError(f"landing zone {url} needs boto3; install it with: pip install boto3") from error
+        endpoint = query.get("endpoint_override")
+        self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        self._faults: Any = import_module("botocore.exceptions")
+        self._client: Any = boto3.client(
+            "s3",
+            endpoint_url=f"{query.get('scheme', 'https')}://{endpoint}" if endpoint else None,
+            region_name=query.get("region"),
+            config=settings.Config(
+                retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, read_timeout=60
+            ),
+        )
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    def _ask(self, call: Callable[..., Any], **settings: Any) -> Any:
+        """Call the client; None for what is not there, OSError for everything else but a lost race."""
+        try:
+            return call(Bucket=self.bucket, **settings)
+        except self._faults.ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if code in ("NoSuchKey", "404"):
+                return None
+            if code in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
+                raise FileExistsError(f"{settings.get('Key')}: {code}") from error
+            raise OSError(f"object store: {error}") from error
+        except self._faults.BotoCoreError as error:
+            raise OSError(f"object store: {error}") from error
+
+    def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None:
+        extra = {} if length is None else {"Range": f"bytes={at}-{at + length - 1}"}
+        found = self._ask(self._client.get_object, Key=self._key(path), **extra)
+        return None if found is None else bytes(found["Body"].read())
+
+    def put(self, path: str, data: bytes) -> None:
+        self._ask(self._client.put_object, Key=self._key(path), Body=data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create an object that is not there; False when somebody else's is. A repeat of our own counts as ours."""
+        try:
+            self._ask(self._client.put_object, Key=self._key(path), Body=data, IfNoneMatch="*")
+        except FileExistsError as error:
+            found = self.get(path)
+            if found is None:
+                raise OSError(f"object store: {error}: nobody has created it, try again") from error
+            return found == data
+        return True
+
+    def delete(self, path: str) -> None:
+        self._ask(self._client.delete_object, Key=self._key(path))
+
+    def names(self, folder: str, *, deep: bool = False) -> list[str]:
+        """The names in a folder, ascending; deep: in all folders below it, too, as paths."""
+        prefix, token, found = self._key(folder) + "/", None, list[str]()
+        more: dict[str, str] = {} if deep else {"Delimiter": "/"}
+        while True:
+            more |= {"ContinuationToken": token} if token else {}
+            page = self._ask(self._client.list_objects_v2, Prefix=prefix, **more) or {}
+            found += [item["Key"].removeprefix(prefix) for item in page.get("Contents", ())]
+            token = page.get("NextContinuationToken")
+            if not token:
+                return found
+
+
+def open_object_zone(store: ObjectStore, shards: int) -> Zone:
+    """Return the landing zone, made there if it is new. Raises LandingError."""
+    try:
+        data = store.get(LANDING_NAME)
+        if data is None:
+            store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
+            data = store.get(LANDING_NAME)
+        return decode_zone(data or b"")
+    except (OSError, ManifestDamaged) as error:
+        raise LandingError(f"landing zone s3://{store.bucket}: {error}") from error
+
+
+class ObjectShardWriter:
+    """The writer of a shard in an object store; the same calls as landing.ShardWriter."""
+
+    def __init__(self, store: ObjectStore, shard: int, *, step: Step = no_step) -> None:
+        self._store, self.shard, self._step = store, shard, step
+        self.next_seq = self.landed_ms = self._state_seq = 0
+        self._cover: Covering
+        self._own = secrets.token_hex(4)  # in the names of our packs
+        self.syncs = Histogram()  # of the PUTs of packs
+
+    def open(self, cover: Covering) -> None:
+        """Load the newest state that is whole and every later manifest object."""
+        self._cover = cover
+        names = self._store.names(manifest_folder(self.shard))
+        self._load_state([name for name in names if name.endswith(".state")])
+        while True:
+            data = self._store.get(manifest_path(self.shard, self.next_seq))
+            if data is None:
+                return
+            part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
+            if not part.entries:
+                raise LandingError(f"{manifest_path(self.shard, self.next_seq)} holds no whole entry: {part.fault}")
+            for entry in part.entries:
+                self.landed_ms = max(self.landed_ms, entry.landed_ms)
+                cover.note(entry)
+            self.next_seq = part.next_seq
+
+    def _load_state(self, names: list[str]) -> None:
+        for name in sorted(names, reverse=True):
+            seq = int(name.partition(".")[0])
+            try:
+                self.landed_ms = self._cover.load(self._store.get(manifest_path(self.shard, seq, "state")) or b"", seq)
+                self.next_seq = self._state_seq = seq
+                return
+            except ManifestDamaged:
+                continue
+
+    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[Entry]:
+        """Land pieces: pack first, then the manifest object that makes them visible.
+
+        Raises OSError, LandingError, and LandedBefore when a commit that failed had landed: nothing of these has then.
+        """
+        self.landed_ms = max(self.landed_ms, now_ms)
+        if self.next_seq - self._state_seq >= STATE_ENTRIES:
+            self._store.put(manifest_path(self.shard, self.next_seq, "state"), self._cover.encode(self.next_seq))
+            self._state_seq = self.next_seq
+        pack = pack_path(self.shard, self.landed_ms, self.next_seq)
+        pack = pack.replace(".pack", f"-{self._own}{secrets.token_hex(4)}.pack")  # no loser of a race overwrites it
+        entries: list[Entry] = []
+        offset = 0
+        for piece in pieces:
+            for start, end in piece.parts:
+                place = Placement(self.next_seq + len(entries), pack, offset, start, end, self.landed_ms, piece.heals)
+                entries.append(entry_of(piece.header, len(piece.container), place, piece.gap))
+            offset += len(piece.container)
+        with self.syncs.measured():
+            self._store.put(pack, b"".join(piece.container for piece in pieces))
+        self._step("G3")
+        end_seq = self.next_seq + len(entries)
+        data = file_head(self.shard, self.next_seq) + encode_items(entries) + encode_mark(end_seq)
+        if not self._store.create(manifest_path(self.shard, self.next_seq), data):
+            raise self._taken()
+        self.next_seq = end_seq
+        self._step("G5")
+        return entries
+
+    def _taken(self) -> LandedBefore | LandingError:
+        """Return who has the next seq: a commit of ours whose answer was lost, or another gateway."""
+        data = self._store.get(manifest_path(self.shard, self.next_seq)) or b""
+        part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
+        if part.entries and all(f"-{self._own}" in entry.pack for entry in part.entries):
+            self.next_seq = part.next_seq
+            return LandedBefore(part.entries)
+        return LandingError(
+            f"shard {self.shard:04x}: another gateway wrote seq {self.next_seq}; this one stops: "
+            "one gateway for one shard"
+        )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class ObjectRecords(CentreRecords):
+    """The small files beside them, in the same store."""
+
+    def __init__(self, store: ObjectStore, shards: int, own_address: str = "") -> None:
+        self._store, self._shards, self._own = store, shards, own_address
+        self._lines: dict[int, deque[str]] = {}
+        self._unwritten: dict[str, bytes] = {}  # by name: a repeat replaces what a PUT without an answer has written
+
+    def read(self, path: str) -> bytes | None:
+        return self._store.get(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._store.put(path, data)
+
+    def read_part(self, path: str, at: int, length: int) -> bytes:
+        data = self._store.get(path, at, length)
+        if data is None:
+            raise FileNotFoundError(path)
+        return data
+
+    def quarantine(self, box: str, container: bytes, now_ms: int) -> str:
+        """Keep refused bytes; how long is the bucket's lifecycle rule."""
+        path = f"quarantine/{now_ms:014d}-{box}-{secrets.token_hex(3)}.piece"
+        self._store.put(path, container)
+        return path
+
+    def append_status(self, hello: Hello, status: Status, now_ms: int) -> None:
+        """Collect lines; keep_status writes them."""
+        lines = self._lines.setdefault(shard_of(hello.box, self._shards), deque(maxlen=STATUS_LINES))
+        lines.append(status_line(hello, status, now_ms))
+
+    async def keep_status(self, now_ms: Callable[[], int]) -> None:
+        """Write one object a minute and shard until cancelled."""
+        while True:
+            await trio.sleep(STATUS_S)
+            await self.write_status(now_ms())
+
+    async def write_status(self, now_ms: int) -> None:
+        """Write what was collected; what could not be written before comes first, under the name it had then."""
+        if not self._unwritten:
+            for number, lines in self._lines.items():
+                name = f"status/{number:04x}/{day_of(now_ms)}-{now_ms:014d}.jsonl"
+                self._unwritten[name] = "".join(lines).encode()
+            self._lines = {}
+        for name in list(self._unwritten):
+            try:
+                await trio.to_thread.run_sync(self._store.put, name, self._unwritten[name])
+            except OSError as error:
+                log.warning("status lines not written path=%s error=%s; tried again in %d s", name, error, STATUS_S)
+                return
+            del self._unwritten[name]

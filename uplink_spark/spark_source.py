@@ -1,0 +1,356 @@
+"""The PySpark data sources `commitlog` (rows of messages) and `commitlog_manifest` (what has landed).
+
+    spark_source.register(spark)
+    spark.read.format("commitlog").option("topics", "Vitals").load("/landing")
+    spark.readStream.format("commitlog").load("/landing")
+
+A position is one sequence number per manifest shard. What a reader sees lies in front of the manifest's last mark, so
+nothing it has read is ever taken back. Spark calls `reader` and `streamReader` with the keyword `schema`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from uplink_spark.errors import LandingError
+from uplink_spark.manifest import Entry
+from uplink_spark.packs import PieceRef, read_batches
+from uplink_spark.rows import schema_of
+from uplink_spark.source_filters import Narrowed, narrow
+from uplink_spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
+from uplink_spark.source_options import (
+    BATCH,
+    MANIFEST_OPTIONS,
+    OPTIONS,
+    STREAM,
+    OptionError,
+    Position,
+    SourceOptions,
+    check_mode,
+    parse_options,
+)
+from uplink_spark.source_plan import Limit, Seqs, admit, from_offset, group, refs_of, resolve, to_offset
+from uplink_spark.zone import ZoneReader, open_files
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+MANIFEST_TASK_ENTRIES = 20_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Work(InputPartition):  # type: ignore[misc]
+    """One task: the pieces it reads, or the manifest entries it shows."""
+
+    def __init__(self, pieces: Sequence[PieceRef] = (), entries: Sequence[tuple[int, bytes]] = ()) -> None:
+        self.pieces, self.entries = tuple(pieces), tuple(entries)
+
+
+def positions(zone: ZoneReader, options: SourceOptions, position: Position) -> Seqs:
+    """Return the seq of each shard a position stands for, checked against what is still there."""
+    at_landed = None if position.landed_ms is None else zone.at_landed(position.landed_ms)
+    oldest = zone.begins()
+    seqs = resolve(position, oldest, zone.ends(), at_landed)
+    return checked_start(zone, options, seqs, oldest)
+
+
+def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: Seqs) -> Seqs:
+    """Return seqs, or where retention has removed some of it: an error, or the oldest that is left."""
+    gone = {shard: (seq, oldest[shard]) for shard, seq in seqs.items() if seq < oldest[shard]}
+    if gone and options.fail_on_loss:
+        shard, (seq, first) = next(iter(gone.items()))
+        raise LandingError(
+            f"shard {shard} of {zone.url} begins at seq {first}, this query wants {seq}: retention at the centre "
+            "removed what lies between; read the bronze table, or go on from the oldest with failOnDataLoss=false"
+        )
+    return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
+
+
+def save_consumer(zone: ZoneReader, name: str, seqs: Mapping[int, int]) -> None:
+    """Write consumers/<name>.json: packs at and above these positions stay, the gateway's retention reads it."""
+    body = {"v": 1, "consumer": name, "offsets": to_offset(seqs), "updated_ms": now_ms()}
+    zone.files.replace(f"consumers/{name}.json", json.dumps(body, sort_keys=True).encode())
+
+
+class _Rows:
+    """What batch and stream readers of `commitlog` share: planning pieces, reading them in a task."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
+        refs: list[PieceRef] = []
+        for log in zone.shards:
+            refs += refs_of(log.entries(start[log.shard], end[log.shard]), log.shard, self._options)
+        return [Work(pieces=task) for task in group(refs, self._options.partition_bytes)]
+
+    def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        files = open_files(options.path)
+        return read_batches(files, partition.pieces, options.view, fail_on_loss=options.fail_on_loss)
+
+
+class _Entries:
+    """The same for `commitlog_manifest`; the driver has the entries already, so tasks carry them."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
+        boxes = self._options.boxes
+        found = [
+            (log.shard, entry.encode())
+            for log in zone.shards
+            for entry in log.entries(start[log.shard], end[log.shard])
+            if boxes is None or entry.box in boxes
+        ]
+        step = MANIFEST_TASK_ENTRIES
+        return [Work(entries=found[at : at + step]) for at in range(0, len(found), step)]
+
+    def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
+        if partition.entries:
+            yield manifest_batch(partition.entries)
+
+
+Content = _Rows | _Entries
+
+
+def _batches(content: Content, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Spark hands a plain InputPartition to `read` when there was nothing to plan."""
+    return content.batches(partition) if isinstance(partition, Work) else iter(())
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Everything between two positions, fixed when the query is planned."""
+
+    def __init__(self, options: SourceOptions, content: Content) -> None:
+        self._options, self._content = options, content
+
+    def partitions(self) -> Sequence[InputPartition]:
+        zone = ZoneReader(self._options.path)
+        start = positions(zone, self._options, self._options.start)
+        end = positions(zone, self._options, self._options.end)
+        if self._options.consumer:
+            save_consumer(zone, self._options.consumer, start)  # pins the packs while the query runs
+        return self._content.plan(zone, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _batches(self._content, partition)
+
+
+class PushdownReader(BatchReader):
+    """A batch reader that takes over filters; Spark refuses it while its push-down is switched off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        narrowed: Narrowed = narrow(self._options, filters)
+        self._options = narrowed.options
+        self._content = _Rows(narrowed.options)
+        return narrowed.left
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Micro-batches over the manifest; runs in one Python process on the driver, `read` in the tasks."""
+
+    def __init__(self, options: SourceOptions, content: Content, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._content, self._clock = options, content, clock
+        self._opened: ZoneReader | None = None
+        self._until: Seqs | None = None  # the fixed end under Trigger.AvailableNow
+        self._waiting_since: float | None = None
+
+    @property
+    def _zone(self) -> ZoneReader:
+        if self._opened is None:
+            self._opened = ZoneReader(self._options.path)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def initialOffset(self) -> dict[str, int]:
+        return to_offset(positions(self._zone, self._options, self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        if options.max_pieces is not None:
+            return ReadMaxFiles(options.max_pieces)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._zone.ends()
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return to_offset(self._zone.ends())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        zone = self._zone
+        ends = self._until or zone.ends()
+        begin = from_offset(start, zone.zone.shards)
+        ends = {shard: max(seq, begin[shard]) for shard, seq in ends.items()}
+        if ends == begin:
+            return to_offset(begin)
+        begin = self._from_oldest(begin, ends)
+        bound = _limit(limit)
+        waiting = {log.shard: _until_full(log.entries(begin[log.shard], ends[log.shard]), bound) for log in zone.shards}
+        if self._should_wait(waiting):
+            return to_offset(from_offset(start, zone.zone.shards))
+        return to_offset(admit(waiting, begin, bound))
+
+    def _from_oldest(self, begin: Seqs, ends: Seqs) -> Seqs:
+        zone = self._zone
+        oldest = {log.shard: min(log.begins(), ends[log.shard]) for log in zone.shards}
+        return checked_start(zone, self._options, begin, oldest)
+
+    def _should_wait(self, waiting: Mapping[int, Sequence[Entry]]) -> bool:
+        """Whether a small batch waits for more: below minBytesPerTrigger and not yet maxTriggerDelay."""
+        options = self._options
+        if not options.min_bytes or self._until is not None:
+            return False
+        now = self._clock()
+        self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        size = sum(entry.raw_bytes for entries in waiting.values() for entry in entries)
+        if size < options.min_bytes and now - self._waiting_since < options.max_delay_s:
+            return True
+        self._waiting_since = None
+        return False
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        zone = self._zone
+        ends = zone.ends()
+        begin, until = from_offset(start, zone.zone.shards), from_offset(end, zone.zone.shards)
+        for shard, seq in until.items():
+            if seq > ends[shard]:
+                raise LandingError(
+                    f"the checkpoint wants seq {seq} of shard {shard}, {zone.url} ends at {ends[shard]}: is this the "
+                    "landing zone the checkpoint was made with?"
+                )
+        return self._content.plan(zone, self._from_oldest(begin, until), until)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _batches(self._content, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        if self._options.consumer:
+            save_consumer(self._zone, self._options.consumer, from_offset(end, self._zone.zone.shards))
+
+
+def _limit(limit: ReadLimit) -> Limit:
+    if isinstance(limit, ReadMaxBytes):
+        return Limit(raw_bytes=limit.max_bytes)
+    if isinstance(limit, ReadMaxRows):
+        return Limit(rows=limit.max_rows)
+    return Limit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else Limit()
+
+
+def _until_full(entries: Iterator[Entry], limit: Limit) -> list[Entry]:
+    """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory."""
+    taken: list[Entry] = []
+    used, most = 0, limit.most
+    for entry in entries:
+        taken.append(entry)
+        used += limit.of(entry)
+        if most is not None and used > most:
+            break
+    return taken
+
+
+class CommitLogSource(DataSource):  # type: ignore[misc]
+    """Rows of messages out of a landing zone."""
+
+    known = frozenset(OPTIONS)
+
+    @classmethod
+    def name(cls) -> str:
+        return "commitlog"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._parsed = parse_options(dict(options), known=self.known)
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(self._arrow_schema())
+
+    def _arrow_schema(self) -> pa.Schema:
+        return schema_of(self._parsed.view)
+
+    def _content(self) -> Content:
+        return _Rows(self._parsed)
+
+    def _checked(self, schema: StructType, mode: str) -> Content:
+        check_mode(dict(self.options), mode)
+        if schema.names != self._arrow_schema().names:
+            raise OptionError(
+                f"the schema given has columns {', '.join(schema.names)}; leave .schema(...) out and name columns "
+                f"with option columns (out of: {', '.join(self._arrow_schema().names)})"
+            )
+        return self._content()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._parsed, self._checked(schema, BATCH))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(self._parsed, self._checked(schema, STREAM))
+
+
+class CommitLogPushdownSource(CommitLogSource):
+    """The same with filter push-down in batch queries."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PushdownReader(self._parsed, self._checked(schema, BATCH))
+
+
+class ManifestSource(CommitLogSource):
+    """One row for each range that landed: data, declared loss, blobs."""
+
+    known = MANIFEST_OPTIONS
+
+    @classmethod
+    def name(cls) -> str:
+        return "commitlog_manifest"
+
+    def _arrow_schema(self) -> pa.Schema:
+        return MANIFEST_SCHEMA
+
+    def _content(self) -> Content:
+        return _Entries(self._parsed)
+
+
+def register(spark: SparkSession) -> None:
+    """Register both formats; the class follows the session's push-down setting as it is now."""
+    pushdown = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(CommitLogPushdownSource if pushdown else CommitLogSource)
+    spark.dataSource.register(ManifestSource)
+
+
+def read(spark: SparkSession, path: str, *, stream: bool = False, **options: object) -> DataFrame:
+    """Return a DataFrame over a landing zone, registered as Spark is set now; lists and booleans may be given."""
+    register(spark)
+    reader: Any = spark.readStream if stream else spark.read
+    return reader.format("commitlog").options(**{name: _as_text(value) for name, value in options.items()}).load(path)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return json.dumps(list(value)) if isinstance(value, (list, tuple, set, frozenset)) else str(value)

@@ -1,0 +1,86 @@
+"""Real parts put together for tests: a gateway on a free port, a box with a real store, and waiting for both."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from storage_driver.record import Message, encode_host
+from storage_driver.store import MessageStore, StoreConfig, open_store
+from uplink_spark.config import GatewayConfig, UplinkConfig
+from uplink_spark.gateway import run_gateway
+from uplink_spark.shipper import Uplink, make_uplink, wall_ms
+
+HOST = encode_host("127.0.0.1", 10911)
+MIB = 1 << 20
+
+
+def message(number: int, body_bytes: int = 100, topic: str = "T") -> Message:
+    body = f"{number:08d}".encode().ljust(body_bytes, b".")
+    return Message(topic, number % 4, body, b"KEYS\x01k", 0, 0, 1_700_000_000_000, HOST)
+
+
+async def fill(store: MessageStore, count: int, body_bytes: int = 1000) -> None:
+    """Append numbered messages and wait until they are durable, in groups a slow disk can take."""
+    for number in range(count):
+        store.put(message(number, body_bytes))
+        if not number % 200:
+            await store.wait_durable(store.end)
+    await store.wait_durable(store.end)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(done: Callable[[], bool], seconds: float = 20) -> None:
+    with trio.fail_after(seconds):
+        while not done():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await trio.sleep(0.005)
+
+
+def store_config(root: Path) -> StoreConfig:
+    return StoreConfig(root=root, store_host=HOST, segment_bytes=5 * MIB, max_message_bytes=1 * MIB)
+
+
+@asynccontextmanager
+async def gateway(landing: Path, port: int = 0, linger_ms: int = 20) -> AsyncIterator[int]:
+    config = GatewayConfig(landing=str(landing), listen=("127.0.0.1", port), linger_ms=linger_ms)
+    async with trio.open_nursery() as nursery:
+        _, bound = await nursery.start(partial(run_gateway, config, now_ms=wall_ms, used=lambda: 0.1))
+        yield bound
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def box(root: Path, port: int, **settings: object) -> AsyncIterator[tuple[MessageStore, Uplink]]:
+    config = UplinkConfig(gateway=f"127.0.0.1:{port}", box="box-17", max_delay_s=0.05)
+    async with open_store(store_config(root), now_ms=wall_ms) as store:
+        uplink = make_uplink(store, replace(config, **settings), root)  # type: ignore[arg-type]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(uplink.run)
+            yield store, uplink
+            nursery.cancel_scope.cancel()
+
+
+def shipped(store: MessageStore, uplink: Uplink) -> Callable[[], bool]:
+    return lambda: store.durable == store.end and uplink.shipper.state.ledger.receipted.log.covers(0, store.durable)
+
+
+def log_of(store: MessageStore) -> bytes:
+    """The durable log, blanks as zeros."""
+    parts, at = [], 0
+    while at < store.durable:
+        part = store.read_log(at, 1 << 30)
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
