@@ -1,0 +1,9 @@
+"""Runs the root helper with the system's Python; its modules lie in lib/ beside this file."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from watchdog.helper import main
+
+sys.exit(main(sys.argv[1:]))
