@@ -1,0 +1,158 @@
+"""Many boxes at one gateway: 1,000 connections that each ship small pieces, and the memory the gateway needs.
+
+    python tests/bench/bench_boxes.py [--boxes 1000] [--pieces 5] [--plain]
+
+Over mutual TLS, every box with a certificate of its own (two calls of openssl each); --plain leaves that out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from uplink_spark import frames
+from uplink_spark.batch import PieceSource
+from uplink_spark.certs import make_box, make_ca, make_gateway
+from uplink_spark.frames import ALPN, FrameType, Hello, encode_frame
+from uplink_spark.link import FrameReader, Outbox, Stream
+from uplink_spark.testing import MadeRecord, encode_log, raw_piece
+
+TOP = Path(__file__).parents[2]
+NOW = 1_700_000_000_000
+
+
+class Totals:
+    """How many boxes are greeted, and what all have got receipted."""
+
+    greeted = receipted = 0
+
+
+def make_certs(folder: Path, boxes: int) -> None:
+    """A CA, a gateway and that many boxes, which share one key: making keys is not what is measured."""
+    make_ca(folder)
+    make_gateway(folder, "localhost")
+    make_box(folder, "box-0", name="box-0")
+    for number in range(1, boxes):
+        shutil.copy(folder / "box-0.key", folder / f"box-{number}.key")
+        make_box(folder, f"box-{number}", name=f"box-{number}")
+
+
+async def connect(port: int, name: str, certs: Path | None) -> Stream:
+    tcp = await trio.open_tcp_stream("127.0.0.1", port)
+    if certs is None:
+        return tcp
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_cert_chain(certs / f"{name}.crt", certs / f"{name}.key")
+    context.load_verify_locations(certs / "ca.crt")
+    context.set_alpn_protocols([ALPN])
+    secured = trio.SSLStream(tcp, context, server_hostname="localhost", https_compatible=True)
+    await secured.do_handshake()
+    return secured
+
+
+async def one_box(
+    port: int, number: int, pieces: int, start: trio.Event, totals: Totals, *, certs: Path | None
+) -> None:
+    name, epoch = f"box-{number}", number + 1
+    source = PieceSource(name, epoch, 7, 0, NOW, 1)
+    stream = await connect(port, name, certs)
+    reader, outbox, receipt = FrameReader(stream), Outbox(stream), trio.Semaphore(0)
+    outbox.put(Hello(name, ((epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "bench").encode())
+    await outbox.flush()
+    await reader.next_frame(pieces=False)
+    totals.greeted += 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer, reader, outbox, receipt, totals)
+        nursery.start_soon(outbox.run)
+        await start.wait()
+        records, at = [MadeRecord(body=os.urandom(40) + b"x" * 160)] * 50, 0
+        for _ in range(pieces):
+            raw = encode_log(records, at)
+            outbox.put(encode_frame(FrameType.PIECE, raw_piece(raw, at, source=source)[1]))
+            await receipt.acquire()
+            at += len(raw)
+        nursery.cancel_scope.cancel()
+    await stream.aclose()
+
+
+async def answer(reader: FrameReader, outbox: Outbox, receipt: trio.Semaphore, totals: Totals) -> None:
+    """Take what the gateway sends; a box that waits for the others of a slow machine is asked whether it is there."""
+    while True:
+        kind, body = await reader.next_frame(pieces=False)
+        if kind == FrameType.RECEIPT:
+            totals.receipted += len(frames.decode_receipt(body).rows)
+            receipt.release()
+        elif kind == FrameType.PING:
+            outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
+
+
+def resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+async def run(port: int, pid: int, boxes: int, pieces: int, *, certs: Path | None) -> None:
+    start, totals = trio.Event(), Totals()
+    async with trio.open_nursery() as nursery:
+        for number in range(boxes):
+            nursery.start_soon(partial(one_box, port, number, pieces, start, totals, certs=certs))
+            if number % 10 == 9:  # no more at once than a busy machine greets in the gateway's 10 s, nor 100 a second
+                await trio.sleep(0.11)
+                while totals.greeted < number:  # noqa: ASYNC110 - a count has no event
+                    await trio.sleep(0.02)
+        idle = resident_mb(pid)
+        began, peak = time.perf_counter(), idle
+        start.set()
+        while totals.receipted < boxes * pieces:
+            await trio.sleep(0.1)
+            peak = max(peak, resident_mb(pid))
+    spent = time.perf_counter() - began
+    how = "plain" if certs is None else "TLS"
+    print(
+        f"{boxes} boxes, {how}: gateway {idle:.0f} MB connected, {peak:.0f} MB at most, "
+        f"{totals.receipted / spent:.0f} pieces/s receipted"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--boxes", type=int, default=1000)
+    parser.add_argument("--pieces", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="without TLS")
+    options = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    print(f"{platform.machine()}, {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as folder:
+        certs = None if options.plain else Path(folder, "certs")
+        if certs is not None:
+            make_certs(certs, options.boxes)
+        secured = [] if certs is None else ["--certs", str(certs)]
+        where = ["--landing", str(Path(folder, "landing")), "--listen", "127.0.0.1:0", *secured]
+        gateway = subprocess.Popen(
+            [sys.executable, "-m", "uplink_spark", "gateway", *where],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=TOP,
+        )  # fmt: skip
+        try:
+            assert gateway.stdout is not None
+            port = int(gateway.stdout.readline().split()[1].rpartition(":")[2])
+            trio.run(partial(run, port, gateway.pid, options.boxes, options.pieces, certs=certs))
+        finally:
+            gateway.terminate()
+            gateway.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What every bench prints around its figures: the machine, and aligned tables."""
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+
+def machine() -> str:
+    """Return one line: processor, cores, memory, kernel, Python, and the load when the bench began."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return rows under heads, the first column to the left, the others to the right."""
+    lines = [list(map(str, heads)), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    aligned = [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    return "\n".join(line.rstrip() for line in aligned)

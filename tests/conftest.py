@@ -1,0 +1,152 @@
+"""What every test gets: `async def` under trio, `soak` only when asked for, a list of what wants the mark `slow`."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import trio.testing
+
+SLOW_S = 0.25  # above this a test carries the marker `slow`
+# What takes minutes goes first, so that no worker ends long after the others (pytest-xdist, --dist loadgroup).
+LANES = (
+    "systemd",
+    "java 4.9.7",
+    "spark",
+    "java 5.5.0",
+    "test_kills",
+    "test_go_and_node",
+    "test_cluster",
+    "test_store_files",
+)
+# Other people's programs on a loaded machine get a second try, and the summary says so. Never what proves that nothing
+# is lost (test_kills, test_store_files, tests/power_cut, all of ours alone): there one failure is a finding.
+SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster"}
+_unmarked: list[tuple[float, str]] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the tests marked soak as well (minutes to hours)")
+    parser.addoption("--interop-table", metavar="FILE", help="write what stock clients were seen to do as a table")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The same examples in every run, so that a change alone can turn a test red; --soak looks for new ones.
+    # No deadline: what a loaded machine takes for an example says nothing.
+    hypothesis.settings.register_profile(
+        "rocketbox",
+        derandomize=not config.getoption("--soak"),
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("rocketbox")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `soak`, unless --soak was given; with several workers sort the rest into lanes."""
+    if not config.getoption("--soak"):
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    for item in items:
+        if _lane(item) in SECOND_TRY:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+    if hasattr(config, "workerinput"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_lane(item)))
+        items.sort(key=lambda item: LANES.index(lane) if (lane := _lane(item)) in LANES else len(LANES))
+
+
+def _lane(item: pytest.Item) -> str:
+    """Return what of a worker's a test shares with others: a machine, a JVM, a Spark; else its file alone."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    version = getattr(item, "callspec", None) and item.callspec.params.get("jvm")  # type: ignore[attr-defined]
+    folder = item.path.relative_to(item.config.rootpath).parts[1]
+    if fixtures & {"go", "node"}:
+        return "test_go_and_node"  # built once
+    if version or (folder == "interop" and "jvm4" in fixtures):
+        return f"java {version or '4.9.7'}"
+    if "spark" in fixtures or folder == "systemd":
+        return "spark" if "spark" in fixtures else folder
+    return item.path.stem
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Wrap an `async def` test, plain or under hypothesis, so that it runs in a trio loop of its own."""
+    test: Any = pyfuncitem.obj
+    inner = getattr(test, "hypothesis", None)
+    if inner is not None:
+        if inspect.iscoroutinefunction(inner.inner_test):
+            inner.inner_test = trio.testing.trio_test(inner.inner_test)
+    elif inspect.iscoroutinefunction(test):
+        pyfuncitem.obj = trio.testing.trio_test(test)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a passed test that took longer than its marks admit."""
+    if (
+        report.when == "call"
+        and report.passed
+        and report.duration > SLOW_S
+        and not {"slow", "soak"} & set(report.keywords)
+    ):
+        _unmarked.append((report.duration, report.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List what had to be tried twice and why, and what ran longer than SLOW_S without the mark."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"failed at the first try: {report.nodeid}")
+        terminalreporter.line(report.longreprtext[-4000:])
+    if _unmarked:
+        terminalreporter.section(f"over {SLOW_S} s and not marked slow")
+        for seconds, name in sorted(_unmarked, reverse=True)[:20]:
+            terminalreporter.line(f"{seconds:6.2f} s  {name}")
+
+
+@pytest.fixture
+def mock_clock() -> trio.testing.MockClock:
+    """A clock that stands still until the test moves it."""
+    return trio.testing.MockClock()
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    """A clock that jumps to the next deadline whenever every task waits."""
+    return trio.testing.MockClock(autojump_threshold=0)
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of every Spark that tests start, here and in processes of their own."""
+    from tests.spark_home import make_spark_home
+
+    environment = make_spark_home(tmp_path_factory.mktemp("spark-home"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One SparkSession for all tests that need one: local, two slots, no UI."""
+    from uplink_spark.jobs.session import open_session
+    from uplink_spark.spark_source import register
+
+    folder = tmp_path_factory.mktemp("spark")
+    session = open_session(
+        "tests",
+        master="local[2]",
+        settings={
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.shuffle.partitions": "2",
+        },
+    )
+    register(session)
+    yield session
+    session.stop()

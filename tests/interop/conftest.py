@@ -1,0 +1,122 @@
+"""Stock clients against the box: one JVM per client version and session, one box per session, a table of verdicts."""
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import py4j.java_gateway
+import py4j.protocol
+import pytest
+
+from tests.interop import jars
+from tests.interop.box import Box, Foreign
+from tests.interop.jvm import Jvm
+from tests.interop.programs import Program, go_program, node_program
+from tests.interop.table import write_table
+
+QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
+JAVA_VERSIONS = tuple(os.environ.get("INTEROP_JAVA", "4.9.7 5.5.0").split())
+
+
+@pytest.fixture(autouse=True)
+def _java_errors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark session of the same process makes py4j read every Java error as one of Spark's: not here."""
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", py4j.protocol.get_return_value)
+
+
+@pytest.fixture(scope="session", params=JAVA_VERSIONS)
+def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
+    """A JVM with the official client of one version. A test that needs only one asks for `jvm4`."""
+    yield from _jvm(request.param)
+
+
+@pytest.fixture(scope="session")
+def jvm4() -> Iterator[Jvm]:
+    yield from _jvm("4.9.7")
+
+
+@pytest.fixture(scope="session")
+def jvm5() -> Iterator[Jvm]:
+    yield from _jvm("5.5.0")
+
+
+def _jvm(version: str) -> Iterator[Jvm]:
+    try:
+        started = Jvm(version)
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def go() -> Program:
+    return _program(go_program)
+
+
+@pytest.fixture(scope="session")
+def node() -> Program:
+    return _program(node_program)
+
+
+def _program(build: Callable[[], Program]) -> Program:
+    try:
+        return build()
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box | Foreign]:
+    """The box that all tests of this session share, or the cluster that INTEROP_NAMESRV names."""
+    if "INTEROP_NAMESRV" in os.environ:
+        yield Foreign(os.environ["INTEROP_NAMESRV"])
+        return
+    box = Box(tmp_path_factory.mktemp("box") / "data", config=QUICK_CHECKS)
+    box.start()
+    yield box
+    assert box.stop() == 0, box.log_tail()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    """A box of the test's own, for tests that kill or restart it."""
+    box = Box(tmp_path / "data")
+    box.start()
+    yield box
+    if box.running:
+        box.stop()
+
+
+_verdicts: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the verdict of each test that names a feature: (client, feature) -> works, fails, or why it was skipped."""
+    report = yield
+    mark = item.get_closest_marker("feature")
+    if mark is not None and (report.when == "call" or report.outcome != "passed"):
+        client = mark.kwargs.get("client") or f"Java {_version_of(item)}"
+        outcome = {"passed": "works", "failed": "**fails**"}.get(report.outcome, "not tried")
+        verdicts = item.config.stash.setdefault(_verdicts, {})
+        if verdicts.get((client, mark.args[0])) != "**fails**":
+            verdicts[client, mark.args[0]] = outcome
+    return report
+
+
+def _version_of(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return (
+        str(callspec.params.get("jvm", callspec.params.get("version", JAVA_VERSIONS[0])))
+        if callspec
+        else JAVA_VERSIONS[0]
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    file, verdicts = session.config.getoption("--interop-table"), session.config.stash.get(_verdicts, {})
+    if file and verdicts:
+        write_table(Path(file), verdicts)

@@ -1,0 +1,85 @@
+"""The Go and Node clients as small programs of their own, built once into .build/, with what they print as values."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.jars import ROOT, Unavailable, alone
+
+HERE = Path(__file__).parent
+BUILD, CACHE = ROOT / ".build" / "interop", ROOT / ".cache"
+MINUTES_S = 400
+RUN_S = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A built program; each run gets a subcommand and arguments and gives the objects it printed."""
+
+    name: str
+    command: tuple[str, ...]
+
+    def start(self, *arguments: object, **environ: str) -> "subprocess.Popen[str]":
+        command, environment = [*self.command, *map(str, arguments)], {**os.environ, **environ}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def run(self, *arguments: object, **environ: str) -> list[dict[str, Any]]:
+        return finished(self.start(*arguments, **environ))
+
+
+def finished(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    """Return what a program printed once it has ended; a failure carries what it said."""
+    try:
+        out, errors = process.communicate(timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, errors = process.communicate()
+    assert process.returncode == 0, f"{process.args!r} ended with {process.returncode}: {errors[-2000:]}\n{out[-1000:]}"
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def _build(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    try:
+        subprocess.run(
+            command, cwd=folder, env={**os.environ, **environment}, check=True, capture_output=True, timeout=MINUTES_S
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        raise Unavailable(f"{command[0]} could not build {folder.name}: {said[-1] if said else error}") from error
+
+
+def go_program() -> Program:
+    """Return the program on the official Go client. Raises Unavailable."""
+    if shutil.which("go") is None:
+        raise Unavailable("no go here: apt-get install golang-go")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    caches = {"GOPATH": str(CACHE / "go"), "GOCACHE": str(CACHE / "go-build"), "GOFLAGS": "-modcacherw"}
+    with alone():
+        _build(["go", "build", "-o", str(BUILD / "go-client"), "."], HERE / "go", caches)
+    return Program("go", (str(BUILD / "go-client"),))
+
+
+def node_program() -> Program:
+    """Return the program on the Node client. Raises Unavailable."""
+    lacking = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
+    if lacking:
+        raise Unavailable(f"no {' and no '.join(lacking)} here: apt-get install nodejs npm")
+    folder = BUILD / "node"
+    with alone():
+        _install_node(folder)
+    return Program("node", ("node", str(folder / "main.js")))
+
+
+def _install_node(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", "main.js"):
+        shutil.copy(HERE / "node" / name, folder / name)
+    complete = folder / "node_modules" / ".complete"  # an install that was cut off is begun again
+    if not complete.exists():
+        quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+        _build(["npm", "ci", *quiet], folder, {"npm_config_cache": str(CACHE / "npm")})
+        complete.touch()

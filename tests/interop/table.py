@@ -1,0 +1,20 @@
+"""docs/interop.md: which client was seen to do what, written by the run that saw it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+HEAD = """# What stock clients were seen to do
+
+Written by `make interop`, from unmodified clients against a box; nothing here is edited by hand. *Works* means that its
+test passed, *not tried* that a tool was missing on the machine that wrote this.
+
+"""
+
+
+def write_table(file: Path, verdicts: Mapping[tuple[str, str], str]) -> None:
+    """Write one row per feature and one column per client."""
+    clients = sorted({client for client, _ in verdicts})
+    features = list(dict.fromkeys(feature for _, feature in verdicts))
+    rows = [["Feature", *clients], ["---"] * (len(clients) + 1)]
+    rows += [[feature, *(verdicts.get((client, feature), "") for client in clients)] for feature in features]
+    file.write_text(HEAD + "".join("| " + " | ".join(row) + " |\n" for row in rows))

@@ -1,0 +1,302 @@
+"""Who may import whom: the table of packages, the marks of sans-I/O modules, and what the box must never load."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark", "appliance")
+
+# Beside the standard library and the package itself.
+TABLE: dict[str, set[str]] = {
+    "storage_driver": {"trio", "outcome"},  # outcome: part of trio's interface
+    # opentelemetry in client/telemetry.py alone, which nothing imports; lz4 and zstandard at the first such body
+    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard"},
+    "watchdog": {"trio", "psutil"},
+    "provisioning": {"trio", "serial", "cbor2", "segno"},  # segno on the bench only, loaded by labels.py when it draws
+    "appliance": {
+        *("trio", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"),
+        "yaml",  # guarded, in apache_acl.py alone
+        *("h11", "jinja2", "markupsafe", "prometheus_client"),  # page and metrics, loaded when first asked for
+    },
+}
+BOX_SIDE = {"trio", "cbor2", "zstandard", "storage_driver"}
+UPLINK_BOX = {"plan", "batch", "ledger", "link", "shipper", "errors"}
+UPLINK_SPARK = {
+    *("rows", "bodies", "fields", "properties"),  # record bytes to columns
+    *("zone", "packs", "spark_source", "source_options", "source_plan", "source_filters", "source_manifest"),
+    "jobs",
+}
+NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
+
+SANS_IO = {
+    *(f"storage_driver.{name}" for name in ("record", "retention")),
+    *(f"netstack.{m}" for m in ("frame", "command", "codes", "headers", "bodies", "fastjson", "acl", "conversation")),
+    *(f"netstack.client.{m}" for m in ("rebalance", "faults", "process_queue", "routes", "ids", "messages", "records")),
+    *(f"netstack.client.{name}" for name in ("outgoing", "subscriptions", "statistics", "text", "errors")),
+    *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
+    *(f"appliance.broker.{name}" for name in ("filters", "sql92", "permissions")),
+    *(f"watchdog.{name}" for name in ("proof", "reset_reason", "escalate")),
+    "provisioning.frame",
+    *(f"uplink_spark.{name}" for name in ("batch", "plan", "manifest")),
+}
+PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy"}
+IO_MODULES = {
+    "asyncio",
+    "concurrent",
+    "fcntl",
+    "http",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "sched",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "socketserver",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "_thread",
+    "time",
+    "trio",
+}
+CALLS_OUT = {"open", "datetime.now", "datetime.datetime.now", "random.random", "random.randint", "random.choice"}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module as the source names it, made absolute; `guarded` when a try catches its absence."""
+
+    line: int
+    target: str
+    guarded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    name: str
+    path: Path
+    tree: ast.Module
+    imports: tuple[Import, ...]
+
+    @property
+    def package(self) -> str:
+        return self.name.split(".")[0]
+
+
+def _catches_import_error(node: ast.Try) -> bool:
+    return any(handler.type is not None and "ImportError" in ast.unparse(handler.type) for handler in node.handlers)
+
+
+def _imports(tree: ast.Module, name: str, is_package: bool) -> Iterator[Import]:
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and _catches_import_error(node)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, id(node) in guarded)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".")
+                parts = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parts, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield Import(node.lineno, f"{base}.{alias.name}", id(node) in guarded)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
+            for argument in [each for each in node.args[:1] if isinstance(each, ast.Constant)]:
+                yield Import(node.lineno, str(argument.value), id(node) in guarded)
+
+
+def read_modules(root: Path) -> dict[str, Module]:
+    """Return every module of the packages below root by its dotted name."""
+    modules = {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            tree = ast.parse(path.read_text())
+            modules[name] = Module(name, path.relative_to(root), tree, tuple(_imports(tree, name, is_package)))
+    return modules
+
+
+def allowed_for(module: Module) -> set[str]:
+    """Return the top-level names that the module may import besides the standard library and its own package."""
+    if module.package != "uplink_spark":
+        return TABLE[module.package]
+    part = module.name.partition(".")[2].split(".")[0]
+    if part in UPLINK_BOX:
+        return BOX_SIDE
+    return BOX_SIDE | {"numpy"} | ({"pyarrow", "pyspark"} if part in UPLINK_SPARK else set())
+
+
+def direction_faults(modules: dict[str, Module]) -> list[str]:
+    """Return what goes against the table of packages, one sentence each."""
+    faults = []
+    for module in modules.values():
+        allowed = allowed_for(module) | {module.package}
+        box_side = module.package == "uplink_spark" and allowed_for(module) is BOX_SIDE
+        for found in module.imports:
+            top = found.target.split(".")[0]
+            where = f"{module.path}:{found.line}"
+            if top not in sys.stdlib_module_names and top not in allowed:
+                faults.append(f"{where} imports {top}; {module.name} may import {', '.join(sorted(allowed))}")
+            if top == "zstandard" and box_side and not found.guarded:
+                faults.append(f"{where} imports zstandard without `except ImportError`; the box may lack it")
+    return faults
+
+
+def resolve(modules: dict[str, Module], target: str) -> str | None:
+    """Return the module of ours that an imported name lives in, None for a foreign one."""
+    while target:
+        if target in modules:
+            return target
+        target = target.rpartition(".")[0]
+    return None
+
+
+def sans_io_faults(modules: dict[str, Module], marked: set[str]) -> list[str]:
+    """Return where a marked module, or one that it imports, reaches for I/O, a clock or a thread."""
+    faults = []
+    waiting = sorted(marked & modules.keys())
+    held = set(waiting)
+    while waiting:
+        module = modules[waiting.pop(0)]
+        for found in module.imports:
+            ours, top = resolve(modules, found.target), found.target.split(".")[0]
+            if ours is not None and ours not in held:
+                held.add(ours)
+                waiting.append(ours)
+            elif ours is None and (top in IO_MODULES or top not in sys.stdlib_module_names | PURE_LIBRARIES):
+                faults.append(f"{module.path}:{found.line} is sans-I/O and imports {top}")
+        for node in ast.walk(module.tree):
+            where = f"{module.path}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, (ast.AsyncFunctionDef, ast.Await)):
+                faults.append(f"{where} is sans-I/O and has {type(node).__name__}")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS_OUT:
+                faults.append(f"{where} is sans-I/O and calls {ast.unparse(node.func)}")
+    return faults
+
+
+def reached_from(modules: dict[str, Module], start: str) -> dict[str, list[str]]:
+    """Return every import target reachable from a package, with the chain of modules that leads there."""
+    chains: dict[str, list[str]] = {name: [name] for name in modules if name.split(".")[0] == start}
+    waiting = list(chains)
+    while waiting:
+        name = waiting.pop()
+        for found in modules[name].imports:
+            target = resolve(modules, found.target) or found.target.split(".")[0]
+            if target not in chains:
+                chains[target] = [*chains[name], target]
+                if target in modules:
+                    waiting.append(target)
+    return chains
+
+
+def box_faults(modules: dict[str, Module]) -> list[str]:
+    chains = reached_from(modules, "appliance")
+    return [f"the box loads {name}: {' → '.join(chains[name])}" for name in sorted(NEVER_ON_THE_BOX & chains.keys())]
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return read_modules(ROOT)
+
+
+def test_every_import_follows_the_table_of_packages(modules: dict[str, Module]) -> None:
+    faults = direction_faults(modules)
+    assert not faults, "\n".join(faults)
+
+
+def test_marked_modules_reach_for_no_input_output_clock_or_thread(modules: dict[str, Module]) -> None:
+    faults = sans_io_faults(modules, SANS_IO)
+    assert not faults, "\n".join(faults)
+
+
+def test_the_box_never_loads_what_belongs_to_the_centre(modules: dict[str, Module]) -> None:
+    assert box_faults(modules) == []
+
+
+def plant(root: Path, name: str, source: str) -> dict[str, Module]:
+    path = root / (name.replace(".", "/") + ".py")
+    for folder in [path.parent, *path.parent.parents]:
+        if folder == root:
+            break
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+    path.write_text(source)
+    return read_modules(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "fault"),
+    [
+        ("storage_driver.planted", "import netstack.frame\n", "imports netstack"),
+        ("netstack.planted", "from storage_driver.record import Message\n", "imports storage_driver"),
+        ("watchdog.planted", "def late():\n    import appliance\n", "imports appliance"),
+        ("provisioning.planted", "import requests\n", "imports requests"),
+        ("uplink_spark.shipper", "import numpy\n", "imports numpy"),
+        ("uplink_spark.ingest", "import pyarrow\n", "imports pyarrow"),
+        ("uplink_spark.batch", "import zstandard\n", "without `except ImportError`"),
+        ("appliance.planted", "import importlib\nimportlib.import_module('psutil')\n", "imports psutil"),
+    ],
+)
+def test_a_planted_import_against_the_table_is_found(tmp_path: Path, name: str, source: str, fault: str) -> None:
+    faults = direction_faults(plant(tmp_path, name, source))
+    assert len(faults) == 1
+    assert fault in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("uplink_spark.jobs.bronze", "import pyspark, pyarrow, numpy, cbor2\n"),
+        ("uplink_spark.batch", "try:\n    import zstandard\nexcept ImportError:\n    zstandard = None\n"),
+        (
+            "netstack.client.producer",
+            "from ..channel import open_channel\nfrom . import faults\nimport trio, orjson, json\n",
+        ),
+    ],
+)
+def test_what_the_table_allows_passes(tmp_path: Path, name: str, source: str) -> None:
+    assert direction_faults(plant(tmp_path, name, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("import trio\n", "imports trio"),
+        ("from time import monotonic\n", "imports time"),
+        ("import os.path\n", "imports os"),
+        ("from netstack.server import serve_remoting\n", "netstack/server.py:1 is sans-I/O and imports trio"),
+        ("from . import server\n", "netstack/server.py:1"),
+        ("def read(path):\n    return open(path).read()\n", "calls open"),
+        ("async def wait(): ...\n", "AsyncFunctionDef"),
+    ],
+)
+def test_a_planted_reach_out_of_a_marked_module_is_found(tmp_path: Path, source: str, fault: str) -> None:
+    plant(tmp_path, "netstack.server", "import trio\n")
+    faults = sans_io_faults(plant(tmp_path, "netstack.frame", source), SANS_IO)
+    assert len(faults) == 1
+    assert fault in faults[0]
+
+
+def test_a_planted_road_from_the_box_to_numpy_is_found_with_its_chain(tmp_path: Path) -> None:
+    plant(tmp_path, "uplink_spark.landing", "import numpy\n")
+    modules = plant(tmp_path, "appliance.serve", "from uplink_spark import landing\n")
+    assert box_faults(modules) == ["the box loads numpy: appliance.serve → uplink_spark.landing → numpy"]

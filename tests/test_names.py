@@ -1,0 +1,116 @@
+"""The six plain package names stay ours, and names in the code follow the house."""
+
+import ast
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
+OURS = "rocketbox"
+NOT_USED = {"Manager", "Service", "Processor", "Helper", "Util", "Utils", "Impl", "Base", "Abstract"}
+WIRE_SPELLING = {"netstack/headers.py", "netstack/bodies.py", "netstack/command.py"}
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def foreign_owners(owners: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return one sentence for each distribution other than ours that installs one of the six names."""
+    return [
+        f"{name} is owned by {owner}; it would overwrite ours: pip uninstall {owner}"
+        for name in PACKAGES
+        for owner in sorted(set(owners.get(name, ())) - {OURS})
+    ]
+
+
+def name_faults(path: str, source: str) -> list[str]:
+    """Return classes called by an empty word and wire spelling outside the modules that own it."""
+    faults = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            words = set(re.findall(r"[A-Z][a-z0-9]*", node.name)) & NOT_USED
+            faults += [f"{path}:{node.lineno} class {node.name}: {word} says nothing" for word in words]
+        if isinstance(node, ast.arg):
+            line, name = node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            line, name = node.lineno, node.id
+        else:
+            continue
+        if re.match(r"_*[a-z][a-z0-9]*[A-Z]", name) and path not in WIRE_SPELLING:
+            faults.append(f"{path}:{line} {name}: wire spelling belongs into headers, bodies or command")
+    return faults
+
+
+def test_the_build_lists_the_six_packages_and_nothing_else(pyproject: dict[str, Any]) -> None:
+    listed = pyproject["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert sorted(listed) == sorted(f"{name}*" for name in PACKAGES)
+    assert "Private :: Do Not Upload" in pyproject["project"]["classifiers"]
+    assert pyproject["project"]["name"] == OURS
+
+
+def test_pytest_finds_the_packages_from_a_bare_checkout(pyproject: dict[str, Any]) -> None:
+    options = pyproject["tool"]["pytest"]["ini_options"]
+    assert (options["testpaths"], options["pythonpath"]) == (["tests"], ["."])
+    assert "--import-mode=importlib" in options["addopts"]
+
+
+def test_no_init_file_hides_a_package_under_tests() -> None:
+    assert [str(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
+
+
+def test_no_installed_distribution_owns_one_of_the_six_names() -> None:
+    assert foreign_owners(importlib.metadata.packages_distributions()) == []
+
+
+def test_a_planted_foreign_watchdog_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "watchdog-6.0.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: watchdog\nVersion: 6.0.0\n")
+    (metadata / "top_level.txt").write_text("watchdog\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (fault,) = foreign_owners(importlib.metadata.packages_distributions())
+    assert "pip uninstall watchdog" in fault
+
+
+def test_each_package_imports_from_this_checkout() -> None:
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin == str(ROOT / name / "__init__.py")
+
+
+def test_class_and_variable_names_follow_the_house() -> None:
+    faults = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            faults += name_faults(str(path.relative_to(ROOT)), path.read_text())
+    assert faults == []
+
+
+def test_planted_names_against_the_house_are_found() -> None:
+    faults = name_faults(
+        "appliance/planted.py", "class TopicConfigManager:\n    def get(self, queueId): topicName = 1\n"
+    )
+    assert [fault.split(" ", 1)[1].split(":")[0] for fault in faults] == [
+        "class TopicConfigManager",
+        "queueId",
+        "topicName",
+    ]
+    assert name_faults("netstack/headers.py", "queueId = 3\n") == []
+
+
+def test_every_package_says_that_it_is_typed_and_has_its_errors() -> None:
+    lacking = [
+        f"{name}/{file}" for name in PACKAGES for file in ("py.typed", "errors.py") if not (ROOT / name / file).exists()
+    ]
+    assert lacking == []
