@@ -20,9 +20,18 @@ LANES = (
     "test_cluster",
     "test_store_files",
 )
-# Other people's programs on a loaded machine get a second try, and the summary says so. Never what proves that nothing
-# is lost (test_kills, test_store_files, tests/power_cut, all of ours alone): there one failure is a finding.
+# What depends on how fast a machine is (other programs, real time: `slow`) gets a second try, and the summary says so.
+# Never what proves that nothing is lost: there one failure is a finding.
 SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster"}
+PROOFS = {
+    "test_kills",
+    "test_store_files",
+    "test_power_cut",
+    "test_ext4",
+    "test_failing_sync",
+    "test_disk_faults",
+    "test_read_faults",
+}
 _unmarked: list[tuple[float, str]] = []
 
 
@@ -51,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
-        if _lane(item) in SECOND_TRY:
+        lane = _lane(item)
+        if lane in SECOND_TRY or (item.get_closest_marker("slow") and lane not in PROOFS):
             item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(config, "workerinput"):
         for item in items:

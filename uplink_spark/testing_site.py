@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,14 +34,7 @@ async def fill(store: MessageStore, count: int, body_bytes: int = 1000) -> None:
     await store.wait_durable(store.end)
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def until(done: Callable[[], bool], seconds: float = 20) -> None:
+async def until(done: Callable[[], bool], seconds: float = 60) -> None:
     with trio.fail_after(seconds):
         while not done():  # noqa: ASYNC110 - what is waited for has no event of its own
             await trio.sleep(0.005)

@@ -15,7 +15,7 @@ from netstack.acl import sign
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand, request
 from tests.appliance.box import Box, connected, heartbeat, messages_of, pull, running_box, send
-from tests.appliance.metrics.test_gather import free_port
+from tests.ports import free_port
 
 SEED = int(os.environ.get("ROCKETBOX_TEST_SEED", "20240613"))
 NAMES = (

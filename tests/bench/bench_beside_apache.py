@@ -22,7 +22,8 @@ from pathlib import Path
 import psutil
 
 from tests.bench.harness import machine, table
-from tests.interop.box import Box, free_port
+from tests.interop.box import Box
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 APACHE_SH = Path(os.environ.get("APACHE_SH", ROOT.parent / "shared" / "bench" / "apache.sh"))

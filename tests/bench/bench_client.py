@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.interop import apache, jars  # noqa: E402
-from tests.interop.box import Box, Child, free_port  # noqa: E402
+from tests.interop.box import Box, Child  # noqa: E402
+from tests.ports import free_port  # noqa: E402
 
 LOAD = ROOT.parent / "shared" / "bench" / "apache.sh"
 APACHE_VERSION = "4.9.7"

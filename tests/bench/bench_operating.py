@@ -27,9 +27,9 @@ from netstack.acl import sign
 from netstack.channel import open_channel
 from netstack.tls import client_context
 from tests.appliance.box import send
-from tests.appliance.metrics.test_gather import free_port
 from tests.bench.bench_broker import Running, running
 from tests.bench.harness import machine, table
+from tests.ports import free_port
 
 KEY, SECRET = "bench-key", "a-secret-of-the-bench"
 LOOKS = 20

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.interop import jars
-from tests.interop.box import port_with_the_next, until
+from tests.interop.box import until
 from tests.interop.wire import route
+from tests.ports import apache_port
 
 BOOT_S = 150  # of 15 on a quiet machine
 OPEN = ["java.base/jdk.internal.ref", "java.base/sun.nio.ch", "java.base/java.nio"]
@@ -63,7 +64,7 @@ def _broker(command: list[str], folder: Path, namesrv: str, heap_mb: int) -> Ite
 
 
 def _settings(path: Path, settings: dict[str, object]) -> int:
-    port = port_with_the_next()
+    port = apache_port()
     path.write_text("".join(f"{name}={value}\n" for name, value in {"listenPort": port, **settings}.items()))
     return port
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,27 +12,10 @@ from typing import Any
 
 import psutil
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 READY_S = STOPPED_S = 120  # of one: guards against a hang, also on a machine that much else keeps busy
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def port_with_the_next() -> int:
-    """Return a free port whose next one is free, too: Apache's broker takes it for its slaves, whatever it is told."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
-            try:
-                socket.create_server(("", port + 1)).close()
-            except OSError:
-                continue
-            return port
 
 
 class Child:

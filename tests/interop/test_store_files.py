@@ -19,7 +19,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.record import Message, MessageQueue, StoredMessage, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 from tests.interop import jars
-from tests.interop.box import port_with_the_next
+from tests.ports import apache_port
 
 VERSION = "4.9.7"
 HOST = encode_host("127.0.0.1", 10911)
@@ -104,7 +104,7 @@ def apache(classes: str, root: Path, *, kill: bool = False) -> Iterator[Broker]:
     home = root.parent / "apache"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "logback_broker.xml").write_text(LOGBACK)
-    port = port_with_the_next()
+    port = apache_port()
     settings = {
         "brokerName": "apache",
         "brokerIP1": "127.0.0.1",

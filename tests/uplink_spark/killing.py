@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.ports import free_port
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import free_port
 
 TOP = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
+from tests.ports import free_port
 from uplink_spark.config import UplinkConfig
 from uplink_spark.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
 from uplink_spark.errors import ProtocolError
 from uplink_spark.frames import Fault, FrameType, Hello, Welcome, decode_hello, encode_ping
 from uplink_spark.link import FrameReader
-from uplink_spark.testing_site import free_port
 
 HELLO = Hello("box-17", ((5, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "test")
 WELCOME = Welcome(b"L" * 16, ((5, 0, 10),), (), None, 1 << 20, 64, ("zlib",), 0, 1_700_000_000_000)

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.ports import free_port
 from uplink_spark import gateway as gateway_module
 from uplink_spark.config import GatewayConfig
 from uplink_spark.coverage import ShardCover
@@ -25,7 +26,6 @@ from uplink_spark.gateway import (
 )
 from uplink_spark.landing import ShardWriter
 from uplink_spark.link import LinkClosed
-from uplink_spark.testing_site import free_port
 
 NOW = 1_700_000_000_000
 

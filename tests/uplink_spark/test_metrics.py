@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.ports import free_port
 from uplink_spark.config import GatewayConfig
 from uplink_spark.frames import FrameType, Hello, decode_receipt, encode_frame
 from uplink_spark.gateway import open_landers, run_gateway
@@ -18,7 +19,7 @@ from uplink_spark.metrics import gateway_text, serve_metrics
 from uplink_spark.prometheus import box_text
 from uplink_spark.shipper import wall_ms
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
-from uplink_spark.testing_site import box, free_port, gateway, message, shipped, until
+from uplink_spark.testing_site import box, gateway, message, shipped, until
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
 

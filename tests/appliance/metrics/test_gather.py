@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -21,16 +20,11 @@ from appliance.metrics.families import FAMILIES
 from appliance.page_token import read_token
 from netstack.codes import RequestCode
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 Capture = pytest.CaptureFixture[str]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def scraped(data: Path, capsys: Capture) -> Samples:

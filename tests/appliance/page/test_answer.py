@@ -19,7 +19,8 @@ from appliance.page_token import read_token
 from appliance.web import host_is_known
 from netstack.channel import open_channel
 from tests.appliance.box import connected, pull, running_box, send
-from tests.appliance.metrics.test_gather import fetched, free_port
+from tests.appliance.metrics.test_gather import fetched
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]

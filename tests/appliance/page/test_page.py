@@ -14,9 +14,9 @@ from appliance.__main__ import main
 from appliance.page_token import new_token, read_token
 from netstack.channel import Channel, open_channel
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
-from tests.appliance.metrics.test_gather import free_port
 from tests.appliance.page.browser import CHROMIUM, Browser, open_browser
 from tests.interop.box import Box as Process
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.ports import free_port
 from uplink_spark.jobs.bronze import BronzeConfig
 from uplink_spark.jobs.commits import Table
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.testing import Fleet, in_table
-from uplink_spark.testing_site import free_port
 
 
 class Cluster:
