@@ -134,7 +134,7 @@ class Store(NamedTuple):
         ),
         "topics kept for another time, first match wins; a segment stays as long as any topic in it",
     )
-    zero_ahead: bool = key(False, Flag(), "write zeros ahead: faster syncs, twice the wear")
+    zero_ahead: bool = key(False, Flag(), "write zeros ahead of large batches, too: faster syncs, twice the wear")
     group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
 
 

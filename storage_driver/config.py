@@ -35,5 +35,5 @@ class StoreConfig(NamedTuple):
     trust_queues_above: int = 1000  # more queues than these are taken from their table, and looked at after the start
     start_facts: Mapping[str, object] = MappingProxyType({})  # which boot and start this is: for the verdict file
     reserve_bytes: int = 0  # of disk, let go at 95 % so that tables can still be replaced
-    zero_ahead: bool = False  # write zeros over the next segment before it is needed: faster syncs, twice the wear
+    zero_ahead: bool = False  # write zeros behind batches of any size: faster syncs, twice the wear
     scrub_mib_per_h: int = 1024  # how much of the log is read and checked in the background

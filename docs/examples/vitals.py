@@ -244,7 +244,7 @@ async def start_all(place: Place, nursery: trio.Nursery) -> Child:
     await nursery.start(job.run)
     show("spark   starting the streaming job (some ten seconds) ...", lasting=False)
     began = trio.current_time()
-    await job.wait_line('{"ready"', 180)
+    await job.wait_line('{"ready"', 600)
     show(f"spark   streaming job ready in {trio.current_time() - began:.1f} s")
     return job
 
