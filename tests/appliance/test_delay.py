@@ -1,18 +1,26 @@
 """Delayed delivery by level over a real store."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
+from appliance.broker import delay
 from appliance.broker.delay import DelayLevels, parse_levels
 from appliance.broker.intake import Draft, Intake
 from appliance.testing import STORE_HOST, MemoryFile, NoStats, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
+from tests.waiting import Clock, until
 
 LEVELS_MS = (40, 80, 60_000)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that a test sets forward is noticed soon."""
+    monkeypatch.setattr(delay, "CLOCK_STEP_S", 0.01)
 
 
 def draft(body: bytes = b"x", **properties: str) -> Draft:
@@ -21,10 +29,10 @@ def draft(body: bytes = b"x", **properties: str) -> Draft:
 
 @asynccontextmanager
 async def delays(
-    folder: Path, file: MemoryFile, *, run: bool = True
+    folder: Path, file: MemoryFile, *, run: bool = True, clock: Callable[[], int] = wall_ms
 ) -> AsyncIterator[tuple[SmallStore, DelayLevels, Intake]]:
-    async with small_store(folder, delays_ms=LEVELS_MS) as bench, trio.open_nursery() as nursery:
-        levels = DelayLevels(bench.store, bench.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
+    async with small_store(folder, delays_ms=LEVELS_MS, now_ms=clock) as bench, trio.open_nursery() as nursery:
+        levels = DelayLevels(bench.store, bench.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=clock)
         if run:
             nursery.start_soon(levels.run)
         yield bench, levels, Intake(bench.store, [levels.divert])
@@ -63,25 +71,28 @@ async def test_a_level_above_the_last_is_the_last_and_none_is_no_delay(tmp_path:
 
 
 async def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    async with delays(tmp_path, MemoryFile()) as (bench, levels, intake):
-        intake.put(draft(b"late", DELAY="2"))
-        intake.put(draft(b"early", DELAY="1"))
-        intake.put(draft(b"never", DELAY="3"))
+    clock = Clock()
+    async with delays(tmp_path, MemoryFile(), clock=clock) as (bench, levels, intake):
+        for body, level in ((b"late", "2"), (b"early", "1"), (b"never", "3")):
+            intake.put(draft(body, DELAY=level))
+        clock.ms += LEVELS_MS[0]
+        assert [message.body for message in await bench.wait_for("T", 1, 2)] == [b"early"]
+        clock.ms += LEVELS_MS[1]
         assert [message.body for message in await bench.wait_for("T", 2, 2)] == [b"early", b"late"]
-        await trio.sleep(0.02)
-        assert [(item.delivered, item.end) for item in levels.progress()] == [(1, 1), (1, 1), (0, 1)]
+        await until(lambda: [(item.delivered, item.end) for item in levels.progress()] == [(1, 1), (1, 1), (0, 1)])
 
 
 async def test_after_a_restart_what_was_delivered_is_not_repeated_and_what_waits_still_comes(tmp_path: Path) -> None:
-    file = MemoryFile()
-    async with delays(tmp_path, file) as (bench, levels, intake):
+    file, clock = MemoryFile(), Clock()
+    async with delays(tmp_path, file, clock=clock) as (bench, levels, intake):
         intake.put(draft(b"one", DELAY="1"))
-        await bench.wait_for("T", 1, 2)
-        await trio.sleep(0.02)
+        clock.ms += LEVELS_MS[0]
+        await until(lambda: levels.progress()[0].delivered == 1)
         await levels.flush()
         await bench.store.wait_durable(intake.put(draft(b"two", DELAY="2")).end)
     assert file.content == {"offsetTable": {"1": 1, "2": 0, "3": 0}}
-    async with delays(tmp_path, file) as (bench, _, _):
+    async with delays(tmp_path, file, clock=clock) as (bench, _, _):
+        clock.ms += LEVELS_MS[1]
         assert [message.body for message in await bench.wait_for("T", 2, 2)] == [b"one", b"two"]
 
 

@@ -3,22 +3,21 @@
 from pathlib import Path
 
 import pytest
-import trio
 
-from appliance.broker.transactions import TransactionRules
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
 from netstack.codes import RequestCode
 from netstack.command import request
 from netstack.errors import Refused
 from storage_driver.record import decode_record, message_id
-from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, QUICK, ROLLBACK, bench
+from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench
 
 
 async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         peer = b.producer()
         half = await b.half(b"body")
-        code, ext, body = (await peer.wait_told())[0]
+        await b.round()
+        ((code, ext, body),) = peer.told
         asked = decode_record(body)
         assert code == RequestCode.CHECK_TRANSACTION_STATE
         assert (ext["msgId"], ext["transactionId"]) == ("K", "K")
@@ -30,26 +29,25 @@ async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path:
 
 
 async def test_a_late_answer_to_the_first_half_counts_for_its_copy(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         peer = b.producer()
         half = await b.half()
-        await peer.wait_told()
+        await b.round()
         assert (await b.end(half, COMMIT)).code == 0
-        asked = len(peer.told)
-        await trio.sleep(0.1)
-        assert len(peer.told) == asked
+        await b.round()
+        assert len(peer.told) == 1
         assert len(await b.small.all("T", 1)) == 1
 
 
 async def test_after_the_last_check_a_half_is_set_aside_and_never_delivered(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         peer = b.producer()
         await b.half(b"body")
+        for _ in range(ON_DEMAND.most_checks + 2):
+            await b.round()
         (message,) = await b.small.wait_for(GIVEN_UP, 1)
         assert message.body == b"body"
-        assert len(peer.told) == QUICK.most_checks
-        await trio.sleep(0.05)
-        assert len(peer.told) == QUICK.most_checks
+        assert len(peer.told) == ON_DEMAND.most_checks
         assert "T" not in b.small.store.topics()
 
 
@@ -57,20 +55,22 @@ async def test_a_round_logs_a_group_without_producers_once_however_many_halves_w
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="appliance.broker")
-    async with bench(tmp_path, TransactionRules(STORE_HOST, timeout_ms=0, check_s=1000.0)) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         for number in range(5):
             await b.half(UNIQ_KEY=str(number))
-        await trio.sleep(0.005)  # a round looks at what was stored before it
-        await b.checks._round()
+        await b.round()
         assert [text.split("group=")[1] for text in caplog.messages] == ["P count=5"]
 
 
 async def test_without_a_producer_no_check_is_counted(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         await b.half()
-        await trio.sleep(0.15)
+        for _ in range(ON_DEMAND.most_checks + 2):
+            await b.round()
         assert len(await b.small.all(HALF)) == 1
-        await b.producer().wait_told()
+        peer = b.producer()
+        await b.round()
+        assert len(peer.told) == 1
 
 
 @pytest.mark.parametrize("off_by_ms", [-10 * 86_400_000, 86_400_000])
@@ -82,10 +82,10 @@ async def test_a_producer_with_a_wrong_clock_is_asked_like_any_other(tmp_path: P
 
 
 async def test_an_immune_half_is_left_alone(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
+    async with bench(tmp_path, ON_DEMAND) as b:
         peer = b.producer()
         await b.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100")
-        await trio.sleep(0.1)
+        await b.round()
         assert peer.told == []
 
 
@@ -98,14 +98,15 @@ async def test_producers_of_a_group_are_asked_in_turn(tmp_path: Path) -> None:
 
 
 async def test_the_count_of_checks_survives_a_restart(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUICK) as b:
-        peer = b.producer()
+    async with bench(tmp_path, ON_DEMAND) as b:
+        b.producer()
         await b.half()
-        await peer.wait_told(2)
+        await b.round()
+        await b.round()
     async with bench(tmp_path, QUICK) as b:
         again = b.producer()
         await b.small.wait_for(GIVEN_UP, 1)
-        assert len(peer.told) + len(again.told) == QUICK.most_checks
+        assert len(again.told) == QUICK.most_checks - 2
 
 
 async def test_resumed_checks_start_counting_again(tmp_path: Path) -> None:

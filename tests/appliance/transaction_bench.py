@@ -16,11 +16,13 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answ
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand, request
 from storage_driver.store import Placed
+from tests.waiting import until
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 QUICK = TransactionRules(STORE_HOST, timeout_ms=0, most_checks=3, check_s=0.02)
+ON_DEMAND = QUICK._replace(check_s=1000.0)  # `Bench.round`
 NEVER = TransactionRules(STORE_HOST, check_s=1000.0)
 
 
@@ -47,6 +49,12 @@ class Bench:
         fields = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.log_offset, **changes}
         ext = {"producerGroup": group, "commitOrRollback": str(verdict), **{k: str(v) for k, v in fields.items()}}
         return await answered(self.transactions.handle_end(request(RequestCode.END_TRANSACTION, ext), FakePeer()))
+
+    async def round(self) -> None:
+        """Look once at every half that is open now."""
+        now_ms = wall_ms()
+        await until(lambda: wall_ms() > now_ms)  # a round looks at what was stored before it
+        await self.checks._round()
 
     def producer(self, number: int = 1) -> FakePeer:
         peer = FakePeer(number)
