@@ -115,10 +115,3 @@ async def known(instance: Instance, topic: str) -> TopicRoute:
                 return await instance.refresh(topic)
             except NoRoute:
                 await trio.sleep(0.02)
-
-
-async def until(condition: object, seconds: float = 60) -> None:
-    """Wait for another process's doing."""
-    with trio.fail_after(seconds):
-        while not condition():  # type: ignore[operator]  # noqa: ASYNC110
-            await trio.sleep(0.02)

@@ -32,7 +32,8 @@ from netstack.headers import (
 from netstack.peer import Peer
 from netstack.testing import serving
 from tests.appliance.box import running_box
-from tests.netstack.client.conftest import BOX_AND_LATER_APACHE, PATIENT, fill, until
+from tests.netstack.client.conftest import BOX_AND_LATER_APACHE, PATIENT, fill
+from tests.waiting import until
 
 FIRST = ConsumerOptions(start_from=StartFrom.FIRST)
 

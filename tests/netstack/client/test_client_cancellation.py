@@ -23,7 +23,8 @@ from netstack.client import (
 from netstack.codes import RequestCode
 from netstack.headers import ConsumerGroupHeader
 from tests.appliance.box import running_box
-from tests.netstack.client.conftest import fill, until
+from tests.netstack.client.conftest import fill
+from tests.waiting import until
 
 FIRST = ConsumerOptions(start_from=StartFrom.FIRST)
 

@@ -22,7 +22,8 @@ from netstack.client import (
 )
 from tests.interop import apache, jars
 from tests.interop.box import Box
-from tests.netstack.client.conftest import APACHE, PATIENT, until
+from tests.netstack.client.conftest import APACHE, PATIENT
+from tests.waiting import until, until_it
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +60,12 @@ async def make_topic(
     instance: Instance, producer: Producer, topic: str, names: tuple[str, ...] = ("first", "second")
 ) -> None:
     """Have the topic on both brokers."""
-    await until_async(lambda: brokers_of(instance, "TBW102", 2))
+    await until_it(lambda: brokers_of(instance, "TBW102", 2))
     for name in names:
         template = await instance.refresh("TBW102")
         queue = next(each for each in template.publish if each.broker_name == name)
         await producer.send_to(queue._replace(topic=topic, queue_id=0), Message(topic, b"makes the topic"))
-    await until_async(lambda: brokers_of(instance, topic, 2))
+    await until_it(lambda: brokers_of(instance, topic, 2))
 
 
 async def brokers_of(instance: Instance, topic: str, number: int) -> bool:
@@ -72,12 +73,6 @@ async def brokers_of(instance: Instance, topic: str, number: int) -> bool:
         return len((await instance.refresh(topic)).brokers) == number
     except ClientError:
         return False
-
-
-async def until_async(condition: object, seconds: float = 60) -> None:
-    with trio.fail_after(seconds):
-        while not await condition():  # type: ignore[operator]  # noqa: ASYNC110
-            await trio.sleep(0.05)
 
 
 async def test_sends_move_to_the_living_broker_and_nothing_acknowledged_is_lost(
@@ -103,7 +98,7 @@ async def test_sends_move_to_the_living_broker_and_nothing_acknowledged_is_lost(
         used = {pending.result.queue.broker_name for pending in under_way if pending.result}
         assert used == {"first", "second"}
         places: dict[str, set[tuple[MessageQueue, int]]] = {}
-        await until_async(lambda: brokers_of(instance, topic, 2))
+        await until_it(lambda: brokers_of(instance, topic, 2))
         consuming = ConsumerOptions(start_from=StartFrom.FIRST)
         async with PushConsumer(topic, instance=instance, options=consuming, topics={topic: "*"}) as consumer:
             with trio.fail_after(60):
@@ -162,7 +157,7 @@ async def test_a_consumer_goes_on_after_its_broker_was_killed_and_came_back(pair
             for number in range(20):
                 await producer.send(Message(topic, b"during %d" % number))
             await trio.to_thread.run_sync(second.start)
-            await until_async(lambda: brokers_of(instance, topic, 2))
+            await until_it(lambda: brokers_of(instance, topic, 2))
             queue = next(each for each in await producer.queues(topic) if each.broker_name == "second")
             await producer.send_to(queue, Message(topic, b"after"))
             await until(lambda: len(seen) == 22)

@@ -13,6 +13,7 @@ from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Reply
 from netstack.peer import Peer
 from netstack.testing import serving
+from tests.waiting import until
 
 ROUTE = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:%d"},"brokerName":"a","cluster":"C"}],"filterServerTable":{},'
@@ -97,9 +98,7 @@ async def test_a_broker_learned_of_later_hears_of_the_consumer_and_changes_wake_
     async with serving(fake.handle) as fake.port, Instance(f"localhost:{fake.port}") as instance:
         instance.add(consumer, consumes=True)  # type: ignore[arg-type]
         await instance.route("T")
-        with trio.fail_after(60):
-            while not fake.heartbeats:  # noqa: ASYNC110
-                await trio.sleep(0.005)
+        await until(lambda: fake.heartbeats)
         assert [each.group_name for each in fake.heartbeats[0].consumer_data_set] == ["CG"]
         assert consumer.woken == 1
         await instance.refresh("T")
@@ -117,9 +116,7 @@ async def test_doubted_routes_are_looked_up_again_after_a_second() -> None:
     async with serving(fake.handle) as fake.port, Instance(f"127.0.0.1:{fake.port}") as instance:
         await instance.route("T")
         instance.suspect_routes()
-        with trio.fail_after(60):
-            while fake.codes.count(105) < 2:  # noqa: ASYNC110
-                await trio.sleep(0.01)
+        await until(lambda: fake.codes.count(105) >= 2)
 
 
 async def test_failures_name_the_place_and_the_time() -> None:

@@ -11,6 +11,7 @@ from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Later, Reply
 from netstack.peer import Peer
 from netstack.testing import serving
+from tests.waiting import until
 
 STORED = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffset": "5"}
 ROUTE = (
@@ -61,16 +62,13 @@ async def test_no_more_than_the_window_is_under_way() -> None:
                 under_way.append(await producer.submit(Message("T", b"x")))
 
         nursery.start_soon(submit)
-        with trio.fail_after(60):
-            while broker.seen < 5:  # noqa: ASYNC110
-                await trio.sleep(0.005)
+        await until(lambda: broker.seen == 5)
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert (len(under_way), broker.seen) == (5, 5)
         assert not under_way[0].done
         broker.go.set()
+        await until(lambda: len(under_way) == 12)
         with trio.fail_after(60):
-            while len(under_way) < 12:  # noqa: ASYNC110
-                await trio.sleep(0.005)
             await producer.wait_sent()
         assert all(pending.done for pending in under_way)
         assert {(await pending.wait()).queue_offset for pending in under_way} == {5}
@@ -78,17 +76,25 @@ async def test_no_more_than_the_window_is_under_way() -> None:
 
 async def test_large_bodies_count_by_their_bytes() -> None:
     options = ProducerOptions(window_bytes=2000, compress_from=1 << 20)
-    async with opened(options) as (broker, producer):
-        with trio.move_on_after(0.2) as scope:
+    async with opened(options) as (broker, producer), trio.open_nursery() as nursery:
+        under_way: list[Pending] = []
+
+        async def submit() -> None:
             for _ in range(3):
-                await producer.submit(Message("T", bytes(1500)))
-        assert scope.cancelled_caught  # the third had to wait
+                under_way.append(await producer.submit(Message("T", bytes(1500))))
+
+        nursery.start_soon(submit)
+        await until(lambda: broker.seen == 2)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert (len(under_way), broker.seen) == (2, 2)  # the third has to wait
         broker.go.set()
+        await until(lambda: len(under_way) == 3)
 
 
 async def test_a_lost_connection_fails_a_send_without_retries_and_a_late_answer_is_ignored() -> None:
-    async with opened(ProducerOptions(retries=0, timeout_s=0.15)) as (broker, producer):
-        pending = await producer.submit(Message("T", b"x"))
+    async with opened(ProducerOptions(retries=0, timeout_s=60)) as (broker, producer):
+        await producer.instance.route("T")
+        pending = await producer.submit(Message("T", b"x"), timeout_s=0.15)
         with pytest.raises(Exception, match=r"no answer within 0\.15 s"):
             await pending.wait()
         broker.go.set()

@@ -1,6 +1,5 @@
 """The pull consumer against our box and Apache's broker, over real sockets."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,8 @@ from netstack.client import (
     UsageError,
 )
 from netstack.client.pull_consumer import LITE
-from tests.netstack.client.conftest import PATIENT, fill, known, until
+from tests.netstack.client.conftest import PATIENT, fill, known
+from tests.waiting import until, until_it
 
 
 async def poll_all(consumer: PullConsumer, number: int) -> list[ReceivedMessage]:
@@ -129,13 +129,16 @@ async def test_a_pull_waits_for_the_arrival(own_cluster: Any, topic: str) -> Non
 async def test_a_time_finds_its_offset(cluster: Any, topic: str) -> None:
     async with cluster() as (instance, producer), PullConsumer(topic, instance=instance) as consumer:
         queue = (await producer.send(Message(topic, b"old"))).queue
-        await trio.sleep(0.2)  # brokers answer with the message nearest to a time
-        middle_ms = int(time.time() * 1000)
+        await trio.sleep(0.1)
         await producer.send_to(queue, Message(topic, b"new"))
         await known(instance, topic)
-        with trio.fail_after(60):
-            while (await consumer.ends(queue))[1] < 2:  # noqa: ASYNC110
-                await trio.sleep(0.02)  # Apache's broker fills its queues a moment after the acknowledgement
+
+        async def both_there() -> bool:  # Apache's broker fills its queues a moment after the acknowledgement
+            return (await consumer.ends(queue))[1] == 2
+
+        await until_it(both_there)
+        (new,) = (await consumer.pull(queue, 1)).messages
+        middle_ms = new.stored_ms - 1  # brokers answer with the message nearest to a time
         assert await consumer.offset_at(queue, middle_ms) == 1
         await consumer.assign([queue])
         await consumer.seek_to_time(queue, middle_ms)

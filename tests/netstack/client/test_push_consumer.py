@@ -22,7 +22,8 @@ from netstack.client import (
     StartFrom,
     UsageError,
 )
-from tests.netstack.client.conftest import PATIENT, fill, until
+from tests.netstack.client.conftest import PATIENT, fill
+from tests.waiting import until
 
 FIRST = ConsumerOptions(start_from=StartFrom.FIRST)
 
