@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.uplink_spark.killing import TOP, Site, killed, said, wait_done
+from tests.interop.box import until
+from tests.uplink_spark.killing import COUNT, TOP, Site, killed, said, wait_done
 from uplink_spark.testing import landed_entries, landed_log
 
 
@@ -129,14 +130,18 @@ def test_g6_a_state_that_was_not_written_or_half_costs_only_a_longer_start(site:
 
 @pytest.mark.slow
 def test_a_sync_that_stalls_gives_no_receipt_until_it_is_over(site: Site) -> None:
-    gateway = site.gateway(SLOW_SYNC="3:1.5")
+    over = site.folder / "over"
+    gateway = site.gateway(SLOW_SYNC=f"3:{over}")
     box = site.box()
     assert said(gateway) == "stalled"
-    time.sleep(0.3)
     during = landed_log(site.landing, "box-17")
-    time.sleep(0.7)
+    newest, last = site.store / "commitlog", f"{COUNT - 1:08d}".encode() * 60
+    until(
+        lambda: any(last in each.read_bytes() for each in newest.iterdir()), seconds=60, what="the stall held sends up"
+    )
     assert landed_log(site.landing, "box-17") == during  # nothing became visible
-    wait_done(box)  # the stream of sends was never held up: the box appended all of it
+    over.touch()
+    wait_done(box)
     site.check()
 
 

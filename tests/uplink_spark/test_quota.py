@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
 from storage_driver.record import MessageQueue
 from uplink_spark.quota import QuotaFacts, QuotaLimits, over_quota
@@ -48,7 +47,7 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
     async with box(tmp_path / "store", nowhere, max_lag_bytes=6 * MIB) as (store, uplink):
         await fill(store, 16_000)
         await until(lambda: len(list((tmp_path / "store/consumequeue/T").iterdir())) == 4)
-        await trio.sleep(0.7)  # queue files are written every half second
+        await store.prove()  # queue files, which say what is lost, are written
         await uplink.shipper.quota.look()
         first, durable = store.first, store.durable
         assert 10 * MIB <= first < durable

@@ -60,7 +60,7 @@ async def main(options: argparse.Namespace) -> None:
             nursery.start_soon(uplink.run)
             await append(store, options)
             if options.lag:
-                await trio.sleep(0.7)  # queue files, which say what is lost, are written every half second
+                await store.prove()  # queue files, which say what is lost, are written
                 await uplink.shipper.quota.look()
             await finish(store, uplink)
             nursery.cancel_scope.cancel()

@@ -1,6 +1,7 @@
 """The gateway with what a test wants of it: small manifest files, and a sync that stalls.
 
-MANIFEST_ENTRIES=8 begins a new manifest file after 8 entries. SLOW_SYNC=3:1.5 lets the third sync of a pack take 1.5 s.
+MANIFEST_ENTRIES=8 begins a new manifest file after 8 entries. SLOW_SYNC=3:PATH lets the third sync of a pack wait for
+that file.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from uplink_spark.__main__ import main
 def stall(setting: str) -> None:
     """Let os.fsync of packs stall at its n-th call."""
     real, calls = os.fsync, [0]
-    at, _, seconds = setting.partition(":")
+    at, _, path = setting.partition(":")
 
     def fsync(fd: Any) -> None:
         calls[0] += os.readlink(f"/proc/self/fd/{fd}").endswith(".pack.tmp")
         if calls[0] == int(at):
             calls[0] += 1
             print("stalled", flush=True)
-            time.sleep(float(seconds))
+            while not os.path.exists(path):
+                time.sleep(0.01)
         real(fd)
 
     os.fsync = fsync
