@@ -1,7 +1,7 @@
 """What every test gets: `async def` under trio, `soak` only when asked for, a list of what wants the mark `slow`."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -124,8 +124,17 @@ def mock_clock() -> trio.testing.MockClock:
 
 
 @pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    """A clock that jumps to the next deadline whenever every task waits."""
+def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """A clock that jumps to the next deadline whenever every task waits.
+
+    It would jump as well while a thread works, so what is meant for one is called in place.
+    """
+
+    async def in_place(call: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return call(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_place)
     return trio.testing.MockClock(autojump_threshold=0)
 
 

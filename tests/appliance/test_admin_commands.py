@@ -145,7 +145,7 @@ def test_a_group_is_made_changed_and_deleted(rocketbox: Any) -> None:
 
 def test_clients_are_named_while_they_are_connected(rocketbox: Any, box: Box | Foreign) -> None:
     with blocking.PushConsumer("watched", box.namesrv, topics={"readings": "*"}):
-        rows = until(lambda: rocketbox("clients", "--group", "watched", "--json")[1], seconds=20, what="not listed")
+        rows = until(lambda: rocketbox("clients", "--group", "watched", "--json")[1], seconds=60, what="not listed")
     assert [(row["role"], row["group"]) for row in rows] == [("consumer", "watched")]
     assert rocketbox("clients", "--group", "nobody")[0] == 0
 
@@ -155,7 +155,7 @@ def test_messages_are_found_by_key_by_both_ids_and_by_time(rocketbox: Any, histo
         rows: list[dict[str, Any]] = rocketbox("messages", *how, "--json")[1]
         return rows
 
-    by_key = until(lambda: found("find", "readings", "--key", "k3"), seconds=20, what="not in the index")
+    by_key = until(lambda: found("find", "readings", "--key", "k3"), seconds=60, what="not in the index")
     assert [(row["body"], row["id"], row["offset_id"]) for row in by_key] == [
         ("n3", history["ids"][3], history["offset_ids"][3])
     ]

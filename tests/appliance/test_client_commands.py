@@ -201,4 +201,4 @@ def test_tail_follows_and_ends_quietly_when_its_reader_goes(rocketbox: Any, box:
         tail.stdout.close()
         rocketbox("send", "Followed", "unread")
         assert "Traceback" not in tail.stderr.read()
-        assert tail.wait(10) == 0
+        assert tail.wait(60) == 0

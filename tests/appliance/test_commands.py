@@ -167,7 +167,7 @@ def test_sockets_handed_over_by_systemd_are_served(tmp_path: Path) -> None:
     found = READY.fullmatch(first_line(process))
     assert found
     assert (int(found[2]), int(found[4])) == (ports[0], ports[1])
-    with socket.create_connection(("127.0.0.1", ports[1]), timeout=3):
+    with socket.create_connection(("127.0.0.1", ports[1]), timeout=60):
         pass
     process.terminate()
     process.communicate(timeout=60)

@@ -79,7 +79,7 @@ def test_a_stop_that_is_cut_short_ends_although_nobody_reads_stderr_and_says_so_
 def test_an_end_by_a_bug_is_an_end_although_nobody_reads_stderr_and_says_why_where_one_does() -> None:
     with full_pipe() as (_, writer), python("-c", BUG, stderr=writer) as child:
         try:
-            assert child.wait(10) == 1
+            assert child.wait(60) == 1
         finally:
             child.kill()
     with python("-c", BUG, stderr=subprocess.PIPE) as child:

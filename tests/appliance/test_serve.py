@@ -9,6 +9,7 @@ import trio
 from appliance.config import load_config
 from appliance.serve import open_ports, serve
 from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
+from tests.waiting import until
 
 
 async def test_what_was_sent_is_pulled(tmp_path: Path) -> None:
@@ -48,10 +49,10 @@ async def test_a_parked_pull_is_woken_by_the_arrival(tmp_path: Path) -> None:
         got: list[bytes] = []
 
         async def wait_for_it() -> None:
-            answer = await channel.ask(pull("T", 1, suspend_ms=15_000), timeout_s=30)
+            answer = await channel.ask(pull("T", 1, suspend_ms=120_000), timeout_s=120)
             got.extend(message.body for message in messages_of(answer))
 
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait_for_it)
                 await producer.ask(heartbeat("p@1", producers=("PG",)))
@@ -89,9 +90,8 @@ async def wait_noted(data: Path, trusted: bool) -> None:
         nursery.start_soon(serving, config, data, ports)
         await up.wait()
         clock = data / "store" / "rocketbox" / "clock.json"
-        with trio.fail_after(25):  # of an empty store its first round writes it
-            while not clock.exists() or json.loads(clock.read_bytes())["epochs"][-1][3] is not trusted:  # noqa: ASYNC110
-                await trio.sleep(0.01)
+        # Of an empty store its first round writes it.
+        await until(lambda: clock.exists() and json.loads(clock.read_bytes())["epochs"][-1][3] is trusted)
         nursery.cancel_scope.cancel()
 
 

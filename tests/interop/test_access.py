@@ -269,7 +269,7 @@ def test_a_locked_box_proves_to_itself_that_it_answers(locked: Box) -> None:
     def health() -> Any:
         return json.loads((locked.data / "run/health.json").read_text())
 
-    until(lambda: health()["state"] in ("ok", "degraded"), seconds=20, what="not healthy")
+    until(lambda: health()["state"] in ("ok", "degraded"), seconds=60, what="not healthy")
     command = [sys.executable, "-m", "appliance", "selftest", "--json", "--data", str(locked.data)]
     command += ["--config", str(_ports_file(locked))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

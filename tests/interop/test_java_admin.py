@@ -44,7 +44,7 @@ def test_topics_are_made_listed_counted_and_deleted(jvm: Jvm, cluster: Box) -> N
         assert sorted(queue.getQueueId() for queue in table) == [0, 1, 2]
         assert sum(table[queue].getMaxOffset() for queue in table) == 9
         tool.deleteTopicInBroker(jvm.cls("java.util.HashSet")(jvm.list_of([cluster.broker])), topic)
-        until(lambda: topic not in set(tool.fetchAllTopicList().getTopicList()), seconds=10, what="still listed")
+        until(lambda: topic not in set(tool.fetchAllTopicList().getTopicList()), seconds=60, what="still listed")
 
 
 @pytest.mark.feature("administration: messages by key and by id")
@@ -60,7 +60,7 @@ def test_a_message_is_found_by_its_key_and_by_its_id(jvm: Jvm, cluster: Box) -> 
             except Exception:  # the index is written a moment after the message
                 return []
 
-        (found,) = until(by_key, seconds=20, what="not in the index")
+        (found,) = until(by_key, seconds=60, what="not in the index")
         assert bytes(found.getBody()) == b"find me"
         assert bytes(tool.viewMessage(topic, sent.getOffsetMsgId()).getBody()) == b"find me"
 
@@ -73,7 +73,7 @@ def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, clust
             client.send(jvm.message(topic, str(number).encode()))
         with push_consumer(jvm, cluster.namesrv, topic, group=group, PersistConsumerOffsetInterval=500) as collected:
             assert len(collected.wait_count(8)) == 8
-            until(lambda: committed(tool, group) == 8, seconds=20, what="the group's offsets are not all committed")
+            until(lambda: committed(tool, group) == 8, seconds=60, what="the group's offsets are not all committed")
             assert tool.examineConsumeStats(group).computeTotalDiff() == 0
             assert tool.examineConsumerConnectionInfo(group).getConnectionSet().size() == 1
             tool.resetOffsetByTimestamp(topic, group, 0, True)

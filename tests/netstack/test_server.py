@@ -118,7 +118,7 @@ async def test_a_later_answer_keeps_nobody_waiting() -> None:
 
 async def test_both_sides_may_ask_with_the_same_number_at_the_same_time() -> None:
     async def ask_back(command: RemotingCommand, peer: Peer) -> RemotingCommand:
-        answer = await peer.ask(307, {"consumerGroup": "CG"}, timeout_s=1)
+        answer = await peer.ask(307, {"consumerGroup": "CG"}, timeout_s=60)
         return command.reply(0, None, None, answer.body)
 
     def serve(command: RemotingCommand, peer: Peer) -> Answer:

@@ -190,4 +190,4 @@ class Machine:
             self._container.wait(20)
         except (subprocess.TimeoutExpired, ProcessLookupError):
             os.kill(self._leader, signal.SIGKILL)
-            self._container.wait(10)
+            self._container.wait(60)

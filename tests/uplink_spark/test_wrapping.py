@@ -26,7 +26,7 @@ class Gated(Taken):
 
     def wrap(self) -> CutPiece:
         assert self.gate is not None
-        assert self.gate.wait(5)
+        assert self.gate.wait(60)
         return Taken.wrap(self)
 
 

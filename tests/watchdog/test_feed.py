@@ -111,7 +111,6 @@ async def test_systemd_is_fed_every_sixth_of_its_limit_and_told_the_status(
 async def test_a_stuck_disk_starves_the_watchdog_once_and_feeding_resumes_when_it_is_back(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    autojump_clock.autojump_threshold = 0.01  # the notes are written in a thread, which needs real time
     box = Box(tmp_path)
 
     async def during() -> None:
@@ -167,7 +166,6 @@ async def test_scarce_memory_closes_the_door_and_starves_only_after_30_s_of_chok
 async def test_ten_healthy_minutes_settle_the_boot_and_name_the_configuration(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    autojump_clock.autojump_threshold = 0.01
     box = Box(tmp_path)
 
     async def during() -> None:

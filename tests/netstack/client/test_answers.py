@@ -179,11 +179,11 @@ async def test_what_is_not_for_clients_is_refused_and_a_group_change_wakes_only_
     async with serving(broker) as port, Instance("127.0.0.1:1") as instance:
         instance.consumers = {"a": Consumer("a"), "b": Consumer("b")}  # type: ignore[dict-item]
         await instance.ask(f"127.0.0.1:{port}", 34)
-        assert (await peers[0].ask(9999, timeout_s=2)).code == 3
+        assert (await peers[0].ask(9999, timeout_s=60)).code == 3
         peers[0].tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "b"})
-        missing = await peers[0].ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "c"}, timeout_s=2)
+        missing = await peers[0].ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "c"}, timeout_s=60)
         assert missing.code == 1
-        garbage = await peers[0].ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "a"}, b"xy", timeout_s=2)
+        garbage = await peers[0].ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "a"}, b"xy", timeout_s=60)
         assert garbage.code == 1
         assert woken == ["b"]
         instance.consumers = {}

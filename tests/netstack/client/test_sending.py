@@ -73,12 +73,13 @@ async def test_other_refusals_are_raised_at_once(code: int, piped: bool) -> None
     assert len(failures) == bad > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piped", [False, True])
 async def test_a_silent_broker_costs_the_whole_time_and_then_says_which(piped: bool) -> None:
-    bad, good, failures = await both(1000, ProducerOptions(timeout_s=0.1), 4, piped=piped)
+    bad, good, failures = await both(1000, ProducerOptions(timeout_s=1.5), 2, piped=piped)
     assert len(failures) == bad > 0
-    assert bad + good == 4
-    assert all("no answer within 0.1 s" in str(error) for error in failures)
+    assert bad + good == 2
+    assert all("no answer within 1.5 s" in str(error) for error in failures)
 
 
 async def test_a_slow_or_failing_broker_is_avoided_when_asked_for() -> None:
