@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -298,21 +299,21 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
         look, store._maintenance.check_space = store._maintenance.check_space, trio.lowlevel.checkpoint  # type: ignore[method-assign]
         put = store.put
 
-        def put_without_space(message: Message, *, own: bool = False) -> Placed:
+        def put_without_space(message: Message, **more: Any) -> Placed:
             store._appender.rewound([], "No space left on device")  # a look that was under way still found some
             try:
-                return put(message, own=own)
+                return put(message, **more)
             except Full as exc:
                 refused.append(str(exc))
                 raise
 
-        store.put = put_without_space  # type: ignore[method-assign]
+        store.put = put_without_space
         clock.ms += 10
         nursery.start_soon(b.timers.run)
         await until(lambda: len(refused) > 1)
         assert store.max_offset(MessageQueue("T", 0)) == 0
         assert b.timers.floor() == 0, "its file must stay"
-        store.put = put  # type: ignore[method-assign]
+        store.put = put
         await look()
         assert [message.body for message in await b.small.wait_for("T", 1)] == [b"waits"]
         nursery.cancel_scope.cancel()

@@ -134,7 +134,7 @@ async def test_a_box_goes_from_unclaimed_to_a_sealed_receipt(tmp_path: Path) -> 
 async def test_a_noisy_cable_costs_time_and_nothing_else(
     tmp_path: Path, faults: Faults, autojump_clock: MockClock
 ) -> None:
-    autojump_clock.autojump_threshold = 0.02
+    autojump_clock.autojump_threshold = 0.1  # the kernel carries bytes from end to end
     cable, box = Cable(tmp_path, faults), folder_box(tmp_path / "box")
 
     async def during() -> None:
@@ -146,7 +146,7 @@ async def test_a_noisy_cable_costs_time_and_nothing_else(
 
 @pytest.mark.slow
 async def test_9600_baud_is_slow_but_works(tmp_path: Path, autojump_clock: MockClock) -> None:
-    autojump_clock.autojump_threshold = 0.004
+    autojump_clock.autojump_threshold = 0.02
     cable, box = Cable(tmp_path, Faults(baud=9600)), folder_box(tmp_path / "box")
 
     async def work(talk: Conversation, identity: dict[str, object]) -> Outcome:
@@ -331,7 +331,7 @@ async def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_support_archive_comes_back_whole_over_a_lossy_line(tmp_path: Path, autojump_clock: MockClock) -> None:
-    autojump_clock.autojump_threshold = 0.01
+    autojump_clock.autojump_threshold = 0.1
     blob = os.urandom(30_000)
     hands = Hands(support=lambda path: path.write_bytes(blob))
     cable = Cable(tmp_path, Faults(seed=5, lose=0.0001))
@@ -372,7 +372,7 @@ async def test_a_factory_reset_forgets_owner_and_settings_and_keeps_the_factorys
 async def test_a_port_where_nobody_answers_and_a_noisy_one_are_told_apart(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    autojump_clock.autojump_threshold = 0.01
+    autojump_clock.autojump_threshold = 0.1
     (tmp_path / "silent").mkdir()
     (tmp_path / "noisy").mkdir()
     silent, noisy = Cable(tmp_path / "silent"), Cable(tmp_path / "noisy", Faults(seed=3, flip=0.05))
