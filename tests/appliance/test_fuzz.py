@@ -16,6 +16,7 @@ from netstack.codes import RequestCode
 from netstack.command import RemotingCommand, request
 from tests.appliance.box import Box, connected, heartbeat, messages_of, pull, running_box, send
 from tests.ports import free_port
+from tests.waiting import until
 
 SEED = int(os.environ.get("ROCKETBOX_TEST_SEED", "20240613"))
 NAMES = (
@@ -144,13 +145,13 @@ async def test_every_request_of_every_code_is_answered_whatever_it_holds(
         async with connected(box) as channel:
             await channel.ask(send("T", b"x"))
             await channel.ask(heartbeat("known", producers=("PG",)))
-            at_rest = await tasks_at_rest()
+            at_rest = tasks_living()
             await ask_all(box, box.broker_port, choose)
             before = psutil.Process().memory_info().rss
             for port in (box.broker_port, box.namesrv_port, box.broker_port - 2):
                 for _ in range(ROUNDS):
                     await ask_all(box, port, choose)
-            assert await tasks_at_rest() <= at_rest, "tasks of ended connections are still there"
+            await until(lambda: tasks_living() <= at_rest)  # those of ended connections too
             assert psutil.Process().memory_info().rss - before < MOST_GROWN
         faults = [record for record in caplog.records if "event=request_failed" in record.message]
         assert not faults, faults[0].message
@@ -216,16 +217,8 @@ async def ask_all(box: Box, port: int, choose: random.Random) -> None:
             assert answer.opaque == made.opaque or answer.is_response, made
 
 
-async def tasks_at_rest() -> int:
-    """Return how many tasks live once those of ended connections are over."""
-    before = trio.lowlevel.current_statistics().tasks_living
-    for _ in range(40):
-        await trio.sleep(0.05)
-        now = trio.lowlevel.current_statistics().tasks_living
-        if now >= before:
-            break
-        before = now
-    return before
+def tasks_living() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from netstack.tls import ClientAuth, TlsConfig, TlsDoor, client_context, not_aft
 from tests.appliance.box import FACTS, Box, running_box
 from tests.appliance.metrics.test_gather import scraped, value
 from tests.appliance.test_access import write
+from tests.waiting import until_it
 
 pytestmark = [
     pytest.mark.slow,
@@ -156,14 +157,6 @@ def test_the_alarm_comes_thirty_days_before_the_end_and_only_with_a_clock_that_c
     assert list(certificate_reasons(door, end_ms + day_ms, False)) == []
 
 
-async def until_true(looks_so: Callable[[], Awaitable[bool]]) -> None:
-    with trio.fail_after(25):
-        while True:
-            if await looks_so():
-                return
-            await trio.sleep(0.05)
-
-
 async def test_certificate_and_keys_change_under_a_running_box_and_connections_go_on(
     tmp_path: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,13 +182,13 @@ async def test_certificate_and_keys_change_under_a_running_box_and_connections_g
         make_certificate(tmp_path / "new.crt", tmp_path / "new.key", "box", own_addresses(), now=datetime.now(UTC))
         (tmp_path / "new.key").replace(key)
         (tmp_path / "new.crt").replace(cert)
-        await until_true(lambda: is_now(ends_s(), lambda seconds: seconds < 30 * 86400))  # what the alarm looks at
+        await until_it(lambda: is_now(ends_s(), lambda seconds: seconds < 30 * 86400))  # what the alarm looks at
         assert await speaks(box, trust=cert, tls=True)  # who trusts the new one alone
         write(tmp_path / "data", Account("device-1", "first-secret").rotated("next-secret", wall_ms() + 60_000))
-        await until_true(lambda: is_now(code(line, "next-secret"), lambda answer: answer == good))
+        await until_it(lambda: is_now(code(line, "next-secret"), lambda answer: answer == good))
         assert await code(line, "first-secret") == good  # clients change over one by one
         write(tmp_path / "data")
-        await until_true(lambda: is_now(code(line, "next-secret"), lambda answer: answer == 1))
+        await until_it(lambda: is_now(code(line, "next-secret"), lambda answer: answer == 1))
         assert not line.closed.is_set()  # the connection is that of the beginning
 
 

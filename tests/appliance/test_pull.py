@@ -14,6 +14,7 @@ from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
 from netstack.headers import PullMessageHeader
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
+from tests.waiting import until
 
 SUSPEND = 15_000
 
@@ -185,10 +186,8 @@ async def parked(box: Box, request: RemotingCommand) -> AsyncIterator[list[Remot
         yield answers
 
 
-async def until(answers: list[RemotingCommand]) -> RemotingCommand:
-    with trio.fail_after(25):
-        while not answers:  # noqa: ASYNC110
-            await trio.sleep(0.005)
+async def first_of(answers: list[RemotingCommand]) -> RemotingCommand:
+    await until(lambda: answers)
     return answers[0]
 
 
@@ -199,7 +198,7 @@ async def test_an_arrival_with_another_tag_does_not_wake_a_pull_but_a_match_does
             await filled(producer, 5, "B")
             assert answers == []
             await filled(producer, 1, "A")
-            answer = await until(answers)
+            answer = await first_of(answers)
             assert (len(messages_of(answer)), answer.ext["nextBeginOffset"]) == (1, "7")
 
 
@@ -211,7 +210,7 @@ async def test_a_change_of_the_subscription_answers_held_pulls_of_the_group(tmp_
             await other.ask(heartbeat("c@1", consumers={"CG": {"T": "A"}}, version=1))
             assert answers == []
             await other.ask(heartbeat("c@1", consumers={"CG": {"T": "B"}}, version=2))
-            assert (await until(answers)).code == 19
+            assert (await first_of(answers)).code == 19
 
 
 def of_5x(command: RemotingCommand) -> RemotingCommand:
@@ -232,7 +231,7 @@ async def test_a_reset_reaches_a_consumer_of_5_x_by_its_waiting_pull_at_once_and
             assert (await other.ask(reset)).code == 0
             commits = pull("T", 3, queue_id=1, commit_offset=2, flags=PullMessageHeader.COMMIT_OFFSET)
             assert outcome(await other.ask(of_5x(commits))) == (21, "OFFSET_RESET", 0)
-            answer = await until(answers)
+            answer = await first_of(answers)
             assert outcome(answer) == (21, "OFFSET_RESET", 0)
             assert (answer.ext["minOffset"], answer.ext["maxOffset"]) == ("0", "3")
         for queue_id in range(2):
@@ -264,7 +263,7 @@ async def test_a_pull_beyond_the_limit_of_parked_ones_is_refused_with_the_code_a
             assert (await channel.ask(sql)).code == 2
             assert answers == []
             await filled(channel, 1)
-            await until(answers)
+            await first_of(answers)
 
 
 async def test_a_sql_pull_waits_through_what_does_not_match(tmp_path: Path) -> None:
@@ -274,7 +273,7 @@ async def test_a_sql_pull_waits_through_what_does_not_match(tmp_path: Path) -> N
         async with parked(box, request) as answers:
             await producer.ask(send("T", b"no", "n\x011"))
             await producer.ask(send("T", b"yes", "n\x012"))
-            answer = await until(answers)
+            answer = await first_of(answers)
             assert [message.body for message in messages_of(answer)] == [b"yes"]
             assert answer.ext["nextBeginOffset"] == "3"
 

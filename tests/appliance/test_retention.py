@@ -19,6 +19,7 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallSt
 from netstack.codes import RequestCode
 from netstack.command import request
 from storage_driver.record import Message
+from tests.waiting import Clock, until
 
 LEVELS_MS = (400, 800)
 
@@ -28,6 +29,7 @@ class Bench:
     """All that can wait, over one store whose retention keeps nothing."""
 
     small: SmallStore
+    clock: Clock
     delays: DelayLevels
     timers: Timers
     checks: TransactionChecks
@@ -44,12 +46,11 @@ class Bench:
         for _ in range(25):
             placed = self.small.store.put(Message("F", 0, bytes(60_000), b"", 0, 0, 1, STORE_HOST))
         await self.small.store.wait_durable(placed.end)
+        self.clock.ms += 1
 
     async def first_after(self, done: Callable[[], bool]) -> int:
         """Return the lowest log offset once a round of maintenance found `done`."""
-        with trio.fail_after(25):
-            while not done():  # noqa: ASYNC110
-                await trio.sleep(0.05)
+        await until(done)
         await self.small.store._maintenance.round()
         return self.small.store.first
 
@@ -58,17 +59,20 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path, file: MemoryFile) -> AsyncIterator[Bench]:
-    async with small_store(folder, delays_ms=LEVELS_MS, keep_ms=0) as small, trio.open_nursery() as nursery:
+async def bench(folder: Path, file: MemoryFile, clock: Clock) -> AsyncIterator[Bench]:
+    async with (
+        small_store(folder, delays_ms=LEVELS_MS, keep_ms=0, now_ms=clock) as small,
+        trio.open_nursery() as nursery,
+    ):
         store = small.store
         store.retain = lambda base, end: False
-        delays = DelayLevels(store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
-        timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=wall_ms)
+        delays = DelayLevels(store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=clock)
+        timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
         table = OffsetTable(MemoryFile())
-        transactions = Transactions(rules, store, table, now_ms=wall_ms, put_stat=lambda *_: None)
-        checks = TransactionChecks(transactions, ClientTable(now_ms=wall_ms), now_ms=wall_ms)
-        found = Bench(small, delays, timers, checks, transactions)
+        transactions = Transactions(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
+        checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock)
+        found = Bench(small, clock, delays, timers, checks, transactions)
         assert found.floor() == 0, "before anybody looked nothing may go"
         for loop in (delays.run, timers.run, checks.run):
             nursery.start_soon(loop)
@@ -84,6 +88,7 @@ async def _roll_back(b: Bench, half: tuple[int, int]) -> None:
 
 
 async def _wait(b: Bench, half: tuple[int, int]) -> None:
+    b.clock.ms += 600
     assert len(await b.small.wait_for("T", 1)) == 1
 
 
@@ -100,7 +105,7 @@ async def _wait(b: Bench, half: tuple[int, int]) -> None:
 async def test_what_waits_longer_than_retention_is_not_deleted_before_it_was_delivered_or_decided(
     tmp_path: Path, properties: dict[str, str], finish: Callable[[Bench, tuple[int, int]], Awaitable[None]]
 ) -> None:
-    async with bench(tmp_path, MemoryFile()) as b:
+    async with bench(tmp_path, MemoryFile(), Clock()) as b:
         waiting = await b.put(b"waits", **properties)
         await b.fill()
         assert await b.first_after(lambda: True) == 0
@@ -110,24 +115,28 @@ async def test_what_waits_longer_than_retention_is_not_deleted_before_it_was_del
 
 @pytest.mark.slow
 async def test_a_restart_forgets_nothing_that_waits(tmp_path: Path) -> None:
-    async with bench(tmp_path, MemoryFile()) as b:
+    clock = Clock()
+    async with bench(tmp_path, MemoryFile(), clock) as b:
         await b.put(b"delivered", DELAY="1")
+        clock.ms += LEVELS_MS[0]
         await b.small.wait_for("T", 1)
         await b.put(b"waits", DELAY="2")
         await b.fill()
         file = MemoryFile({"offsetTable": {"1": 1}})
-    async with bench(tmp_path, file) as b:
+    async with bench(tmp_path, file, clock) as b:
         assert await b.first_after(lambda: True) == 0
+        clock.ms += LEVELS_MS[1]
         assert (await b.small.wait_for("T", 2))[1].body == b"waits"
 
 
 @pytest.mark.slow
 async def test_what_is_gone_all_the_same_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with bench(tmp_path, MemoryFile()) as b:
+    async with bench(tmp_path, MemoryFile(), Clock()) as b:
         await b.put(b"waits", DELAY="2")
         await b.fill()
         b.small.store.retain = lambda base, end: True
         await b.small.store._maintenance.round()
         await b.put(b"later", DELAY="2")
+        b.clock.ms += LEVELS_MS[1]
         assert (await b.small.wait_for("T", 1))[0].body == b"later"
     assert "event=delayed_messages_lost level=2 from=0 to=1" in caplog.text

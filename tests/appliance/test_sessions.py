@@ -11,6 +11,7 @@ import trio
 from netstack.channel import Channel
 from netstack.command import RemotingCommand, request
 from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -27,9 +28,7 @@ async def member(box: Box) -> AsyncIterator[tuple[Channel, list[str]]]:
 
 
 async def eventually(told: list[str], count: int) -> None:
-    with trio.fail_after(25):
-        while len(told) < count:  # noqa: ASYNC110
-            await trio.sleep(0.005)
+    await until(lambda: len(told) >= count)
 
 
 def members(answer: RemotingCommand) -> list[str]:

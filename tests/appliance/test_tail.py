@@ -8,6 +8,7 @@ import trio
 from appliance.commands.tail import _follow
 from netstack.client import Message, Producer, PullConsumer
 from tests.appliance.box import running_box
+from tests.waiting import until
 
 
 @pytest.mark.slow
@@ -27,9 +28,11 @@ async def test_a_follower_whose_pulls_may_not_wait_asks_again(
             await trio.sleep(0.3)  # three of four are refused by now
             for queue in ends:
                 await producer.send_to(queue, Message("T", f"new {queue.queue_id}".encode()))
-            seen = ""
-            with trio.fail_after(30):
-                while not all(f"new {queue.queue_id}" in seen for queue in ends):
-                    await trio.sleep(0.05)
-                    seen += capsys.readouterr().out
+            seen = list[str]()
+
+            def all_seen() -> bool:
+                seen.append(capsys.readouterr().out)
+                return all(f"new {queue.queue_id}" in "".join(seen) for queue in ends)
+
+            await until(all_seen)
             nursery.cancel_scope.cancel()
