@@ -4,6 +4,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop import jars
@@ -12,18 +13,35 @@ from tests.interop.wire import route
 from tests.ports import apache_port
 
 BOOT_S = 150  # of 15 on a quiet machine
+TRIES = 5  # of a start that found one of its ports taken by somebody else meanwhile
+TAKEN = "Address already in use"
+CAUSES, CAUSE_LINES = ("Exception", "Error", "Caused by"), 4
 OPEN = ["java.base/jdk.internal.ref", "java.base/sun.nio.ch", "java.base/java.nio"]
 LOGBACK = '<configuration><root level="OFF"/></configuration>'
+
+
+class PortTaken(jars.Unavailable):
+    """A start failed because somebody else listens on one of its ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of Apache's programs: its command line but for the configuration, which lies in the folder, too."""
+
+    name: str
+    command: list[str]
+    folder: Path
+    settings: dict[str, object] = field(default_factory=dict)
 
 
 @contextmanager
 def apache_cluster(version: str, folder: Path, *, heap_mb: int = 512) -> Iterator[str]:
     """Run both in a folder and give the NameServer's address. Raises jars.Unavailable."""
     command = _command(version, folder, ("namesrv", "broker"))
-    namesrv = f"127.0.0.1:{_settings(folder / 'namesrv.conf', {})}"
     with ExitStack() as running:
-        line = [*command, "-Xmx256m", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", "namesrv.conf"]
-        running.enter_context(_started(line, folder, "namesrv"))
+        line = [*command, "-Xmx256m", "org.apache.rocketmq.namesrv.NamesrvStartup"]
+        _, port = running.enter_context(started(Part("namesrv", line, folder)))
+        namesrv = f"127.0.0.1:{port}"
         running.enter_context(_broker(command, folder, namesrv, heap_mb))
         yield namesrv
 
@@ -55,33 +73,69 @@ def _broker(command: list[str], folder: Path, namesrv: str, heap_mb: int) -> Ite
     own["waitTimeMillsInSendQueue"] = "10000"  # of 200: a loaded machine must not look like a broker that refuses
     own |= {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}  # ms, of 6 and 60 s
     places = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-    _settings(folder / "broker.conf", {**own, **places, "enablePropertyFilter": "true"})
-    line = [*command, f"-Xmx{heap_mb}m", "org.apache.rocketmq.broker.BrokerStartup", "-c", "broker.conf"]
-    with _started(line, folder, "broker") as process:
+    line = [*command, f"-Xmx{heap_mb}m", "org.apache.rocketmq.broker.BrokerStartup"]
+    with started(Part("broker", line, folder, {**own, **places, "enablePropertyFilter": "true"})) as (process, _):
         # A first registration that a busy NameServer missed comes again after ten seconds; without it no topic is made.
         until(lambda: b'"apache"' in route(namesrv, "TBW102"), seconds=BOOT_S, what="Apache's broker is not registered")
         yield process
 
 
-def _settings(path: Path, settings: dict[str, object]) -> int:
-    port = apache_port()
-    path.write_text("".join(f"{name}={value}\n" for name, value in {"listenPort": port, **settings}.items()))
-    return port
-
-
 @contextmanager
-def _started(command: list[str], folder: Path, part: str) -> Iterator["subprocess.Popen[bytes]"]:
-    said = folder / f"{part}.out"
-    with said.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out)
+def started(part: Part) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Run a part on a port that it can have; give its process and that port. Raises jars.Unavailable."""
+    process, port = _boot_somewhere(part)
     try:
-        deadline = time.monotonic() + BOOT_S
-        while "boot success" not in said.read_text(errors="replace"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                tail = said.read_text(errors="replace")[-300:]
-                raise jars.Unavailable(f"Apache's {part} did not start within {BOOT_S} s: {tail}")
-            time.sleep(0.2)
-        yield process
+        yield process, port
     finally:
-        process.kill()
-        process.wait()
+        _end(process)
+
+
+def _boot_somewhere(part: Part) -> tuple["subprocess.Popen[bytes]", int]:
+    """Boot, with other ports for as long as those chosen were taken before the part had them."""
+    taken: PortTaken | None = None
+    for _ in range(TRIES):
+        port = apache_port()
+        settings = {"listenPort": port, **part.settings}
+        (part.folder / f"{part.name}.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        try:
+            return _boot(part), port
+        except PortTaken as error:
+            taken = error
+    assert taken is not None
+    raise taken
+
+
+def _boot(part: Part) -> "subprocess.Popen[bytes]":
+    """Return the process once it serves. Raises PortTaken, jars.Unavailable; then nothing of it is left."""
+    said = part.folder / f"{part.name}.out"
+    with said.open("wb") as out:
+        command = [*part.command, "-c", f"{part.name}.conf"]
+        process = subprocess.Popen(command, cwd=part.folder, stdout=out, stderr=out)
+    serves, deadline = False, time.monotonic() + BOOT_S
+    try:
+        while not serves:
+            ended = process.poll()  # before its words are read, so that none of them is missed
+            words = said.read_text(errors="replace")
+            serves = "boot success" in words
+            if ended is not None:
+                kind = PortTaken if TAKEN in words else jars.Unavailable
+                raise kind(f"Apache's {part.name} ended with {ended} instead of starting: {cause(words)}")
+            if time.monotonic() > deadline:
+                raise jars.Unavailable(f"Apache's {part.name} does not serve after {BOOT_S} s: {cause(words)}")
+            time.sleep(0.2)
+    finally:
+        if not serves:
+            _end(process)
+    return process
+
+
+def cause(words: str) -> str:
+    """Return what a Java program said of its failure: where exceptions begin, else its first lines."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    named = [line for line in lines if not line.startswith("at ") and any(each in line for each in CAUSES)]
+    return " | ".join((named or lines)[:CAUSE_LINES]) or "it said nothing"
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
