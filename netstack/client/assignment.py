@@ -8,7 +8,7 @@ import trio
 
 from netstack.bodies import ConsumerIdList, LockReply, LockRequest
 from netstack.client.consumer_options import ConsumerOptions
-from netstack.client.errors import BrokerRefused, ClientError
+from netstack.client.errors import BrokerRefused, ClientError, StrategyFailed
 from netstack.client.held import HeldQueue
 from netstack.client.instance import Instance
 from netstack.client.offsets import OffsetStore, broker_address, starting_offset
@@ -80,6 +80,9 @@ class Assignment:
         for topic in self._subscriptions.topics:
             try:
                 settled, moved = await self._rebalance_topic(topic)
+            except StrategyFailed as error:
+                _log.error("event=strategy_failed group=%s reason=%s", self._group, error, exc_info=error.__cause__)
+                settled, moved = True, False  # soon it would be no better
             except (ClientError, Refused) as error:
                 _log.info("event=rebalance_skipped group=%s topic=%s reason=%s", self._group, topic, error)
                 settled, moved = False, False
@@ -96,20 +99,20 @@ class Assignment:
         return complete
 
     async def _apply_resets(self) -> bool:
-        resets, self._resets = self._resets, {}
+        """Begin what was reset from there; False when some of it has to wait. What is not done yet stays noted."""
         settled = True
-        for queue, position in resets.items():
+        for queue, position in list(self._resets.items()):
             held = self.held.get(queue)
-            if held is None:
-                continue
-            if held.busy:  # an ordered listener still runs
-                self._resets.setdefault(queue, position)
+            if held is not None and held.busy:  # an ordered listener still runs
                 settled = False
                 continue
-            self._offsets.set(queue, position)
-            await self._offsets.persist([queue])
-            self._offsets.forget(queue)
-            del self.held[queue]
+            if held is not None:
+                self._offsets.set(queue, position)
+                await self._offsets.persist([queue])
+                self._offsets.forget(queue)
+                del self.held[queue]
+            if self._resets.get(queue) == position:  # else it was reset once more meanwhile
+                del self._resets[queue]
         return settled
 
     async def _rebalance_topic(self, topic: str) -> tuple[bool, bool]:
@@ -117,10 +120,22 @@ class Assignment:
         route = await self._instance.route(topic)
         if self._options.broadcasting:
             return await self._apply(topic, route.subscribe)
-        members = await self._members(route)
-        return await self._apply(
-            topic, allocate(self._options.strategy, self._instance.client_id, route.subscribe, members)
-        )
+        return await self._apply(topic, self._allocate(route, await self._members(route)))
+
+    def try_strategy(self, route: TopicRoute) -> None:
+        """Ask the strategy once what a lone member would get, so that who cannot be served learns it at once.
+
+        Raises StrategyFailed.
+        """
+        if not self._options.broadcasting:
+            self._allocate(route, [self._instance.client_id])
+
+    def _allocate(self, route: TopicRoute, members: Sequence[str]) -> Sequence[MessageQueue]:
+        strategy = self._options.strategy
+        try:
+            return list(allocate(strategy, self._instance.client_id, route.subscribe, members))
+        except Exception as error:  # the application's code
+            raise StrategyFailed(strategy.name, route.topic, error) from error
 
     async def _members(self, route: TopicRoute) -> Sequence[str]:
         """Return the ids of all members as a random broker of the topic knows them. Raises ClientError, Refused."""
@@ -166,6 +181,9 @@ class Assignment:
             start = await starting_offset(self._instance, queue, self._offsets, self._options)
         except ClientError as error:
             _log.warning("event=queue_not_started queue=%s reason=%s", queue, error)
+            if locked:
+                await self._unlock(queue.broker_name, [queue])
+                self._locking.discard(queue)
             return False
         held = self.held[queue] = HeldQueue(queue, start)
         self._locking.discard(queue)
@@ -242,6 +260,9 @@ class Assignment:
         """Persist all offsets and unlock, in parallel per broker; the caller gives a deadline."""
         for held in self.held.values():
             held.drop()
+        for queue, position in self._resets.items():  # that no round came to any more
+            if queue in self.held:
+                self._offsets.set(queue, position)
         await self._offsets.persist(list(self.held))
         if self._ordered:
             for broker_name, queues in _by_broker({*self.held, *self._locking}).items():

@@ -178,5 +178,14 @@ class NotAssigned(ClientError):
     """A queue that this consumer does not hold."""
 
 
+class StrategyFailed(ClientError):
+    """The rebalance strategy a consumer was given raised an error (`__cause__`); its queues stay as they were."""
+
+    def __init__(self, strategy: str, topic: str, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        super().__init__(f"strategy {strategy} does not share out the queues of {topic}: {reason}; correct it")
+        self.strategy, self.topic = strategy, topic
+
+
 class UsageError(ClientError):
     """The program uses this client in a way that cannot work; the text says what to change."""

@@ -78,6 +78,23 @@ def own_address() -> str:
             return "127.0.0.1"
 
 
+def shared_or_own(
+    shared: "Instance | None",
+    namesrv: str | Sequence[str] | None,
+    credentials: "Credentials | None",
+    tls: ssl.SSLContext | None,
+    *,
+    name: str = "",
+) -> "tuple[Instance, Instance | None]":
+    """Return the instance to use, and once more when it is the user's own to open and close. Raises UsageError."""
+    if shared is None:
+        own = Instance(namesrv, name=name, credentials=credentials, tls=tls)
+        return own, own
+    if namesrv is not None or credentials is not None or tls is not None:
+        raise UsageError("namesrv, credentials and tls belong to the instance when one is given")
+    return shared, None
+
+
 class Instance:
     """Use it with `async with`, and give it to several producers and consumers so that they share connections."""
 

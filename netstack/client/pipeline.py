@@ -100,7 +100,10 @@ class Pipeline:
         return self._under_way
 
     async def submit(self, out: Outgoing, timeout_s: float, queue: MessageQueue | None = None) -> Pending:
-        """Start a send and return at once; waits only while the window is full. Raises NoRoute, NoNameServer."""
+        """Start a send and return at once; waits only while the window is full. Raises NoRoute, NoNameServer.
+
+        UsageError when the producer was closed meanwhile.
+        """
         sender, options = self._sender, self._sender.options
         with EndsOnFailure(out.ended) if out.ended is not None else _NOBODY_WAITS:
             while self._under_way >= options.window or (self._bytes >= options.window_bytes and self._under_way):
@@ -111,6 +114,8 @@ class Pipeline:
                 route = await sender.route(out.topic)
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
+            if self._closed:
+                raise _closed()
         now = trio.current_time()
         pending = Pending(self, out, (now, now + timeout_s), queue or sender.pick(route), fixed=queue is not None)
         self._under_way += 1

@@ -10,7 +10,7 @@ from typing import Self
 import trio
 
 from netstack.client.errors import MessageRejected, UsageError
-from netstack.client.instance import Credentials, Instance
+from netstack.client.instance import Credentials, Instance, shared_or_own
 from netstack.client.lifetime import Lifetime
 from netstack.client.messages import (
     MIB,
@@ -52,11 +52,8 @@ class Producer:
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if instance is not None and (namesrv is not None or credentials is not None or tls is not None):
-            raise UsageError("namesrv, credentials and tls belong to the instance when one is given")
         self.group, self.options = group, options or ProducerOptions()
-        self._own = Instance(namesrv, credentials=credentials, tls=tls) if instance is None else None
-        self.instance: Instance = instance or self._own  # type: ignore[assignment]
+        self.instance, self._own = shared_or_own(instance, namesrv, credentials, tls)
         self._tracer = Tracer(self.instance, group, self.options.trace_topic)
         self._sender = Sender(self.instance, group, self.options, self._tracer.sent if self._tracer.on else None)
         self._transactions = Transactions(self._sender, check, self._tracer)

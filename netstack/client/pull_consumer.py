@@ -24,7 +24,7 @@ from netstack.client.assignment import Assignment
 from netstack.client.consumer_options import ConsumerOptions
 from netstack.client.errors import ClientError, NotAssigned, UsageError
 from netstack.client.held import HeldQueue
-from netstack.client.instance import Credentials, Instance
+from netstack.client.instance import Credentials, Instance, shared_or_own
 from netstack.client.introspection import running_info
 from netstack.client.lifetime import Lifetime
 from netstack.client.messages import ReceivedMessage
@@ -39,6 +39,7 @@ from netstack.json_body import MessageQueue
 CACHED_AT_MOST = 10_000
 QUEUES_EVERY_S = 30.0
 GOODBYE_S = START_FAILED_S = 3.0
+ONE_OF_BOTH = "subscribe and assign exclude one another; make another consumer"
 LITE = ConsumerOptions(pull_batch=10, hold_s=20.0)
 _log = logging.getLogger("netstack.client")
 
@@ -63,11 +64,8 @@ class PullConsumer:
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if instance is not None and (namesrv is not None or credentials is not None or tls is not None):
-            raise UsageError("namesrv, credentials and tls belong to the instance when one is given")
         self.group, self.options = group, options
-        self._own = Instance(namesrv, credentials=credentials, tls=tls) if instance is None else None
-        self.instance: Instance = instance or self._own  # type: ignore[assignment]
+        self.instance, self._own = shared_or_own(instance, namesrv, credentials, tls)
         self._subscriptions = Subscriptions(self.instance.now_ms)
         self._expressions: dict[str, str | Sql] = {}
         self._offsets = RemoteOffsets(self.instance, group)
@@ -128,18 +126,25 @@ class PullConsumer:
     # --- which queues
 
     async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
-        """Join the group for a topic; its members share the queues. Raises UsageError after assign."""
+        """Join the group for a topic; its members share the queues. Raises UsageError after assign, StrategyFailed.
+
+        After any error or a cancellation all stays as it was.
+        """
+        route, before = await self.instance.route(topic), self._subscriptions.get(topic)
         if self._fixed is not None:
-            raise UsageError("subscribe and assign exclude one another; make another consumer")
-        await self.instance.route(topic)  # before anything has changed
+            raise UsageError(ONE_OF_BOTH)
+        self._assignment.try_strategy(route)
         self._subscriptions.put(topic, expression)
-        first, self._rebalancing = not self._rebalancing, True
+        first, self._rebalancing, taken = not self._rebalancing, True, False
         try:
             await self.instance.heartbeat()
             self._subscriptions.announced()
             if first:
                 await self._assignment.rebalance()
+            taken = True
         finally:
+            if not taken:
+                self._subscriptions.restore(topic, before)
             if first and self._lifetime.open:
                 self._lifetime.nursery.start_soon(self._assignment.run)
             else:
@@ -152,11 +157,11 @@ class PullConsumer:
 
     async def assign(self, queues: Iterable[MessageQueue], expressions: Mapping[str, str | Sql] | None = None) -> None:
         """Consume exactly these queues from now on, with an expression per topic. Raises UsageError after subscribe."""
-        if self._subscriptions.topics:
-            raise UsageError("subscribe and assign exclude one another; make another consumer")
         wanted = list(queues)
         for topic in {queue.topic for queue in wanted}:
             await self.instance.route(topic)  # before anything has changed
+        if self._subscriptions.topics:
+            raise UsageError(ONE_OF_BOTH)
         self._expressions.update(expressions or {})
         fixed = self._fixed = self._fixed if self._fixed is not None else {}
         for queue in [each for each in fixed if each not in wanted]:
@@ -283,8 +288,7 @@ class PullConsumer:
                     held, cache, messages = self._chunks.popleft()
                     if held.dropped or cache is not held.messages:  # lost, or a seek came in between
                         continue
-                    position = held.messages.remove(message.queue_offset for message in messages)
-                    self._positions[held.queue] = position
+                    self._positions[held.queue] = held.messages.remove(message.queue_offset for message in messages)
                     held.consumed_at = trio.current_time()
                     for each in self._held.values():
                         each.change()
@@ -369,9 +373,8 @@ class PullConsumer:
         return self._subscriptions.topics
 
     def heartbeat(self) -> ConsumerData:
-        kind, model = ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING
-        start = self.options.start_from.value
-        return ConsumerData(self.group, kind, model, start, self._subscriptions.all())
+        model, start = MessageModel.CLUSTERING, self.options.start_from.value
+        return ConsumerData(self.group, ConsumeType.CONSUME_ACTIVELY, model, start, self._subscriptions.all())
 
     def wake(self) -> None:
         self._assignment.wake()
@@ -384,10 +387,7 @@ class PullConsumer:
 
     def running_info(self, *, with_tasks: bool) -> ConsumerRunningInfo:
         return running_info(
-            self.instance,
-            self.options,
-            self._offsets,
-            self._held,
+            *(self.instance, self.options, self._offsets, self._held),
             subscriptions=self._subscriptions.all(),
             kind=ConsumeType.CONSUME_ACTIVELY,
             started_ms=self._started_ms,

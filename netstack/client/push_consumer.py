@@ -22,7 +22,7 @@ from netstack.client.consuming import Stock, acknowledge_all
 from netstack.client.errors import NoRoute, UsageError
 from netstack.client.handlers import BatchHandler, Handler, call, consume_directly, for_batch, inside
 from netstack.client.held import HeldQueue
-from netstack.client.instance import Credentials, Instance
+from netstack.client.instance import Credentials, Instance, shared_or_own
 from netstack.client.introspection import running_info
 from netstack.client.lifetime import Lifetime
 from netstack.client.local_offsets import LocalOffsets
@@ -64,13 +64,10 @@ class PushConsumer:
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if instance is not None and (namesrv is not None or credentials is not None or tls is not None):
-            raise UsageError("namesrv, credentials and tls belong to the instance when one is given")
         self.group = group
         self.options = options = options or ConsumerOptions()
         name = "DEFAULT" if options.broadcasting else ""  # the offsets file has the same path after a restart
-        self._own = Instance(namesrv, name=name, credentials=credentials, tls=tls) if instance is None else None
-        self.instance: Instance = instance or self._own  # type: ignore[assignment]
+        self.instance, self._own = shared_or_own(instance, namesrv, credentials, tls, name=name)
         self._subscriptions = Subscriptions(self.instance.now_ms)
         for topic, expression in (topics or {}).items():
             self._subscriptions.put(topic, expression)
@@ -161,7 +158,7 @@ class PushConsumer:
     async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         """Consume a topic, or change what is wanted of it: tags `a || b`, `*`, or Sql(...).
 
-        Raises BrokerRefused for a bad expression. After any error or a cancellation all stays as it was.
+        Raises BrokerRefused for a bad expression, StrategyFailed. After an error or a cancellation all is as it was.
         """
         before = self._subscriptions.get(topic)
         self._subscriptions.put(topic, expression)
@@ -180,15 +177,20 @@ class PushConsumer:
         self._subscriptions.drop(topic)
         if self._lifetime.open:
             self._assignment.wake()
-            await self._announce()
+            await self.instance.heartbeat()
+            self._subscriptions.announced()
 
     async def _announce(self) -> None:
-        """Learn the routes, have expressions checked, tell all brokers. Raises BrokerRefused for a bad expression."""
+        """Learn the routes, have strategy and expressions checked, tell all brokers.
+
+        Raises StrategyFailed, BrokerRefused for a bad expression.
+        """
         for data in self._subscriptions.all():
             try:
                 route = await self.instance.route(data.topic)
             except NoRoute:
                 continue  # the topic may come later
+            self._assignment.try_strategy(route)
             if data.expression_type != "TAG" and route.brokers:
                 address = any_address(route.brokers, min(route.brokers))
                 body = CheckClient(self.instance.client_id, self.group, data).to_bytes()

@@ -128,7 +128,7 @@ class Sender:
         address = self.address(queue.broker_name, self.known_route(out.topic))
         try:
             ext = out.header(self.group, queue, self.options, self.instance.now_ms())
-            answer = await self.instance.ask(address, out.code, ext, out.body, timeout_s=until - began)
+            answer = await self.instance.ask(address, out.code, ext, out.body, timeout_s=max(0.0, until - began))
             result = send_result(answer, out, queue, address)
             failed = False
             self._reached[queue.broker_name] = address

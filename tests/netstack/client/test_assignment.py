@@ -1,19 +1,20 @@
 """Which queues a member takes and gives back, against a broker whose answers the test decides."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 
-from netstack.client import assignment
+from netstack.client import Averagely, PullConsumer, PushConsumer, StrategyFailed, assignment
 from netstack.client.assignment import STUCK_S, Assignment
 from netstack.client.consumer_options import ConsumerOptions
 from netstack.client.held import HeldQueue
 from netstack.client.offsets import RemoteOffsets
 from netstack.client.subscriptions import Subscriptions
 from netstack.codes import RequestCode as Code
+from netstack.json_body import MessageQueue
 from tests.netstack.client.small_cluster import SmallCluster
 
 
@@ -204,3 +205,71 @@ async def test_in_broadcasting_everybody_holds_everything_and_nobody_is_asked_fo
         await b.assignment.rebalance()
         assert b.held() == [0, 1, 2, 3]
         assert not {Code.GET_CONSUMER_LIST_BY_GROUP, Code.LOCK_BATCH_MQ} & set(b.cluster.codes())
+
+
+class Fickle(Averagely):
+    """A strategy of the application's own that raises while `broken` is set."""
+
+    broken = False
+
+    def __call__(self, me: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+        if self.broken:
+            raise ValueError("no weight for this member")
+        return super().__call__(me, queues, members)
+
+
+async def test_a_strategy_that_raises_leaves_the_queues_as_they_were_and_is_told_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(strategy=Fickle()) as b:
+        await b.assignment.rebalance()
+        monkeypatch.setattr(Fickle, "broken", True)
+        b.cluster.members.append("zz@other")
+        assert await b.assignment.rebalance(), "a second later it would raise again"
+        assert (b.held(), len(b.begun)) == ([0, 1, 2, 3], 4)
+        (said,) = [each for each in caplog.records if each.levelname == "ERROR"]
+        assert "strategy AVG does not share out the queues of T: ValueError: no weight for this" in said.getMessage()
+        assert said.exc_info is not None, "the application's own line is in the log"
+        monkeypatch.setattr(Fickle, "broken", False)
+        assert await b.assignment.rebalance()
+        assert b.held() == [0, 1]
+
+
+async def test_whose_strategy_raises_from_the_beginning_learns_it_from_the_subscription(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ConsumerOptions(strategy=Fickle())
+    async with SmallCluster().instance() as instance:
+        async with PushConsumer("g", instance=instance, options=options) as consumer:
+            monkeypatch.setattr(Fickle, "broken", True)
+            with pytest.raises(StrategyFailed, match="ValueError: no weight"):
+                await consumer.subscribe("T")
+            assert "T" not in consumer.topics
+        with pytest.raises(StrategyFailed, match="ValueError: no weight"):
+            await PushConsumer("g", instance=instance, options=options, topics={"T": "*"}).__aenter__()
+        async with PullConsumer("g", instance=instance, options=options) as reader:
+            with pytest.raises(StrategyFailed, match="ValueError: no weight"):
+                await reader.subscribe("T")
+            assert not reader.topics
+
+
+async def test_a_reset_that_no_round_came_to_is_where_the_group_stands_after_leaving() -> None:
+    async with bench() as b:
+        await b.assignment.rebalance()
+        for queue in b.assignment.held:
+            b.offsets.set(queue, 90)
+        b.assignment.reset({b.cluster.queue(1): 3, b.cluster.queue(2): 4})
+        with trio.CancelScope() as scope:
+            scope.cancel()  # in the middle of the round
+            await b.assignment.rebalance()
+        await b.assignment.leave()
+        assert b.cluster.offsets == {0: 90, 1: 3, 2: 4, 3: 90}
+
+
+async def test_a_lock_is_given_back_when_the_queue_cannot_be_begun() -> None:
+    async with bench(orderly=True) as b:
+        b.cluster.failing = {Code.QUERY_CONSUMER_OFFSET}
+        assert not await b.assignment.rebalance()
+        b.cluster.failing = set()
+        await b.offsets.read(b.cluster.queue(0))  # behind the unlocks, which nobody answers
+        assert sorted(b.cluster.unlocked) == [0, 1, 2, 3]

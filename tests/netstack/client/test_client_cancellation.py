@@ -1,5 +1,6 @@
 """Cancelled at any await, a client leaves no task, no waiter, no group and no half state."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -19,11 +20,16 @@ from netstack.client import (
     PushConsumer,
     ReceivedMessage,
     StartFrom,
+    UsageError,
 )
 from netstack.codes import RequestCode
+from netstack.command import RemotingCommand
+from netstack.conversation import Answer
 from netstack.headers import ConsumerGroupHeader
+from netstack.peer import Peer
 from tests.appliance.box import running_box
 from tests.netstack.client.conftest import fill
+from tests.netstack.client.small_cluster import SmallCluster
 from tests.waiting import until
 
 FIRST = ConsumerOptions(start_from=StartFrom.FIRST)
@@ -140,6 +146,53 @@ async def test_a_cancelled_subscription_is_as_if_it_was_never_made(own_cluster: 
         assert [
             each.sub_string for each in consumer.heartbeat().subscription_data_set if each.topic == f"{topic}_2"
         ] == ["a"]
+
+
+class Silent(SmallCluster):
+    """A broker that does not answer heartbeats while it is asked not to."""
+
+    silent = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = trio.Event()
+
+    def answer(self, request: RemotingCommand, peer: Peer) -> Answer:
+        if self.silent and request.code == RequestCode.HEART_BEAT:
+            self.asked.set()
+            return None
+        return super().answer(request, peer)
+
+
+async def test_a_pull_consumer_cancelled_in_its_heartbeat_is_as_before() -> None:
+    cluster = Silent()
+    async with cluster.instance() as instance, PullConsumer("g", instance=instance) as consumer:
+        for before in ([], ["a"]):
+            async with trio.open_nursery() as nursery:
+                cluster.silent, cluster.asked = True, trio.Event()
+                nursery.start_soon(consumer.subscribe, "T", "b")
+                await cluster.asked.wait()
+                nursery.cancel_scope.cancel()
+            assert [each.sub_string for each in consumer.heartbeat().subscription_data_set] == before
+            cluster.silent = False
+            await consumer.subscribe("T", "a")
+        await until(lambda: len(consumer.assigned) == 4)
+
+
+async def test_of_a_subscription_and_an_assignment_at_once_only_one_is_made() -> None:
+    cluster, refused = SmallCluster(), list[UsageError]()
+    async with cluster.instance() as instance, PullConsumer("g", instance=instance) as consumer:
+
+        async def choose(way: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await way()
+            except UsageError as error:
+                refused.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(choose, lambda: consumer.assign([cluster.queue(0)]))
+            nursery.start_soon(choose, lambda: consumer.subscribe("T"))
+        assert len(refused) == 1
 
 
 def tasks_in(nursery: trio.Nursery) -> int:

@@ -125,3 +125,25 @@ async def test_a_producer_that_is_left_by_an_error_settles_what_is_under_way() -
     for each in pending:
         with pytest.raises(UsageError, match="closed before"):
             await each.wait()
+
+
+async def test_a_send_that_waits_for_room_when_its_producer_ends_is_told_so() -> None:
+    errors: list[UsageError] = []
+    async with trio.open_nursery() as nursery, opened(ProducerOptions(window=1)) as (broker, producer):
+
+        async def submit() -> None:
+            try:
+                await producer.submit(Message("T", b"second"))
+            except UsageError as error:
+                errors.append(error)
+
+        first = await producer.submit(Message("T", b"first"))
+        nursery.start_soon(submit)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        producer._require_open().close()
+        assert first.done
+        with trio.fail_after(60):
+            while not errors:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        broker.go.set()
+    assert "closed before" in str(errors[0])

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+import trio
 
 from netstack.client import (
     ClientError,
     Message,
     Producer,
     ProducerOptions,
+    TimedOut,
 )
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Reply
@@ -80,6 +82,18 @@ async def test_a_silent_broker_costs_the_whole_time_and_then_says_which(piped: b
     assert len(failures) == bad > 0
     assert bad + good == 2
     assert all("no answer within 1.5 s" in str(error) for error in failures)
+
+
+async def test_an_attempt_whose_time_was_over_before_it_began_is_one_that_timed_out() -> None:
+    async with serving(broker(1000, [])) as bad:
+        route = ROUTE % (bad, bad)
+        async with (
+            serving(lambda request, peer: Reply(request.reply(body=route))) as names,
+            Producer("late", f"127.0.0.1:{names}") as producer,
+        ):
+            sender, queue = producer._sender, (await producer.queues("T"))[0]
+            with pytest.raises(TimedOut):
+                await sender.attempt(sender.make(Message("T", b"x")), queue, trio.current_time() - 0.01)
 
 
 async def test_a_slow_or_failing_broker_is_avoided_when_asked_for() -> None:
