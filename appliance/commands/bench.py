@@ -3,6 +3,7 @@
 import argparse
 import os
 import resource
+import sys
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 from appliance.commands.cluster import (
     FAILED,
     OK,
+    USAGE,
     Progress,
     add_cluster_arguments,
     open_instance,
@@ -49,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; return 0, or 1 when messages failed or did not come back."""
+    """Measure; return 0, or 1 when messages failed or did not come back, 2 when there is nothing to consume."""
+    if arguments.only == "consume" and not arguments.topic:
+        print("rocketbox: --only consume needs --topic, one with messages in it", file=sys.stderr)
+        return USAGE
     return run_command(_main, arguments)
 
 

@@ -168,6 +168,14 @@ def test_bench_prints_its_figures(rocketbox: Any) -> None:
     code, (figures,), _ = rocketbox("bench", "-n", "2000", "--batch", "50", "--only", "produce")
     assert code == 0
     assert [row["topic"] for row in rocketbox("tail", figures["topic"], "-n", "1")[1]] == [figures["topic"]]
+    topic = figures["topic"]
+    code, (figures,), _ = rocketbox("bench", "-n", "2000", "--only", "consume", "--topic", topic)
+    assert (code, figures["topic"], "produced_per_s" in figures) == (0, topic, False)
+
+
+def test_bench_does_not_wait_for_messages_of_a_topic_that_nobody_named(rocketbox: Any) -> None:
+    code, rows, err = rocketbox("bench", "--only", "consume")
+    assert (code, rows, err) == (2, [], "rocketbox: --only consume needs --topic, one with messages in it\n")
 
 
 @pytest.mark.slow
