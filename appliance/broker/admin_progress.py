@@ -183,7 +183,7 @@ class Progress:
         elif not low <= target <= high:
             remark = f"Target offset {target} not in consume queue range [{low}-{high}]"
             return request.reply(ResponseCode.SYSTEM_ERROR, remark)
-        self._offsets.commit(asked.group, queue.topic, queue.queue_id, target)
+        self._offsets.move(asked.group, queue.topic, queue.queue_id, target)
         return self._tell(request, asked, {NamedQueue(queue.topic, self._broker, queue.queue_id): target})
 
     async def _reset(self, request: RemotingCommand, asked: ResetOffsetHeader, topic: Topic) -> RemotingCommand:
@@ -213,9 +213,12 @@ class Progress:
                 continue
             body = told.to_bytes_for_cpp() if member.language == CPP else told.to_bytes()
             peer.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, body)
-        if by_pull:
-            for queue, queue_offset in table.items():
+        for queue, queue_offset in table.items():
+            if by_pull:
                 self._offsets.reset(asked.group, queue.topic, queue.queue_id, queue_offset)
+            else:
+                self._offsets.take_reset(asked.group, queue.topic, queue.queue_id)  # of members that have left
+        if by_pull:
             self._arrivals.release(asked.group)
         return request.reply(body=told.to_bytes())
 

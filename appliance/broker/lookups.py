@@ -66,12 +66,14 @@ class Lookups:
     def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
         """UPDATE_CONSUMER_OFFSET (15): stored whatever it was before; a negative one is ignored.
 
+        Members of 5.x report one-way, which a reset that they have not heard of outlasts; tools ask for an answer.
         As 5.x, not as 4.9, for topics that exist alone: others would only fill the table. Raises Refused.
         """
         header = UpdateConsumerOffsetHeader.from_ext(request.ext)
         if self._topics.get(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        store = self._offsets.commit if request.is_oneway else self._offsets.move
+        store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return Reply(request.reply())
 
     def handle_max(self, request: RemotingCommand, peer: Peer) -> Answer:

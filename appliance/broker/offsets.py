@@ -23,7 +23,6 @@ MOST_PAIRS_BYTES = 32 << 20  # of topics and groups that have offsets
 PAIR_BYTES = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
 AT_ONCE = 256  # pairs encoded in one go, about a millisecond
 NOT_STORED = -1
-RESET_WAITS_S = 60.0  # a pull is held for 30 s at most; later the queue may have another owner
 
 
 class OffsetTable:
@@ -33,7 +32,7 @@ class OffsetTable:
         self._file, self._most = file, most
         self._changes = self._saved = 0
         table = load_table(file, "offsets").get("offsetTable")
-        self.resets: dict[tuple[str, str, int], tuple[int, float]] = {}  # -> offset, until when; not taken yet
+        self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self._given: dict[str, dict[int, int]] = {}
         self._offsets: dict[str, dict[int, int]] = rows_of(table, _queues_from_json, "offsets")
         self._stored = sum(map(len, self._offsets.values()))
@@ -45,9 +44,20 @@ class OffsetTable:
         return NOT_STORED if queues is None else queues.get(queue_id, NOT_STORED)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset; a negative one is left out, since it counts as not stored. Raises Refused at the limit."""
-        if queue_offset < 0:
-            return
+        """Store how far a member has come; a negative offset counts as not stored. Raises Refused at the limit.
+
+        Where a reset waits for the member nothing changes: it has yet to hear of it. Source: RocketMQ 5.3.
+        """
+        if queue_offset >= 0 and not (self.resets and (group, topic, queue_id) in self.resets):
+            self._store(group, topic, queue_id, queue_offset)
+
+    def move(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset that somebody decided on, in place of a reset that waits. Raises Refused at the limit."""
+        if queue_offset >= 0:
+            self.resets.pop((group, topic, queue_id), None)
+            self._store(group, topic, queue_id, queue_offset)
+
+    def _store(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         name = f"{topic}@{group}"
         queues = self._offsets.get(name)
         if queues is None or queue_id not in queues:
@@ -72,16 +82,12 @@ class OffsetTable:
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store an offset that the next pull of the queue is sent to. Source: RocketMQ 5.3 assignResetOffset."""
-        self.commit(group, topic, queue_id, queue_offset)
-        self.resets[group, topic, queue_id] = queue_offset, trio.current_time() + RESET_WAITS_S
+        self.move(group, topic, queue_id, queue_offset)
+        self.resets[group, topic, queue_id] = queue_offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return where a pull of this queue is to go instead, once; what the member committed meanwhile is undone."""
-        queue_offset, until = self.resets.pop((group, topic, queue_id), (NOT_STORED, -1.0))
-        if trio.current_time() > until:
-            return None
-        self.commit(group, topic, queue_id, queue_offset)
-        return queue_offset
+        """Return where a pull of this queue is to go instead, once; None when there is no reset."""
+        return self.resets.pop((group, topic, queue_id), None)
 
     def _check_room(self, topic: str, group: str) -> None:
         if len(topic) > MOST_NAME or len(group) > MOST_NAME:

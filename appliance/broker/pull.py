@@ -291,18 +291,20 @@ class Pulls:
         return found
 
     def _reset(self, wanted: Wanted) -> RemotingCommand | None:
-        """Return the answer that sends a 5.x member where its group was put. Source: RocketMQ 5.3 OFFSET_RESET."""
+        """Return the answer that sends a 5.x member where its group was put. Source: RocketMQ 5.3 OFFSET_RESET.
+
+        An older one that begins a pull has been told by 220; then nobody else is waited for.
+        """
         header, queue = wanted.header, wanted.queue
-        if wanted.request.version < FIRST_5X_VERSION:
-            return None
         target = self._tables.offsets.take_reset(header.consumer_group, queue.topic, queue.queue_id)
-        if target is None:
+        if target is None or wanted.request.version < FIRST_5X_VERSION:
             return None
         low, high = self._store.min_offset(queue), self._store.max_offset(queue)
         return wanted.request.reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _ext(target, low, high), b"")
 
     def _response(self, wanted: Wanted, found: Found) -> RemotingCommand:
-        if self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
+        new = wanted.request.version >= FIRST_5X_VERSION
+        if new and self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
             return moved
         header = wanted.header
         code = _code_of(found, header.queue_offset)

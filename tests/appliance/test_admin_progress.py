@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from appliance.broker.lookups import FIRST_5X_VERSION
 from appliance.broker.topics import Topic
 from netstack import fastjson
@@ -78,9 +76,7 @@ async def test_a_reset_is_told_to_every_member_in_the_form_it_reads(tmp_path: Pa
         assert b":0}" in (await reset(b, 500, force=False)).body
 
 
-async def test_a_reset_waits_for_the_next_pulls_of_members_of_5_x_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reset_waits_for_the_next_pulls_of_members_of_5_x_however_late_they_come(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         b.topics.put(Topic("T", 1, 1))
         await b.send(4)
@@ -89,15 +85,32 @@ async def test_a_reset_waits_for_the_next_pulls_of_members_of_5_x_and_not_for_ev
         assert (await reset(b, 0)).code == 0
         assert ([code for code, _, _ in old.told], new.told) == ([220], [])
         b.offsets.commit("g", "T", 0, 4)  # before it heard of the reset
+        assert b.offsets.get("g", "T", 0) == 0, "after a restart the group is where it was put"
         assert [b.offsets.take_reset("g", "T", 0) for _ in range(2)] == [0, None]
-        assert b.offsets.get("g", "T", 0) == 0
-        monkeypatch.setattr("appliance.broker.offsets.RESET_WAITS_S", -1.0)
-        await reset(b, -1)
-        assert b.offsets.take_reset("g", "T", 0) is None
-        monkeypatch.undo()
+        b.offsets.commit("g", "T", 0, 4)
+        assert b.offsets.get("g", "T", 0) == 4
         await reset(b, -1)
         b.offsets.drop_group("g")
         assert not b.offsets.resets
+
+
+async def test_a_later_decision_takes_the_place_of_a_reset_that_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.topics.put(Topic("T", 1, 1))
+        await b.send(4)
+        b.offsets.commit("g", "T", 0, 4)
+        new = b.consumer(2, version=FIRST_5X_VERSION)
+        await reset(b, 0)
+        asked = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "false", "queueId": "0", "offset": "3"}
+        assert (await b.ask(Code.INVOKE_BROKER_TO_RESET_OFFSET, **asked)).code == 0
+        assert (b.offsets.get("g", "T", 0), b.offsets.resets) == (3, {("g", "T", 0): 3})
+        b.clients.closed(new)
+        b.consumer(1)  # older: it is told and not waited for
+        await reset(b, 0)
+        assert not b.offsets.resets
+        b.offsets.reset("g", "T", 0, 1)
+        b.offsets.move("g", "T", 0, 2)
+        assert (b.offsets.get("g", "T", 0), b.offsets.resets) == (2, {})
 
 
 async def test_a_reset_of_one_queue_moves_that_queue_alone_and_holds_for_who_comes_later(tmp_path: Path) -> None:

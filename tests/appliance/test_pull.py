@@ -11,7 +11,7 @@ import trio.testing
 from appliance.broker.lookups import FIRST_5X_VERSION
 from netstack.channel import Channel
 from netstack.codes import RequestCode
-from netstack.command import RemotingCommand
+from netstack.command import ONEWAY, RemotingCommand
 from netstack.headers import PullMessageHeader
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
@@ -239,6 +239,29 @@ async def test_a_reset_reaches_a_consumer_of_5_x_by_its_waiting_pull_at_once_and
             assert (await other.ask(ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked))).ext["offset"] == "0"
         assert outcome(await other.ask(of_5x(pull("T", 0)))) == (0, "FOUND", 3)
         assert outcome(await other.ask(pull("T", 5, queue_id=2)))[1] != "OFFSET_RESET", "4.9 is told by 220"
+        assert outcome(await other.ask(of_5x(pull("T", 5, queue_id=2))))[1] != "OFFSET_RESET", "it was told"
+
+
+async def test_a_reset_outlasts_the_offsets_of_a_consumer_that_rests_and_waits_for_its_next_pull(
+    tmp_path: Path,
+) -> None:
+    async with running_box(tmp_path) as box, connected(box) as member, connected(box) as tool:
+        await filled(tool, 3)
+        report = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 3}
+        for queue_id in range(4):
+            await tool.ask(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **report | {"queueId": queue_id}))
+        await member.ask(of_5x(heartbeat("c@1", consumers={"CG": {"T": "*"}})))
+        reset = ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="CG", timestamp=0, isForce="true")
+        assert (await tool.ask(reset)).code == 0
+        where = ask(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0)
+        done = of_5x(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **report))
+        done.flag |= ONEWAY
+        for _ in range(2):  # every five seconds, for as long as it is paused
+            member.tell(done)
+            assert (await member.ask(where)).ext["offset"] == "0"
+        assert outcome(await member.ask(of_5x(pull("T", 3)))) == (21, "OFFSET_RESET", 0)
+        member.tell(done)
+        assert (await member.ask(where)).ext["offset"] == "3", "what it does from then on counts"
 
 
 @pytest.mark.slow
