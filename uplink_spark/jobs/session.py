@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import uplink_spark
@@ -35,7 +35,7 @@ def open_session(name: str, *, master: str | None = None, settings: dict[str, st
     """
     _reach_packages()
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
-    submitted = SparkConf() if "SPARK_ENV_LOADED" in os.environ else None
+    submitted = _submitted() if "SPARK_ENV_LOADED" in os.environ else None
     if master or submitted is None:
         builder = builder.master(master or "local[*]")
     own = {
@@ -50,6 +50,12 @@ def open_session(name: str, *, master: str | None = None, settings: dict[str, st
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _submitted() -> SparkConf:
+    """What spark-submit was given: its JVM knows, and without a way to it a SparkConf is empty."""
+    SparkContext._ensure_initialized()
+    return SparkConf()
 
 
 def _reach_packages() -> None:
