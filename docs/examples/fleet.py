@@ -15,6 +15,7 @@ import random
 import tempfile
 import time
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ def simulate(root: Path, seed: int) -> None:
                 arriving.append((landed_ms, at, piece))
             at = piece[0].end
     landing = MadeLanding(root)
-    for landed_ms, _, piece in sorted(arriving, key=lambda found: found[:2]):
-        landing.land(piece, now_ms=landed_ms)
+    in_order = sorted(arriving, key=lambda found: found[:2])
+    for _, together in groupby(in_order, key=lambda found: found[0] // 5000):  # a commit takes what waits
+        found = list(together)
+        landing.land(*(piece for _, _, piece in found), now_ms=found[-1][0])
     landing.close()
 
 
@@ -163,7 +166,7 @@ def _bars(axes: Any, table: Any, boxes: list[str]) -> None:
 
 
 # %%
-def main() -> None:
+def parse(words: list[str] | None = None) -> argparse.Namespace:
     asked = argparse.ArgumentParser(description=__doc__)
     which = asked.add_mutually_exclusive_group(required=True)
     which.add_argument("--landing", help="folder of the landing zone")
@@ -172,18 +175,25 @@ def main() -> None:
     asked.add_argument("--vital", default="cpu.celsius", help="path into the JSON body (cpu.celsius)")
     asked.add_argument("--out", type=Path, default=Path("fleet.png"), help="the plot (fleet.png)")
     asked.add_argument("--seed", type=int, default=11, help="of the made-up fleet (11)")
-    given = asked.parse_args()
+    return asked.parse_args(words)
+
+
+# %%
+def run(spark: SparkSession, given: argparse.Namespace) -> dict[str, Any]:
+    """Draw the plot and return the tables behind it."""
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
         landing = given.landing or f"{folder}/landing"
         if given.simulate:
             simulate(Path(landing), given.seed)
-        spark = open_session("fleet")
         bronze, silver = bring_in(spark, landing, given.tables or Path(folder))
         found = frames(spark, bronze, silver, given.vital)
-        draw(found, given.vital, given.out)
-        spark.stop()
+    draw(found, given.vital, given.out)
     print(f"{given.out}: {int(found['traffic']['rows'].sum()):,} messages of {found['traffic']['box'].nunique()} boxes")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    asked_for = parse()
+    session = open_session("fleet")
+    run(session, asked_for)
+    session.stop()
