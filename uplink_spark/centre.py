@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from uplink_spark.batch import decode_header, open_piece
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.intervals import Intervals
+from uplink_spark.keeping import Listing
 from uplink_spark.manifest import Entry, first_seq_of, manifest_folder, manifest_path, read_head, read_items, shard_of
 from uplink_spark.zone import ZoneReader
 
@@ -204,17 +204,17 @@ def _find_orphans(zone: ZoneReader, shard: int, result: ShardCheck) -> None:
                 result.orphans.append(path)
 
 
-def consumers(root: Path) -> dict[str, dict[str, Any]]:
+def consumers(files: Listing) -> dict[str, dict[str, Any]]:
     """Return the positions readers have written: name -> {offsets, updated_ms}."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((root / "consumers").glob("*.json")):
+    for name in sorted(name for name in files.names("consumers") if name.endswith(".json")):
         try:
-            consumer = json.loads(path.read_text())
+            consumer = json.loads(files.read(f"consumers/{name}", 0) or b"")
             positions(consumer)
             int(str(consumer.get("updated_ms", 0)))
-            found[path.stem] = consumer
+            found[name.removesuffix(".json")] = consumer
         except (ValueError, TypeError, AttributeError) as error:  # no JSON, or JSON of another shape
-            raise LandingError(f"{path}: {error}; remove it or let its consumer write it again") from error
+            raise LandingError(f"consumers/{name}: {error}; remove it or let its consumer write it again") from error
     return found
 
 

@@ -45,3 +45,10 @@ class ManifestDamaged(UplinkError):
 
 class LandingError(UplinkError):
     """The landing zone cannot be used: held by another gateway, not writable, unknown layout."""
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first leaf of an exception group; any other error is itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

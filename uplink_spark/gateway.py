@@ -15,11 +15,12 @@ import trio
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.coverage import ShardCover
 from uplink_spark.door import open_door
-from uplink_spark.errors import ConfigError, ProtocolError, Refused, UplinkError
+from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
 from uplink_spark.expiry import not_after
 from uplink_spark.hub import Hub
 from uplink_spark.inbox import Inbox
 from uplink_spark.ingest import LONGEST_S, BoxSession
+from uplink_spark.keeping import open_keeping
 from uplink_spark.lander import ShardLander, Writer
 from uplink_spark.landing import ShardWriter, open_zone
 from uplink_spark.link import LinkClosed, Stream
@@ -34,6 +35,7 @@ log = logging.getLogger("uplink_spark.gateway")
 TLS_S = 10
 HANDSHAKES_A_SECOND = 100
 DISK_LOOK_S = 5
+RETAIN_FIRST_S, RETAIN_S = 60, 3600
 Used = Callable[[], float]
 Serve = Callable[[trio.SocketStream, str], Awaitable[None]]
 
@@ -112,8 +114,7 @@ class Certificates:
 
 def _cause_of(error: BaseException) -> tuple[str, str]:
     """Return cause and text of what ended a connection; a bug of ours is logged with its traceback."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_error(error)
     if isinstance(error, (ProtocolError, Refused)):
         return error.code, str(error)
     if isinstance(error, (ssl.SSLError, trio.BrokenResourceError)):
@@ -200,21 +201,28 @@ def free_bytes(path: Path) -> int:
 
 
 async def _watch_disk(hub: Hub, used: Used) -> None:
+    told = ""
     while True:
-        hub.disk_free = await trio.to_thread.run_sync(free_bytes, Path(hub.config.landing))
-        hub.note_disk(await trio.to_thread.run_sync(used))
+        try:
+            hub.disk_free = await trio.to_thread.run_sync(free_bytes, Path(hub.config.landing))
+            hub.note_disk(await trio.to_thread.run_sync(used))
+        except OSError as error:  # unmounted, perhaps: commits fail with a code until it is back
+            if told != str(error):
+                log.error("landing zone cannot be looked at: %s", error)
+            told = str(error)
         await trio.sleep(DISK_LOOK_S)
 
 
 async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) -> None:
     """Retention once an hour, the first after a minute."""
-    await trio.sleep(60)
+    files = open_keeping(config.landing)
+    await trio.sleep(RETAIN_FIRST_S)
     while True:
         try:
-            await trio.to_thread.run_sync(clean, Path(config.landing), hub.zone.shards, config.keep_days, now_ms)
+            await trio.to_thread.run_sync(clean, files, hub.zone.shards, config.keep_days, now_ms)
         except (OSError, UplinkError) as error:
             log.error("retention stopped: %s; nothing more is removed until the next hour", error)
-        await trio.sleep(3600)
+        await trio.sleep(RETAIN_S)
 
 
 @contextmanager
@@ -228,7 +236,10 @@ def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[t
         for shard in range(zone.shards):
             cover, writer = ShardCover(), make_writer(shard)
             landers.append(ShardLander(shard, writer, linger_s=config.linger_ms / 1000, now_ms=now_ms, cover=cover))
-            writer.open(cover)
+            try:
+                writer.open(cover)
+            except OSError as error:
+                raise LandingError(f"landing zone {config.landing}: {error}; is it mounted and writable?") from error
         yield landers, Hub(config, zone, landers, records, now_ms=now_ms, step=step)
     finally:
         for lander in landers:
@@ -301,9 +312,9 @@ async def run_gateway(
                 for lander in landers:
                     nursery.start_soon(lander.run)
                 nursery.start_soon(hub.records.keep_status, now_ms)
+                nursery.start_soon(_retain, config, hub, now_ms)
                 if not _is_url(config):
                     nursery.start_soon(_watch_disk, hub, used or (lambda: used_share(Path(config.landing))))
-                    nursery.start_soon(_retain, config, hub, now_ms)
                     door = await doors.enter_async_context(open_door(Path(config.landing)))
                     if door:
                         nursery.start_soon(trio.serve_listeners, gateway.admit_stick, door)

@@ -283,8 +283,17 @@ def read_head(data: bytes, shard: int, first_seq: int) -> int:
 
 def first_seq_of(name: str) -> int | None:
     """The seq in the name of a manifest file, None for any other name."""
-    stem, dot, ending = name.rpartition("/")[2].partition(".")
-    return int(stem) if dot and ending == "log" and len(stem) == 20 and stem.isdigit() else None
+    return _seq_of(name, "log")
+
+
+def state_seq_of(name: str) -> int | None:
+    """The seq in the name of a state, None for any other name."""
+    return _seq_of(name, "state")
+
+
+def _seq_of(name: str, wanted: str) -> int | None:
+    stem, _, ending = name.rpartition("/")[2].partition(".")
+    return int(stem) if ending == wanted and len(stem) == 20 and stem.isdigit() else None
 
 
 ReadFrom = Callable[[str, int], bytes | None]

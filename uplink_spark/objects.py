@@ -22,6 +22,7 @@ from uplink_spark.frames import Hello, Status
 from uplink_spark.histogram import Histogram
 from uplink_spark.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.manifest import (
+    DAY_MS,
     LANDING_NAME,
     Entry,
     Placement,
@@ -31,14 +32,16 @@ from uplink_spark.manifest import (
     encode_mark,
     entry_of,
     file_head,
+    first_seq_of,
     manifest_folder,
     manifest_path,
     pack_path,
     read_head,
     read_items,
     shard_of,
+    state_seq_of,
 )
-from uplink_spark.records import CentreRecords, day_of, status_line
+from uplink_spark.records import QUARANTINE_FILES, STATUS_DAYS, CentreRecords, day_of, status_line
 from uplink_spark.steps import Step, no_step
 
 STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
@@ -110,14 +113,19 @@ class ObjectStore:
     def delete(self, path: str) -> None:
         self._ask(self._client.delete_object, Key=self._key(path))
 
+    def size(self, path: str) -> int:
+        found = self._ask(self._client.head_object, Key=self._key(path))
+        return 0 if found is None else int(found["ContentLength"])
+
     def names(self, folder: str, *, deep: bool = False) -> list[str]:
-        """The names in a folder, ascending; deep: in all folders below it, too, as paths."""
+        """The names in a folder, of objects and of folders; deep: of objects in all folders below it, as paths."""
         prefix, token, found = self._key(folder) + "/", None, list[str]()
         more: dict[str, str] = {} if deep else {"Delimiter": "/"}
         while True:
             more |= {"ContinuationToken": token} if token else {}
             page = self._ask(self._client.list_objects_v2, Prefix=prefix, **more) or {}
             found += [item["Key"].removeprefix(prefix) for item in page.get("Contents", ())]
+            found += [item["Prefix"].removeprefix(prefix).rstrip("/") for item in page.get("CommonPrefixes", ())]
             token = page.get("NextContinuationToken")
             if not token:
                 return found
@@ -149,7 +157,11 @@ class ObjectShardWriter:
         """Load the newest state that is whole and every later manifest object."""
         self._cover = cover
         names = self._store.names(manifest_folder(self.shard))
-        self._load_state([name for name in names if name.endswith(".state")])
+        oldest = min((first for first in map(first_seq_of, names) if first is not None), default=0)
+        self._load_state(sorted(seq for seq in map(state_seq_of, names) if seq is not None and seq >= oldest))
+        if self.next_seq < oldest:
+            what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are gone"
+            raise LandingError(f"{what} and no state is whole; restore {manifest_path(self.shard, oldest, 'state')}")
         while True:
             data = self._store.get(manifest_path(self.shard, self.next_seq))
             if data is None:
@@ -162,9 +174,8 @@ class ObjectShardWriter:
                 cover.note(entry)
             self.next_seq = part.next_seq
 
-    def _load_state(self, names: list[str]) -> None:
-        for name in sorted(names, reverse=True):
-            seq = int(name.partition(".")[0])
+    def _load_state(self, seqs: list[int]) -> None:
+        for seq in reversed(seqs):
             try:
                 self.landed_ms = self._cover.load(self._store.get(manifest_path(self.shard, seq, "state")) or b"", seq)
                 self.next_seq = self._state_seq = seq
@@ -224,6 +235,7 @@ class ObjectRecords(CentreRecords):
         self._store, self._shards, self._own = store, shards, own_address
         self._lines: dict[int, deque[str]] = {}
         self._unwritten: dict[str, bytes] = {}  # by name: a repeat replaces what a PUT without an answer has written
+        self._forgot = ""  # the day on which old lines were removed
 
     def read(self, path: str) -> bytes | None:
         return self._store.get(path)
@@ -238,9 +250,11 @@ class ObjectRecords(CentreRecords):
         return data
 
     def quarantine(self, box: str, container: bytes, now_ms: int) -> str:
-        """Keep refused bytes; how long is the bucket's lifecycle rule."""
+        """Keep refused bytes for a person to look at and return their path; the oldest make room."""
         path = f"quarantine/{now_ms:014d}-{box}-{secrets.token_hex(3)}.piece"
         self._store.put(path, container)
+        for name in sorted(self._store.names("quarantine"))[:-QUARANTINE_FILES]:
+            self._store.delete(f"quarantine/{name}")
         return path
 
     def append_status(self, hello: Hello, status: Status, now_ms: int) -> None:
@@ -255,7 +269,10 @@ class ObjectRecords(CentreRecords):
             await self.write_status(now_ms())
 
     async def write_status(self, now_ms: int) -> None:
-        """Write what was collected; what could not be written before comes first, under the name it had then."""
+        """Write what was collected; what could not be written before comes first, under the name it had then.
+
+        On a day's first call the lines of more than 30 days ago go.
+        """
         if not self._unwritten:
             for number, lines in self._lines.items():
                 name = f"status/{number:04x}/{day_of(now_ms)}-{now_ms:014d}.jsonl"
@@ -268,3 +285,19 @@ class ObjectRecords(CentreRecords):
                 log.warning("status lines not written path=%s error=%s; tried again in %d s", name, error, STATUS_S)
                 return
             del self._unwritten[name]
+        await self._forget_status(now_ms)
+
+    async def _forget_status(self, now_ms: int) -> None:
+        if self._forgot == day_of(now_ms):
+            return
+        try:
+            await trio.to_thread.run_sync(self._delete_status, day_of(max(0, now_ms - STATUS_DAYS * DAY_MS)))
+            self._forgot = day_of(now_ms)
+        except OSError as error:
+            log.warning("old status lines not removed error=%s; tried again in %d s", error, STATUS_S)
+
+    def _delete_status(self, before: str) -> None:
+        for folder in (f"status/{shard:04x}" for shard in range(self._shards)):
+            for name in self._store.names(folder):
+                if name[: len(before)] < before:
+                    self._store.delete(f"{folder}/{name}")

@@ -1,20 +1,21 @@
 """What may leave a landing zone: packs every consumer has read and that are old enough, then their manifest files.
 
 Before the first file goes, `retention/<shard>.json` names the lowest seq that stays: for readers that is where the
-shard begins, and a pack that is missing above it is damage.
+shard begins, and a pack that is missing above it is damage. Whatever lies below it goes with its day: packs of a commit
+that failed and whose seq was given to another one, too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 
 from uplink_spark.centre import consumers, positions
-from uplink_spark.landing import make_folders, write_synced
+from uplink_spark.errors import LandingError, ManifestDamaged
+from uplink_spark.keeping import Keeping
 from uplink_spark.manifest import (
     DAY_MS,
     Entry,
@@ -25,8 +26,8 @@ from uplink_spark.manifest import (
     manifest_path,
     read_head,
     read_items,
+    state_seq_of,
 )
-from uplink_spark.zone import LocalFiles
 
 log = logging.getLogger("uplink_spark.gateway")
 SILENT_DAYS = 30
@@ -39,13 +40,14 @@ class Removal:
     shard: int
     packs: tuple[str, ...]
     files: tuple[int, ...]  # first seqs of manifest files
+    states: tuple[int, ...]
     kept: int  # the lowest seq whose pack stays
     held_by: str  # the consumer that is furthest behind, empty if none pins anything
     silent: tuple[str, ...]  # consumers not heard of for 30 days: they pin nothing
 
     @property
     def empty(self) -> bool:
-        return not self.packs and not self.files
+        return not self.packs and not self.files and not self.states
 
 
 def floor_of(known: dict[str, dict[str, object]], shard: int, now_ms: int) -> tuple[int, str, tuple[str, ...]]:
@@ -62,64 +64,85 @@ def floor_of(known: dict[str, dict[str, object]], shard: int, now_ms: int) -> tu
     return floor, holder, tuple(silent)
 
 
-def plan_removal(root: Path, shard: int, keep_days: int, now_ms: int) -> Removal:
-    """Return what may go now. A pack goes when all its entries are read and older than keep_days. Blocks."""
-    floor, holder, silent = floor_of(consumers(root), shard, now_ms)
+def plan_removal(files: Keeping, shard: int, keep_days: int, now_ms: int) -> Removal:
+    """Return what may go now. A pack goes when all its entries are read and older than keep_days. Blocks.
+
+    Seqs and landed times only ever rise in a shard, so what may go is its beginning.
+    """
+    floor, holder, silent = floor_of(consumers(files), shard, now_ms)
     oldest_ms = now_ms - keep_days * DAY_MS
-    folder = root / manifest_folder(shard)
-    firsts = sorted(f for f in map(first_seq_of, os.listdir(folder)) if f is not None) if folder.exists() else []
-    packs: dict[str, bool] = {}
-    begins: dict[str, int] = {}  # pack -> its first seq
-    files: list[int] = []
-    stopped, end = False, firsts[0] if firsts else 0
-    for first, following in zip(firsts, [*firsts[1:], None], strict=True):
-        data = (root / manifest_path(shard, first)).read_bytes()
-        entries = read_items(data[read_head(data, shard, first) :], first).entries
-        done = True
-        for entry in entries:
-            free = _free(entry, floor, oldest_ms)
-            packs[entry.pack] = packs.get(entry.pack, True) and free
-            begins.setdefault(entry.pack, entry.seq)
-            done, end = done and free, entry.seq + 1
-        kept_state = following is not None and (root / manifest_path(shard, following, "state")).exists()
-        stopped = stopped or not done or not kept_state
-        if not stopped:
-            files.append(first)
-    there = tuple(pack for pack, free in packs.items() if free and (root / pack).exists())
-    kept = min((begins[pack] for pack, free in packs.items() if not free), default=end)
-    kept = max(kept, kept_of(LocalFiles(str(root)).read(kept_path(shard), 0)))
-    return Removal(shard, there, tuple(files), kept, holder, silent)
+    names = files.names(manifest_folder(shard))
+    firsts = sorted(first for first in map(first_seq_of, names) if first is not None)
+    states = sorted(seq for seq in map(state_seq_of, names) if seq is not None)
+    free, kept = _free_below(files, shard, firsts, lambda entry: entry.seq < floor and entry.landed_ms < oldest_ms)
+    kept = max(kept, kept_of(files.read(kept_path(shard), 0)))
+    base = max((seq for seq in states if firsts and seq <= min(free, firsts[-1])), default=0)  # where a start begins
+    return Removal(
+        shard,
+        tuple(_packs_below(files, shard, kept, oldest_ms)),
+        tuple(first for first in firsts if first < base),
+        tuple(seq for seq in states if seq < base),
+        kept,
+        holder,
+        silent,
+    )
 
 
-def _free(entry: Entry, floor: int, oldest_ms: int) -> bool:
-    return entry.seq < floor and entry.landed_ms < oldest_ms
+def _free_below(files: Keeping, shard: int, firsts: Sequence[int], may_go: Callable[[Entry], bool]) -> tuple[int, int]:
+    """Return the first seq whose entry may not go, and the first seq of the pack it lies in."""
+    end = begins = firsts[0] if firsts else 0
+    pack = ""
+    for first in firsts:
+        for entry in _entries(files, shard, first):
+            if entry.pack != pack:
+                pack, begins = entry.pack, entry.seq
+            if not may_go(entry):
+                return entry.seq, begins
+            end = entry.seq + 1
+    return end, end
 
 
-def remove(root: Path, removal: Removal) -> None:
-    """Carry a removal out: the mark, packs, then manifest files with their states, oldest first. Raises OSError."""
+def _entries(files: Keeping, shard: int, first: int) -> tuple[Entry, ...]:
+    path = manifest_path(shard, first)
+    data = files.read(path, 0) or b""
+    try:
+        return read_items(data[read_head(data, shard, first) :], first).entries
+    except ManifestDamaged as error:
+        raise LandingError(f"{path}: {error}") from error
+
+
+def _packs_below(files: Keeping, shard: int, kept: int, oldest_ms: int) -> Iterator[str]:
+    """Yield the packs of days gone by that begin below a seq: each has been read or belongs to no entry."""
+    last_day = datetime.fromtimestamp(max(0, oldest_ms) / 1000, UTC).date().isoformat()
+    folder = f"pack/{shard:04x}"
+    for day in sorted(files.names(folder)):
+        if day > last_day:
+            return
+        for name in sorted(files.names(f"{folder}/{day}")):
+            seq = name[:20]
+            if name.endswith(".pack") and seq.isdigit() and int(seq) < kept:
+                yield f"{folder}/{day}/{name}"
+
+
+def remove(files: Keeping, removal: Removal) -> None:
+    """Carry a removal out: the mark, packs, then manifest files and states, oldest first. Raises OSError."""
     body = {"v": 1, "shard": removal.shard, "seq": removal.kept}
-    make_folders(root, "retention")
-    write_synced(root / kept_path(removal.shard), json.dumps(body).encode())
+    files.replace(kept_path(removal.shard), json.dumps(body).encode())
     for pack in removal.packs:
-        (root / pack).unlink(missing_ok=True)
-    for day in (root / f"pack/{removal.shard:04x}").glob("*"):
-        if day.is_dir() and not any(day.iterdir()):
-            try:
-                day.rmdir()
-            except OSError:  # a pack has just been written there
-                continue
+        files.delete(pack)
     for first in removal.files:
-        (root / manifest_path(removal.shard, first)).unlink(missing_ok=True)
-        (root / manifest_path(removal.shard, first, "state")).unlink(missing_ok=True)
+        files.delete(manifest_path(removal.shard, first))
+    for seq in removal.states:
+        files.delete(manifest_path(removal.shard, seq, "state"))
 
 
-def clean(root: Path, shards: int, keep_days: int, now_ms: Callable[[], int]) -> list[Removal]:
+def clean(files: Keeping, shards: int, keep_days: int, now_ms: Callable[[], int]) -> list[Removal]:
     """One pass over all shards; returns what was removed. Blocks."""
-    done = [plan_removal(root, shard, keep_days, now_ms()) for shard in range(shards)]
+    done = [plan_removal(files, shard, keep_days, now_ms()) for shard in range(shards)]
     for removal in done:
         for name in removal.silent:
             log.warning("consumer=%s has been silent for 30 days and pins nothing any more", name)
         if not removal.empty:
-            remove(root, removal)
+            remove(files, removal)
             log.info("retention shard=%04x packs=%d files=%d", removal.shard, len(removal.packs), len(removal.files))
     return done

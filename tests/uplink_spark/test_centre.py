@@ -12,7 +12,7 @@ from uplink_spark.errors import LandingError
 from uplink_spark.landing import NewPiece
 from uplink_spark.manifest import shard_of
 from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, encode_log, raw_piece
-from uplink_spark.zone import ZoneReader
+from uplink_spark.zone import LocalFiles, ZoneReader
 
 NOW = 1_700_000_000_000
 SIZE = 97
@@ -106,11 +106,12 @@ def test_positions_are_read_in_both_forms(offsets: object) -> None:
 
 
 def test_no_consumers_are_none_and_one_that_is_no_json_is_named(tmp_path: Path) -> None:
-    assert consumers(tmp_path) == {}
+    files = LocalFiles(str(tmp_path))
+    assert consumers(files) == {}
     (tmp_path / "consumers").mkdir()
     (tmp_path / "consumers/a.json").write_text('{"offsets": {"0": 1}}')
     (tmp_path / "consumers/b.json.tmp").write_text("half")
-    assert list(consumers(tmp_path)) == ["a"]
+    assert list(consumers(files)) == ["a"]
     (tmp_path / "consumers/c.json").write_text('{"offsets": {"shard": 1}}')
     with pytest.raises(LandingError, match=r"c\.json: .*remove it or let its consumer write it again"):
-        consumers(tmp_path)
+        consumers(files)

@@ -11,17 +11,20 @@ import pytest
 import trio
 
 from uplink_spark import frames
+from uplink_spark.__main__ import main
 from uplink_spark.centre import check
 from uplink_spark.config import GatewayConfig
 from uplink_spark.coverage import ShardCover
 from uplink_spark.errors import ConfigError, LandingError
 from uplink_spark.frames import FrameType, Hello, encode_frame
 from uplink_spark.gateway import run_gateway
+from uplink_spark.keeping import open_keeping
 from uplink_spark.lander import Offer, ShardLander
 from uplink_spark.landing import NewPiece
 from uplink_spark.link import FrameReader
-from uplink_spark.manifest import ManifestTail
+from uplink_spark.manifest import DAY_MS, ManifestTail
 from uplink_spark.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+from uplink_spark.retention import clean
 from uplink_spark.shipper import wall_ms
 from uplink_spark.stick import export_pieces, import_receipts
 from uplink_spark.testing import SOURCE, MadeRecord, Told, log_piece
@@ -156,6 +159,114 @@ async def test_status_lines_of_a_failing_store_are_written_later_and_once(
         line for name in store.names("status/0000") for line in (store.get(f"status/0000/{name}") or b"").splitlines()
     ]
     assert [json.loads(line)["verdict"] for line in lines] == ["clean"] * 3
+
+
+def test_a_bucket_keeps_the_newest_of_what_was_refused_and_thirty_days_of_status(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.objects.QUARANTINE_FILES", 2)
+    store = ObjectStore(url)
+    records = ObjectRecords(store, 1)
+    for n in range(4):
+        records.quarantine("box-17", b"%d" % n, NOW + n)
+    assert [store.get(f"quarantine/{name}") for name in sorted(store.names("quarantine"))] == [b"2", b"3"]
+    hello = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 970, NOW, 1, "x")
+
+    async def days() -> None:
+        for day in (0, 1, 31, 31):
+            records.append_status(hello, frames.Status(day, 2, 3, 4, 5, 6, "clean", "x", 7, 1), NOW)
+            await records.write_status(NOW + day * DAY_MS + day)
+
+    trio.run(days)
+    lines = [json.loads(store.get(f"status/0000/{name}") or b"") for name in sorted(store.names("status/0000"))]
+    assert [line["durable"] for line in lines] == [1, 31]
+
+
+def landed_by_day(store: ObjectStore, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Land a piece a day; on the second day a commit fails whose pack lies in the bucket."""
+    monkeypatch.setattr("uplink_spark.objects.STATE_ENTRIES", 2)
+    open_object_zone(store, 1)
+    made, cover = writer(store)
+    create = store.create
+    for day in range(days):
+        if day == 1:
+            monkeypatch.setattr(store, "create", lambda path, data: (_ for _ in ()).throw(OSError("no answer")))
+            with pytest.raises(OSError, match="no answer"):
+                made.commit([piece(day * 970)], NOW + day * DAY_MS)
+            monkeypatch.setattr(store, "create", create)
+        for entry in made.commit([piece(day * 970)], NOW + day * DAY_MS):
+            cover.note(entry)
+
+
+def test_retention_in_a_bucket_takes_what_is_old_and_read_and_what_a_failed_commit_left(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(url)
+    landed_by_day(store, 7, monkeypatch)
+    (found,) = check(ZoneReader(url), deep=True)
+    assert len(found.orphans) == 1
+
+    def cleaned(seq: int) -> ZoneReader:
+        body = {"offsets": {"0": seq}, "updated_ms": NOW + 7 * DAY_MS}
+        store.put("consumers/bronze.json", json.dumps(body).encode())
+        clean(open_keeping(url), 1, 3, lambda: NOW + 7 * DAY_MS)
+        return ZoneReader(url)
+
+    assert cleaned(1).begins() == {0: 1}
+    assert len(store.names("pack/0000", deep=True)) == 7  # a consumer may still want seq 1
+    zone = cleaned(6)
+    assert (zone.begins(), zone.ends()) == ({0: 4}, {0: 7})  # days 4, 5 and 6 are within three days of day 7
+    assert [entry.start // 970 for entry in zone.entries(zone.begins(), zone.ends())] == [4, 5, 6]
+    (found,) = check(zone, deep=True)
+    assert (found.sha_ok, found.findings, found.orphans) == (3, [], [])
+    assert len(store.names("pack/0000", deep=True)) == 3
+    kept = ["4.log", "4.state", "5.log", "6.log", "6.state"]
+    assert [name.lstrip("0") for name in sorted(store.names("manifest/0000"))] == kept
+    again, cover = writer(store)
+    assert (again.next_seq, list(cover.boxes["box-17"].epochs[SOURCE.epoch].data)) == (7, [(0, 6790)])
+
+
+def test_a_bucket_whose_beginning_is_gone_and_whose_state_is_damaged_takes_no_seq_twice(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(url)
+    landed_by_day(store, 7, monkeypatch)
+    clean(open_keeping(url), 1, 3, lambda: NOW + 7 * DAY_MS)
+    for name in store.names("manifest/0000"):
+        if name.endswith(".state"):
+            store.put(f"manifest/0000/{name}", b"half")
+    with pytest.raises(LandingError, match=r"entries below 4 are gone and no state is whole; restore .*/0+4\.state"):
+        writer(store)
+
+
+async def test_the_gateway_of_a_bucket_cleans_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore(url)
+    landed_by_day(store, 4, monkeypatch)
+    monkeypatch.setattr("uplink_spark.gateway.RETAIN_FIRST_S", 0)
+    config = GatewayConfig(url, ("127.0.0.1", 0), keep_days=3)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            lambda task_status: run_gateway(config, now_ms=lambda: NOW + 6 * DAY_MS, task_status=task_status)
+        )
+        await until(lambda: len(store.names("pack/0000", deep=True)) == 1)
+        nursery.cancel_scope.cancel()
+
+
+def test_a_bucket_is_cleaned_by_hand(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ObjectStore(url)
+    landed_by_day(store, 3, monkeypatch)
+    size = sum(len(store.get(f"pack/0000/{name}") or b"") for name in store.names("pack/0000", deep=True))
+    assert main(["clean", "--landing", url, "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"shard 0000: would remove 4 packs, {size} bytes\n"
+    assert main(["clean", "--landing", url]) == 0
+    assert store.names("pack/0000", deep=True) == []
+    assert main(["lag", "--landing", url, "--consumer", "bronze"]) == 1
+    store.put("consumers/bronze.json", b'{"offsets": {"0": 1}}')
+    capsys.readouterr()
+    assert main(["lag", "--landing", url, "--consumer", "bronze", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lag_entries"] == 2
 
 
 async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_again(

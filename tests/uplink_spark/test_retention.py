@@ -8,6 +8,7 @@ import pytest
 from uplink_spark import retention
 from uplink_spark.centre import check
 from uplink_spark.errors import LandingError
+from uplink_spark.keeping import open_keeping
 from uplink_spark.manifest import DAY_MS
 from uplink_spark.source_options import parse_options
 from uplink_spark.spark_source import BatchReader, StreamReader, _Rows
@@ -27,7 +28,7 @@ def land(landing: MadeLanding, days: int) -> None:
 
 
 def clean(root: Path, keep_days: int, today: int) -> retention.Removal:
-    (removal,) = retention.clean(root, 1, keep_days, lambda: T0 + today * DAY_MS)
+    (removal,) = retention.clean(open_keeping(str(root)), 1, keep_days, lambda: T0 + today * DAY_MS)
     return removal
 
 
@@ -107,3 +108,18 @@ def test_killed_between_mark_and_files_readers_begin_at_the_mark_and_the_next_pa
     clean(landing.root, 2, today=4)
     assert len(list(landing.root.glob("pack/*/*/*.pack"))) == 2
     assert read(landing.root) == [b"2", b"3"]
+
+
+def test_what_a_failed_commit_left_goes_with_its_day_once_nobody_may_want_its_seq(landing: MadeLanding) -> None:
+    land(landing, 4)
+    days = sorted(path.name for path in landing.root.glob("pack/0000/*"))
+    orphans = [landing.root / f"pack/0000/{days[0]}/{seq:020d}.pack" for seq in (1, 2, 9)]  # before midnight, that is
+    for orphan in orphans:
+        orphan.write_bytes(b"of a commit that failed; its seq was given to one of the next day")
+    consumer(landing.root, "bronze", 2, today=4)
+    clean(landing.root, 2, today=4)
+    assert [orphan.exists() for orphan in orphans] == [False, True, True]
+    consumer(landing.root, "bronze", 4, today=4)
+    clean(landing.root, 0, today=5)
+    assert [orphan.exists() for orphan in orphans] == [False, False, True]  # 9 may be a commit that is under way
+    assert list(landing.root.glob("pack/*/*/*.pack")) == [orphans[2]]

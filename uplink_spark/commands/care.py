@@ -9,6 +9,7 @@ from uplink_spark.bounds import whole
 from uplink_spark.certs import check_box_name
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, print_json
+from uplink_spark.keeping import open_keeping
 from uplink_spark.records import CentreRecords
 from uplink_spark.retention import plan_removal, remove
 from uplink_spark.zone import ZoneReader
@@ -28,10 +29,10 @@ def _retire_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    root = Path(options.landing)
+    files = open_keeping(options.landing)
     for shard in range(ZoneReader(options.landing).zone.shards):
-        removal = plan_removal(root, shard, options.keep_days, now_ms())
-        size = sum((root / pack).stat().st_size for pack in removal.packs)
+        removal = plan_removal(files, shard, options.keep_days, now_ms())
+        size = sum(map(files.size, removal.packs))
         if options.json:
             print_json({"shard": shard, "packs": removal.packs, "bytes": size, "manifest_files": removal.files})
         else:
@@ -39,7 +40,7 @@ def _clean(options: argparse.Namespace) -> int:
             holder = f"; furthest behind: {removal.held_by}" if removal.held_by else ""
             print(f"shard {shard:04x}: {verb} {len(removal.packs)} packs, {size} bytes{holder}")
         if not options.dry_run:
-            remove(root, removal)
+            remove(files, removal)
     return 0
 
 

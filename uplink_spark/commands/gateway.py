@@ -14,7 +14,7 @@ import trio
 from uplink_spark.bounds import whole
 from uplink_spark.commands.parts import Command, log_to_stderr
 from uplink_spark.config import GatewayConfig, split_address
-from uplink_spark.errors import UplinkError
+from uplink_spark.errors import UplinkError, first_error
 
 
 def now_ms() -> int:
@@ -76,12 +76,6 @@ async def _serve(config: GatewayConfig) -> None:
         print(f"ready listen={host}:{port} landing={config.landing}", flush=True)
 
 
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def _allow_many_connections() -> None:
     """One descriptor a box: lift the soft limit to the hard one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -94,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         trio.run(_serve, config_of(options))
     except BaseExceptionGroup as group:
-        first = _first(group)
+        first = first_error(group)
         if isinstance(first, UplinkError):
             raise first from None
         raise

@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from uplink_spark.bounds import whole
@@ -132,7 +131,7 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
 
 def _lag(options: argparse.Namespace) -> int:
     zone = ZoneReader(options.landing)
-    known = consumers(Path(options.landing))
+    known = consumers(zone.files)
     if options.consumer not in known:
         print(f"no consumer {options.consumer}; there are: {', '.join(known) or 'none'}", file=sys.stderr)
         return 1

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.__main__ import main, make_parser
-from uplink_spark.commands.gateway import _first, config_of
+from uplink_spark.commands.gateway import config_of
 from uplink_spark.config import GatewayConfig
-from uplink_spark.errors import ConfigError
+from uplink_spark.errors import ConfigError, first_error
 
 
 def options(*given: str) -> argparse.Namespace:
@@ -52,4 +52,4 @@ def test_other_addresses_need_certificates_and_nothing_is_made(
 
 def test_the_cause_inside_groups_is_found() -> None:
     inner = ConfigError("x")
-    assert _first(BaseExceptionGroup("a", [ExceptionGroup("b", [inner]), KeyError()])) is inner
+    assert first_error(BaseExceptionGroup("a", [ExceptionGroup("b", [inner]), KeyError()])) is inner
