@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -236,13 +237,23 @@ class Hub:
         )
 
     def note_status(self, hello: Hello, status: Status) -> None:
-        """Keep the newest STATUS and append it to the day's file, which Spark reads as box_status."""
+        """Keep the newest STATUS and append it to the day's file, which Spark reads as box_status; a line less on a
+        disk that takes none is no reason to let the box go.
+        """
         self._note_clock(hello.box, status.now_ms, status.durable)
         self.seen[hello.box].status = status
-        self.records.append_status(hello, status, self.now_ms())
+        try:
+            self.records.append_status(hello, status, self.now_ms())
+        except OSError as error:
+            log.warning("status line not written box=%s error=%s", hello.box, error)
 
     async def quarantine(self, box: str, container: bytes) -> None:
-        await trio.to_thread.run_sync(self.records.quarantine, box, container, self.now_ms(), limiter=self._files)
+        """Keep refused bytes for a person to look at; where they cannot be kept they are refused all the same."""
+        call = partial(self.records.quarantine, box, container, self.now_ms())
+        try:
+            await trio.to_thread.run_sync(call, limiter=self._files)
+        except OSError as error:
+            log.warning("refused piece not kept box=%s error=%s", box, error)
 
     def note_disk(self, used: float) -> None:
         """The used share of the landing disk: above 85 % boxes pause, above 95 % they are sent away."""

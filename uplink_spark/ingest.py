@@ -14,7 +14,7 @@ from uplink_spark.batch import decode_header
 from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
 from uplink_spark.hub import Hub
-from uplink_spark.lander import Offer, ShardLander
+from uplink_spark.lander import DISK_FULL, Offer, ShardLander
 from uplink_spark.link import IDLE_PING_S, FrameReader, LinkClosed, Outbox, Stream, unexpected
 from uplink_spark.verify import Verified, judge_for, verify_piece
 
@@ -63,7 +63,9 @@ class BoxSession:
             await self._turn_away(reason)
             raise
         except OSError as error:  # the landing zone, not the network
-            broken = Refused("internal", f"the landing zone cannot be read: {error}", self._hub.retry_ms())
+            code = "full" if error.errno in DISK_FULL else "internal"
+            self._hub.counts.refused[code] += 1
+            broken = Refused(code, f"the landing zone cannot be used: {error}", self._hub.retry_ms())
             await self._turn_away(broken)
             raise broken from error
         try:

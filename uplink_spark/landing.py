@@ -173,6 +173,12 @@ class ShardWriter:
     def _read_file(self, first: int) -> Sequence[Entry]:
         path = self.root / manifest_path(self.shard, first)
         data = path.read_bytes()
+        try:
+            return self._take(path, first, data)
+        except ManifestDamaged as error:
+            raise LandingError(f"{path}: {error}; restore it from a copy of the landing zone") from error
+
+    def _take(self, path: Path, first: int, data: bytes) -> Sequence[Entry]:
         head = read_head(data, self.shard, first)
         if not head:  # made, but the power went before its head was there
             path.unlink()

@@ -26,6 +26,7 @@ from uplink_spark.manifest import Entry, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES = 100, 1 << 30
 STATUS_DAYS = 30
+OWNERS = "manifest/owners.json"
 KEPT_EPOCHS = 16
 
 
@@ -95,10 +96,13 @@ class CentreRecords:
         self.replace(self._place(box, "runs"), encode_map({"v": 1, "runs": rows}))
 
     def _moved_to(self, box: str) -> str | None:
-        data = self.read("manifest/owners.json")
+        data = self.read(OWNERS)
         if data is None:
             return None
-        owner = json.loads(data).get(f"{shard_of(box, self._shards):04x}", self._own)
+        try:
+            owner = json.loads(data).get(f"{shard_of(box, self._shards):04x}", self._own)
+        except (ValueError, AttributeError) as error:
+            raise OSError(f'{OWNERS} is not {{"0000": "host:port"}}: {error}') from error
         return None if owner == self._own else str(owner)
 
     def retire(self, box: str) -> None:

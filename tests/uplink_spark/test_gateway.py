@@ -19,6 +19,7 @@ from uplink_spark.gateway import (
     HandshakeGate,
     PeerLog,
     _cause_of,
+    _watch_disk,
     free_bytes,
     open_landers,
     run_gateway,
@@ -26,6 +27,7 @@ from uplink_spark.gateway import (
 )
 from uplink_spark.landing import ShardWriter
 from uplink_spark.link import LinkClosed
+from uplink_spark.testing_site import until
 
 NOW = 1_700_000_000_000
 
@@ -148,6 +150,33 @@ def test_every_shard_that_was_opened_is_closed_when_one_cannot_be(tmp_path: Path
     writer = ShardWriter(tmp_path / "zone", 0)
     writer.open(ShardCover())  # nobody holds it
     writer.close()
+
+
+def test_a_zone_that_cannot_be_locked_is_one_sentence_with_what_to_look_at(tmp_path: Path) -> None:
+    (tmp_path / "zone/manifest/0000/lock").mkdir(parents=True)  # as a disk that is read-only: no lock can be opened
+    with pytest.raises(LandingError, match=r"zone: .*lock'?; is it mounted and writable"):  # noqa: SIM117
+        with open_landers(config_of(tmp_path), lambda: NOW):
+            pytest.fail("opened")
+
+
+async def test_a_zone_that_is_gone_for_a_while_ends_no_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "DISK_LOOK_S", 0.001)
+    answers = iter([OSError("stale handle"), OSError("stale handle")])
+
+    def used() -> float:
+        answer = next(answers, 0.9)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with open_landers(config_of(tmp_path), lambda: NOW) as (_, hub):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_disk, hub, used)
+            await until(lambda: hub.disk_used == 0.9)
+            nursery.cancel_scope.cancel()
+    assert caplog.text.count("stale handle") == 1
 
 
 async def test_a_start_that_fails_leaves_no_port_open(tmp_path: Path) -> None:

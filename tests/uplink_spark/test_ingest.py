@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -340,7 +341,9 @@ async def test_a_full_landing_disk_pauses_boxes_and_at_last_sends_them_away(
         await until_it(heard)
 
 
-@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, "full"), (errno.EIO, "internal")])
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "full"), (errno.EIO, "internal"), (errno.EROFS, "internal")]
+)
 async def test_a_landing_that_cannot_be_written_gives_no_receipt_and_works_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
 ) -> None:
@@ -366,6 +369,35 @@ async def test_a_landing_that_cannot_be_written_gives_no_receipt_and_works_again
             assert welcome.have == ()
             assert rows_of(await client.piece(container)) == [(0, 0, header.end, 0)]
     assert len(landed_log(tmp_path, "box-17")) == 10
+
+
+async def test_what_the_zone_cannot_keep_beside_its_packs_ends_no_connection(tmp_path: Path) -> None:
+    header, good = log_piece(RECORDS)
+    status = frames.Status(100, 3, 4, 5, 6, 0, "clean", "rocketbox 1", NOW + 5, 1)
+    async with site(tmp_path) as centre, centre.client() as client:
+        await client.say()
+        for name in ("quarantine", "status"):
+            (tmp_path / name).write_text("in the way")
+        await client.stream.send_all(status.encode())
+        assert code_of(await client.piece(changed(good, -3))) == "damaged"
+        assert rows_of(await client.piece(good)) == [(1, 0, header.end, 0)]
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, "full"), (errno.EROFS, "internal")])
+async def test_a_run_list_that_cannot_be_written_is_a_code_and_no_welcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    def broken(_self: CentreRecords, path: str, _data: bytes) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(CentreRecords, "replace", broken)
+    async with site(tmp_path) as centre, centre.client() as client:
+        answer = await client.say()
+        assert isinstance(answer, Fault)
+        assert answer.code == code
+        assert os.strerror(number) in answer.text
+        assert 1000 <= answer.retry_ms < 60_000
+        assert await client.closed()
 
 
 @pytest.mark.parametrize(

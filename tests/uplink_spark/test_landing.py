@@ -119,6 +119,38 @@ def test_entries_taken_back_are_gone_from_the_disk_before_their_pack_is_replaced
     assert done[-2:] == [("cut", done[-1][1]), ("sync", done[-1][1])]
 
 
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+def test_a_sync_that_fails_anywhere_in_a_commit_leaves_nothing_of_it_and_a_repeat_lands_once(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    shard.land(0)
+    real, left = getattr(os, call), [0]
+
+    def failing(fd: int) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(5, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, call, failing)
+    failures, number = 0, 1
+    while number == 1 + failures:
+        left[0], before = failures + 1, shard.file.read_bytes()
+        try:
+            shard.land(number)
+        except OSError:
+            failures += 1
+            assert (shard.file.read_bytes(), shard.writer.next_seq) == (before, number)
+            left[0] = 0
+            assert shard.land(number) == [number]
+        number += 1
+    assert failures == {"fsync": 2, "fdatasync": 1}[call]  # the pack and its folder; the manifest
+    again = reopened(shard)
+    assert again.held() == [(0, number * SIZE)]
+    assert sorted(landed_log(shard.root, "box-17")) == [n * SIZE for n in range(number)]
+    again.writer.close()
+
+
 @pytest.mark.parametrize("obstacle", ["manifest", "state"])
 def test_a_next_file_that_cannot_be_made_is_tried_again_and_costs_no_descriptor(
     shard: Shard, obstacle: str, monkeypatch: pytest.MonkeyPatch
@@ -232,6 +264,15 @@ def test_entries_below_the_oldest_file_need_a_state_that_is_whole(
     again = Shard(shard.root)
     assert again.held() == [(0, 3 * SIZE)]
     again.writer.close()
+
+
+def test_a_manifest_that_is_damaged_above_its_tail_is_named(shard: Shard) -> None:
+    shard.land(0)
+    whole = shard.file.read_bytes()
+    shard.writer.close()
+    shard.file.write_bytes(b"RBM2" + whole[4:])
+    with pytest.raises(LandingError, match=r"manifest/0000/0+\.log: the head says .* restore it from a copy"):
+        Shard(shard.root)
 
 
 def test_a_zone_that_cannot_be_used_says_why(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_who_owns_a_shard(records: CentreRecords) -> None:
         assert records.load("box-17").moved_to == moved_to
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '"other:10940"'])
+def test_a_list_of_owners_that_is_none_is_named(records: CentreRecords, text: str) -> None:
+    records.replace("manifest/owners.json", text.encode())
+    with pytest.raises(OSError, match=r'manifest/owners\.json is not {"0000": "host:port"}'):
+        records.load("box-17")
+
+
 def test_boxes_of_different_shards_lie_in_different_folders(tmp_path: Path) -> None:
     open_zone(tmp_path / "zone", 4)
     records = CentreRecords(tmp_path / "zone", 4)
