@@ -31,7 +31,7 @@ from appliance.observation import Watched, observe
 from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.settings import Config
-from appliance.supervision import Supervision, uplink_reasons
+from appliance.supervision import Supervision, package_version, uplink_reasons
 from appliance.uplink_admin import uplink_actions
 from netstack.bodies_route import properties_text
 from netstack.codes import RequestCode
@@ -277,6 +277,7 @@ def _start_uplink(nursery: trio.Nursery, frame: _Frame, store: MessageStore, spa
         certs=Path(said.certs) if said.certs else None,
         windows=tuple(uplink.Window(item.days, item.hours, item.kbit_s) for item in said.windows),
         metered=uplink.Metered(said.metered.interfaces, said.metered.month_mbytes, said.metered.backlog),
+        software=f"rocketbox {package_version()}",
         **{name: getattr(said, name) for name in SAME_IN_UPLINK},
     )
     try:

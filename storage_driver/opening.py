@@ -3,7 +3,7 @@
 import errno
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,9 +125,27 @@ def _load_index(index: Index, root: Path, recovered: Recovered) -> None:
             verdict.reasons.append("index/ is empty: made anew from the log")
 
 
+def _verdicts(config: StoreConfig) -> Path:
+    return config.verdicts if config.verdicts is not None else config.root.parent / "verdicts"
+
+
+def damage_told(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the ranges of the log that recoveries of these runs covered, as far as their verdicts are kept. Blocks."""
+    known, ranges = {f"{run:016x}" for run in runs}, list[tuple[int, int]]()
+    folder = _verdicts(config)
+    for name in [facts.name for facts in disk.list(folder) if facts.name.startswith("store-")]:
+        try:
+            told = json.loads(disk.open(folder / name, read_only=True).read(1 << 20, 0))
+            if told["run"] in known:
+                ranges += [(int(damage["from"]), int(damage["to"])) for damage in told["log"]["quarantined"]]
+        except (OSError, ValueError, KeyError, TypeError):  # a verdict is for people: what is not there is not told
+            continue
+    return ranges
+
+
 def _leave_verdict(config: StoreConfig, disk: Disk, recovered: Recovered, lineage: Lineage, now_ms: int) -> None:
     """Write the verdict file, keep the newest 64; one that cannot be written does not keep the box from starting."""
-    folder = config.verdicts if config.verdicts is not None else config.root.parent / "verdicts"
+    folder = _verdicts(config)
     start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ms / 1000)) if 0 <= now_ms < 1 << 42 else str(now_ms)
     content: dict[str, object] = {
         "start": start,

@@ -19,7 +19,7 @@ from storage_driver.lineage import Lineage
 from storage_driver.lookup import Lookup
 from storage_driver.maintenance import Maintenance
 from storage_driver.mending import Mender
-from storage_driver.opening import Opened, open_folder, recovered_topics, state_path
+from storage_driver.opening import Opened, damage_told, open_folder, recovered_topics, state_path
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
 from storage_driver.record import Entry, MessageQueue
@@ -96,6 +96,11 @@ class MessageStore:
         self._lookup = self._make_lookup()
         deletion = self._make_deletion()
         self.delete_topic, self.drop_first = deletion.delete_topic, deletion.drop_first
+
+    def damaged(self) -> list[tuple[int, int]]:
+        """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks."""
+        before = damage_told(self.config, self._disk, (run for run, _ in self.lineage.runs))
+        return sorted({*before, *((damage.start, damage.end) for damage in self.verdict.quarantined)})
 
     def _make_appender(self) -> Appender:
         return Appender(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from uplink_spark.cbor import encode_map
 from uplink_spark.connect import Connection, TurnedAway
 from uplink_spark.cutter import CutOrder, CutPiece, drop_cache, halves, take_piece
 from uplink_spark.errors import ProtocolError
-from uplink_spark.frames import FrameType, ReceiptRow, Refusal, Status, encode_frame
+from uplink_spark.frames import FrameType, ReceiptRow, Refusal, encode_frame
 from uplink_spark.gaps import Gap
 from uplink_spark.identity import owner_of, run_of
 from uplink_spark.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
@@ -30,6 +29,7 @@ from uplink_spark.wrapping import Job, Jobs, wrap_all
 log = logging.getLogger("uplink_spark.shipper")
 STATUS_S = 60
 REFUSALS = 3  # of one range, then it is halved
+FAREWELL_S, REFUSED_S = 5, 1.0
 IDLE_PICK_BYTES = 4 << 20
 DROP_CACHE_BYTES = 256 << 20
 
@@ -63,6 +63,8 @@ class Conversation:
         self._flight = Flight(welcome.window, welcome.pieces)
         self._pieces: dict[int, InFlight] = {}
         self._number = self._cut_bytes = 0
+        self._left = trio.Event()  # the last frame was sent
+        self._rest_until = 0.0
         self._out: trio.MemorySendChannel[bytes]
         self._express_target = IDLE_PICK_BYTES
         self._refusals: Counter[tuple[int, int]] = Counter()
@@ -104,6 +106,7 @@ class Conversation:
             nursery.start_soon(wrap_all, taken, self._send)
             async with receive:
                 await pump(outbox, receive)
+                self._left.set()
 
     async def _cut_all(self, out: Jobs) -> None:
         state = self._state
@@ -119,6 +122,8 @@ class Conversation:
 
     async def _cut_next(self, out: Jobs) -> float:
         """Send one piece and return 0, or return how long to wait."""
+        if (rest := self._rest_until - trio.current_time()) > 0:
+            return rest
         if self._gaps:
             if not self._flight.room(0, self._state.rate.wire):
                 return 60.0
@@ -241,6 +246,15 @@ class Conversation:
     # Answers
 
     async def _read(self) -> None:
+        try:
+            await self._read_on()
+        except ProtocolError as error:  # the gateway hears why, behind the piece that is on its way
+            self._link.outbox.close_after(frames.Fault("protocol", str(error)).encode())
+            with trio.move_on_after(FAREWELL_S):
+                await self._left.wait()
+            raise
+
+    async def _read_on(self) -> None:
         while True:
             kind, body = await self._link.reader.next_frame(pieces=False)
             if kind == FrameType.RECEIPT:
@@ -322,7 +336,7 @@ class Conversation:
             state.alarm("gap_refused", f"gap {header.start}..{header.end}: {refusal.code}: {refusal.text}")
             return
         if refusal.code == "too_big":
-            self._max_piece = max(64 * 1024, self._max_piece // 2)
+            self._max_piece = max(64 * 1024, min(self._max_piece, header.raw_bytes) // 2)
         elif refusal.code == "codec":
             self._codec = "zlib" if self._codec == "zstd" else "none"
         elif refusal.code == "not_yours":
@@ -332,6 +346,8 @@ class Conversation:
             self._log_plan.mend()
         elif refusal.code in ("damaged", "bad_records"):
             self._suspect(flying)
+        else:  # its trouble, not the piece's: once more, later
+            self._rest_until = trio.current_time() + max(REFUSED_S, refusal.retry_ms / 1000)
         plan = self._pick_plan if header.kind == "pick" else self._log_plan
         plan.again(header.start, header.end)
 
@@ -364,7 +380,7 @@ class Conversation:
                 self._link.outbox.put(frames.encode_ping(FrameType.PING, int(now * 1000)))
             if now - status_at >= STATUS_S:
                 status_at = now
-                self._link.outbox.put(self._status().encode())
+                self._link.outbox.put(self._state.status_frame().encode())
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
             self._gaps += [g for g in self._state.ledger.undelivered() if g not in self._gaps and not self._flies(g)]
@@ -372,29 +388,3 @@ class Conversation:
 
     def _flies(self, gap: Gap) -> bool:
         return any(flying.gap is not None and flying.gap.gap_id == gap.gap_id for flying in self._pieces.values())
-
-    def _status(self) -> Status:
-        state, facts = self._state, self._state.status()
-        free = 0
-        if state.store_root is not None:
-            disk = os.statvfs(state.store_root)
-            free = disk.f_bavail * disk.f_frsize
-        return Status(
-            durable=facts.durable,
-            unshipped=facts.unshipped_bytes,
-            oldest_ms=int(facts.oldest_unshipped_s * 1000),
-            disk_free=free,
-            inflow=int(facts.inflow),
-            gaps=facts.gaps_undelivered,
-            verdict=state.verdict,
-            software=state.config.software,
-            now_ms=max(0, state.now_ms()),
-            clock_ok=int(state.clock_ok()),
-        )
-
-
-def first_error(group: BaseException) -> BaseException:
-    """The first leaf of an exception group."""
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

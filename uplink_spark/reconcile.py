@@ -57,6 +57,20 @@ def reconcile_below(state: ShipperState, had: Intervals | None, elsewhere: Inter
     return declared
 
 
+def repairs_below(state: ShipperState) -> list[Gap]:
+    """Return the gaps to declare for what a recovery covered with filler before anybody had it. Blocks."""
+    source, ledger, declared = state.source, state.ledger, list[Gap]()
+    for start, end in source.damaged():
+        for _, low, high in spans(source.lineage.epochs):
+            begin, stop = max(low, start, source.first), min(high, end, source.durable)
+            for part in ledger.unshipped(begin, stop) if begin < stop else []:
+                gap = make_gap(state, *part, ("damaged", "repair"), len(declared))
+                if not gap.facts.get("queues"):
+                    gap.facts.pop("records", None)  # no queue has told of them: how many there were is not known
+                declared.append(gap)
+    return declared
+
+
 def _undeclared(gaps: Sequence[Gap], start: int, end: int) -> list[Range]:
     return Intervals((gap.start, gap.end) for gap in gaps).missing(start, end)
 

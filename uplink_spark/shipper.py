@@ -16,19 +16,22 @@ import trio
 from uplink_spark.batch import codec_for
 from uplink_spark.config import UplinkConfig
 from uplink_spark.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
-from uplink_spark.conversation import Conversation, first_error
-from uplink_spark.errors import ConfigError, ProtocolError
+from uplink_spark.conversation import Conversation
+from uplink_spark.errors import ConfigError, ProtocolError, first_error
 from uplink_spark.frames import Fault, Hello, Welcome
+from uplink_spark.gaps import Gap
 from uplink_spark.identity import spans
 from uplink_spark.ledger import Ledger
-from uplink_spark.link import LinkClosed
+from uplink_spark.link import LinkClosed, Stream
 from uplink_spark.quota import QuotaKeeper
-from uplink_spark.reconcile import check_have, clip_have, reconcile_below
+from uplink_spark.reconcile import check_have, clip_have, reconcile_below, repairs_below
 from uplink_spark.state import LogSource, ShipperState, UplinkStatus
 
 log = logging.getLogger("uplink_spark.shipper")
 HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
 PROTOCOL_ALARM = 10  # in a row
+FAREWELL_S = 5
+OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
 ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, TurnedAway, LinkClosed, trio.BrokenResourceError)
 
 
@@ -104,6 +107,7 @@ class Shipper:
         if isinstance(error, TurnedAway):
             return await self._after_fault(error.fault)
         if isinstance(error, ProtocolError):
+            state.alarm("protocol", str(error))  # the gateway is not to be trusted
             return self._after_protocol(str(error))
         wait_s = self._backoff.next_s(refused=cause == "refused")
         log.info("uplink down cause=%s reason=%s next=%.1fs", cause, error, wait_s)
@@ -143,9 +147,13 @@ class Shipper:
         clock_ok = state.clock_ok()
         async with open_stream(state.config, self._address, clock_ok=clock_ok) as (stream, tcp):
             state.leaves_by(tcp.socket.getsockname()[0])  # HELLO counts too
-            connection = await greet(stream, self._hello_now(clock_ok), state.throttle)
-            state.connected()
-            await self._reconcile(connection.welcome)
+            try:
+                connection = await greet(stream, self._hello_now(clock_ok), state.throttle)
+                state.connected()
+                await self._reconcile(connection.welcome)
+            except ProtocolError as error:
+                await _say_why(stream, error)
+                raise
             log.info("uplink connected gateway=%s epoch=%x", self._address, state.source.lineage.epochs[-1][0])
             conversation = Conversation(
                 state, connection, self._codec, on_progress=self._progress, spool=self.quota.spool
@@ -153,6 +161,7 @@ class Shipper:
             await conversation.run()
 
     def _progress(self) -> None:
+        self.state.lift(OVER)
         self._backoff.reset()
         self._protocol_errors = self._moved_failures = 0
 
@@ -193,10 +202,27 @@ class Shipper:
             state.alarm("receipt_lost", f"the landing zone receipted and lacks {lost[:3]}")
         if not same:
             await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
-        for gap in reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere):
-            await state.in_thread(ledger.declare, gap)
-            state.counts.gaps[str(gap.facts["class"])] += 1
+        below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)
+        for gap in below:
+            await self._declare(gap)
+        for gap in await state.in_thread(repairs_below, state):
+            log.error("gap declared range=%d..%d class=damaged reason=repair", gap.start, gap.end)
+            await self._declare(gap)
         await state.in_thread(ledger.save)
+
+    async def _declare(self, gap: Gap) -> None:
+        await self.state.in_thread(self.state.ledger.declare, gap)
+        self.state.counts.gaps[str(gap.facts["class"])] += 1
+        self.state.counts.gap_bytes[str(gap.facts["class"])] += gap.end - gap.start
+
+
+async def _say_why(stream: Stream, error: ProtocolError) -> None:
+    """Tell the gateway what was wrong with it; nothing else is being sent."""
+    with trio.move_on_after(FAREWELL_S):
+        try:
+            await stream.send_all(Fault("protocol", str(error)).encode())
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it has gone: its log will do without
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+from storage_driver.recovery import RecoveryVerdict
 from uplink_spark.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.config import UplinkConfig
 from uplink_spark.cutter import LogFile
 from uplink_spark.expiry import not_after
+from uplink_spark.frames import Status
 from uplink_spark.identity import run_of, spans
 from uplink_spark.interfaces import interface_of
 from uplink_spark.ledger import Ledger
@@ -50,6 +52,9 @@ class LogSource(Protocol):
     def first(self) -> int: ...
     @property
     def failure(self) -> str | None: ...
+    @property
+    def verdict(self) -> RecoveryVerdict: ...
+    def damaged(self) -> Sequence[tuple[int, int]]: ...
     def read_log(self, start: int, max_bytes: int) -> bytes: ...
     def segments(self) -> Sequence[LogFile]: ...
     def when_durable(self, log_offset: int, wake: Callable[[str | None], None]) -> None: ...
@@ -153,7 +158,6 @@ class ShipperState:
         self.on_metered = False
         self.ship_now_to = 0
         self.quota_bytes = 0  # 0: not known yet, or none
-        self.verdict = ""
         self.step = step_from(os.environ.get("UPLINK_STOP_AT"))
         self.damage: deque[str] = deque(maxlen=20)
         self.throttle = LinkThrottle(self)
@@ -284,6 +288,12 @@ class ShipperState:
         self.alarms[name] = text
         log.error("uplink alarm=%s reason=%s", name, text)
 
+    def lift(self, names: Iterable[str]) -> None:
+        """What these alarms told is over."""
+        for name in names:
+            if self.alarms.pop(name, None) is not None:
+                log.info("uplink alarm=%s is over", name)
+
     # Figures
 
     def file_end(self, log_offset: int) -> int:
@@ -335,6 +345,25 @@ class ShipperState:
             last_error=self.last_error,
             counts=self.counts,
             certificate_left_s=self._certificate_left_s(),
+        )
+
+    def status_frame(self) -> Status:
+        """What the box says of itself every minute."""
+        facts, free = self.status(), 0
+        if self.store_root is not None:
+            disk = os.statvfs(self.store_root)
+            free = disk.f_bavail * disk.f_frsize
+        return Status(
+            durable=facts.durable,
+            unshipped=facts.unshipped_bytes,
+            oldest_ms=int(facts.oldest_unshipped_s * 1000),
+            disk_free=free,
+            inflow=int(facts.inflow),
+            gaps=facts.gaps_undelivered,
+            verdict=self.source.verdict.verdict,
+            software=self.config.software,
+            now_ms=max(0, self.now_ms()),
+            clock_ok=int(self.clock_ok()),
         )
 
     def _certificate_left_s(self) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.recovery import RecoveryVerdict
 from uplink_spark.batch import Contents, PieceHeader, PieceSource, encode_piece, open_piece
 from uplink_spark.cbor import encode_map
 from uplink_spark.coverage import ShardCover
@@ -117,6 +118,10 @@ class MadeLog:
         self.lineage = MadeLineage([(SOURCE.epoch, 0)], [(SOURCE.run, 0)])
         self.waiting: list[tuple[int, Callable[[str | None], None]]] = []
         self.failure: str | None = None
+        self.verdict = RecoveryVerdict()
+
+    def damaged(self) -> list[tuple[int, int]]:
+        return [(damage.start, damage.end) for damage in self.verdict.quarantined]
 
     @property
     def durable(self) -> int:

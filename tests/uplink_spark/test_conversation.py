@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from uplink_spark.errors import Refused
 from uplink_spark.frames import FrameType, Receipt, ReceiptRow, Welcome
 from uplink_spark.link import FrameReader, LinkClosed
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import box, gateway, message, shipped, until
+from uplink_spark.testing_site import box, fill, gateway, message, shipped, until
 
 NOW = 1_700_000_000_000
 
@@ -82,6 +83,7 @@ class FalseGateway:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream, self.reader = stream, FrameReader(stream)
+        self.said: frames.Fault | None = None
 
     async def welcome(self, **changes: object) -> frames.Hello:
         _, body = await self.reader.next_frame(pieces=False)
@@ -98,9 +100,12 @@ class FalseGateway:
                 return open_piece(body).header
 
     async def ended(self) -> bool:
+        """Whether the box ended the connection; `said` holds the ERROR it may have sent."""
         try:
             while True:
-                await self.reader.next_frame(pieces=True)
+                kind, body = await self.reader.next_frame(pieces=True)
+                if kind == FrameType.ERROR:
+                    self.said = frames.decode_fault(body)
         except (LinkClosed, trio.BrokenResourceError):
             return True
 
@@ -110,8 +115,9 @@ async def false_gateway(serve: Callable[[FalseGateway], Awaitable[None]]) -> Asy
     async with trio.open_nursery() as nursery:
 
         async def answer(stream: trio.SocketStream) -> None:
-            async with stream:
-                await serve(FalseGateway(stream))
+            with suppress(LinkClosed, trio.BrokenResourceError):  # the box has left
+                async with stream:
+                    await serve(FalseGateway(stream))
 
         listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         yield listeners[0].socket.getsockname()[1]
@@ -131,18 +137,22 @@ Change = Callable[[PieceHeader], ReceiptRow]
     ],
 )
 async def test_a_receipt_that_is_not_for_what_was_sent_counts_for_nothing(tmp_path: Path, lie: Change) -> None:
-    seen: list[bool] = []
+    heard: list[frames.Fault | None] = []
 
     async def serve(centre: FalseGateway) -> None:
         await centre.welcome()
         header = await centre.piece()
         await centre.stream.send_all(Receipt(0, (lie(header),), NOW).encode())
-        seen.append(await centre.ended())
+        await centre.ended()
+        heard.append(centre.said)
 
     async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
         store.put(message(1))
-        await until(lambda: bool(seen) and uplink.shipper.state.counts.errors["protocol"] >= 1)
+        await until(lambda: bool(heard) and uplink.shipper.state.counts.errors["protocol"] >= 1)
         assert not list(uplink.shipper.state.ledger.receipted.log)
+        assert "RECEIPT for piece" in uplink.statistics().alarms["protocol"]
+    assert heard[0] is not None
+    assert (heard[0].code, heard[0].text) == ("protocol", uplink.statistics().alarms["protocol"])
 
 
 @pytest.mark.slow
@@ -150,15 +160,19 @@ async def test_a_receipt_that_is_not_for_what_was_sent_counts_for_nothing(tmp_pa
 async def test_have_outside_the_lineage_or_out_of_order_ends_the_connection(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    seen: list[bool] = []
+    heard: list[frames.Fault | None] = []
 
     async def serve(centre: FalseGateway) -> None:
         await centre.welcome(**changes)
-        seen.append(await centre.ended())
+        await centre.ended()
+        heard.append(centre.said)
 
     async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
         store.put(message(1))
-        await until(lambda: bool(seen) and uplink.shipper.state.counts.errors["protocol"] >= 1)
+        await until(lambda: bool(heard) and uplink.shipper.state.counts.errors["protocol"] >= 1)
+        assert "WELCOME: " in uplink.statistics().alarms["protocol"]
+    assert heard[0] is not None
+    assert (heard[0].code, "WELCOME: " in heard[0].text) == ("protocol", True)
 
 
 @pytest.mark.slow
@@ -216,3 +230,112 @@ async def test_moved_is_followed_and_busy_is_waited_for(tmp_path: Path) -> None:
             store.put(message(1))
             await until(shipped(store, uplink))
             assert uplink.shipper.state.counts.errors["moved"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "alarm"),
+    [
+        (frames.Fault("identity", "no such box"), True),
+        (frames.Fault("retired", "box box-17 is retired"), True),
+        (frames.Fault("version", "update the gateway", versions=(2, 3)), True),
+        (frames.Fault("protocol", "what was that?"), False),
+        (frames.Fault("full", "the landing disk is full", 10), False),
+        (frames.Fault("internal", "the landing zone cannot be written", 10), False),
+        (frames.Fault("of another century", "unknown here", 10), False),
+    ],
+)
+async def test_a_box_that_is_turned_away_says_why_and_is_well_again_with_the_first_receipt(
+    tmp_path: Path, fault: frames.Fault, alarm: bool
+) -> None:
+    told: list[str] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        if not told:
+            told.append(fault.code)
+            await centre.reader.next_frame(pieces=False)
+            await centre.stream.send_all(fault.encode())
+            await centre.ended()
+            return
+        await centre.welcome()
+        while True:
+            h = await centre.piece()
+            await centre.stream.send_all(Receipt(0, (ReceiptRow(0, h.start, h.end, h.sha, 0, 0),), NOW).encode())
+            await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        state = uplink.shipper.state
+        await until(lambda: state.counts.errors[fault.code] == 1)
+        assert fault.text in uplink.statistics().last_error
+        assert (uplink.statistics().alarms == {fault.code: fault.text}) == alarm
+        state.wake_connect.set()  # as `ship-now` does: an alarm is not asked again for minutes
+        await until(shipped(store, uplink))
+        assert uplink.statistics().alarms == {}
+
+
+async def numbered(centre: FalseGateway, refuse: Callable[[PieceHeader, int], frames.Refusal | None]) -> None:
+    """Receipt every piece that is not refused; refuse is told its header and its number on this connection."""
+    await centre.welcome()
+    number = 0
+    while True:
+        header = await centre.piece()
+        refusal = refuse(header, number)
+        receipt = Receipt(0, (ReceiptRow(number, header.start, header.end, header.sha, number, 0),), NOW)
+        await centre.stream.send_all((refusal or receipt).encode())
+        number += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", ["too_big", "codec", "holes", "damaged", "internal", "of another century"])
+async def test_a_refused_piece_comes_again_as_its_code_asks_for(tmp_path: Path, code: str) -> None:
+    seen: list[tuple[PieceHeader, float]] = []
+
+    def refuse(header: PieceHeader, number: int) -> frames.Refusal | None:
+        seen.append((header, trio.current_time()))
+        return frames.Refusal(number, code, "planted", 1500) if len(seen) == 1 else None
+
+    async def serve(centre: FalseGateway) -> None:
+        await numbered(centre, refuse)
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        uplink.shipper.state.set_paused(True)
+        await fill(store, 300, 1000)
+        uplink.shipper.state.set_paused(False)
+        await until(shipped(store, uplink))
+        assert uplink.statistics().counts.refused == {code: 1}
+    first, at = seen[0]
+    again, later = next((header, heard) for header, heard in seen[1:] if not header.start)
+    assert (again.end < first.end) == (code == "too_big")
+    assert (first.codec, again.codec) == ("zstd", "zlib" if code == "codec" else "zstd")
+    if code in ("internal", "of another century"):
+        assert later - at >= 1.4  # it was asked to wait
+    landed = sorted((header.start, header.end) for header, _ in seen[1:])
+    assert all(before[1] == after[0] for before, after in pairwise(landed))  # nothing else was sent twice
+
+
+@pytest.mark.slow
+async def test_a_piece_that_is_not_its_own_is_an_alarm(tmp_path: Path) -> None:
+    async def serve(centre: FalseGateway) -> None:
+        await numbered(centre, lambda _, number: frames.Refusal(number, "not_yours", "epoch 5", 0))
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(lambda: "not_yours" in uplink.statistics().alarms)
+        assert uplink.statistics().alarms["not_yours"] == "epoch 5"
+        assert not list(uplink.shipper.state.ledger.receipted.log)
+
+
+@pytest.mark.slow
+async def test_an_address_the_box_was_moved_to_is_given_up_after_three_failures(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        asked.append(1)
+        await centre.reader.next_frame(pieces=False)
+        await centre.stream.send_all(frames.Fault("moved", "there", to="127.0.0.1:1").encode())  # nobody listens there
+        await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (_, uplink):
+        await until(lambda: len(asked) >= 2)
+        assert uplink.shipper.state.counts.errors["tcp"] >= 3

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from uplink_spark.testing import landed_entries
-from uplink_spark.testing_site import box, gateway, message, shipped, until
+from storage_driver.store import open_store
+from uplink_spark.shipper import wall_ms
+from uplink_spark.testing import landed_entries, landed_log
+from uplink_spark.testing_site import box, gateway, message, shipped, store_config, until
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +91,34 @@ async def test_a_landing_zone_that_lost_its_packs_list_is_told_and_gets_what_is_
         await until(lambda: "receipt_lost" in uplink.statistics().alarms)
         await until(shipped(store, uplink))
     assert [(low, high) for _, low, high in epochs_of(tmp_path / "landing")] == [(0, store.durable)]
+
+
+async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_the_rest_lands(tmp_path: Path) -> None:
+    root = tmp_path / "data/store"
+    async with open_store(store_config(root), now_ms=wall_ms) as store:
+        placed = [store.put(message(number)) for number in range(60)]
+        await store.wait_durable(store.end)
+    bad = placed[20:22]
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        for each in bad:
+            segment.seek(each.log_offset + 100)
+            segment.write(b"scratch")
+    (root / "rocketbox/position").unlink()
+    async with open_store(store_config(root), now_ms=wall_ms) as store:
+        assert store.verdict.verdict == "salvaged"  # and the machine goes off before its uplink has begun
+    async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
+        ledger = uplink.shipper.state.ledger
+        await until(lambda: not ledger.undelivered() and not ledger.unshipped(0, store.durable) and bool(store.durable))
+        assert uplink.statistics().counts.gaps["damaged"] >= 1
+        assert uplink.shipper.state.status_frame().verdict == store.verdict.verdict == "clean"
+        ledger.save()
+        assert uplink.may_release(0, store.durable)
+    entries = landed_entries(tmp_path / "landing", "box-17")
+    gaps = sorted((e.start, e.end, (e.gap or {})["class"], (e.gap or {})["reason"]) for e in entries if e.kind == "gap")
+    assert {gap[2:] for gap in gaps} == {("damaged", "repair")}
+    assert (gaps[0][0], gaps[-1][1]) == (bad[0].log_offset, bad[-1].end)
+    good = [each.log_offset for each in placed if each not in bad]
+    assert sorted(landed_log(tmp_path / "landing", "box-17")) == good
+    async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
+        await until(lambda: uplink.statistics().connected)
+        assert len(uplink.shipper.state.ledger.gap_log.gaps) == len(gaps)  # told once
