@@ -11,10 +11,10 @@ IN := JAVA_HOME=$(CURDIR)/.venv/java TMPDIR=$(CURDIR)/.build/tmp PYSPARK_PYTHON=
 
 PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/pip --disable-pip-version-check
 
-SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap iproute2 nftables busybox-static cpio zstd socat fuse3 \
-	mtools e2fsprogs openssl gpg prometheus chromium fonts-dejavu-core
+SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
+	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: help setup run test interop bench soak power-cut system-packages clean install deb bundle test-systemd compiled
+.PHONY: help setup run test interop bench soak power-cut system-packages clean install deb bundle image test-image test-systemd compiled
 .DEFAULT_GOAL := help
 
 help:
