@@ -4,7 +4,6 @@ Later sources win: default < file < environment (`ROCKETBOX_<TABLE>_<KEY>`) < co
 error, since a misspelt limit would silently not hold. No secrets belong in this file.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +50,8 @@ class _Reader:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ", did you mean ...?" for the nearest known name, or nothing."""
+    import difflib  # only an error needs it
+
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f', did you mean "{found[0]}"?' if found else ""
 

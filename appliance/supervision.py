@@ -8,10 +8,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -44,8 +43,7 @@ class Tired(Exception):
         super().__init__("ended ten times within the hour: leaving it to rocketbox-escalate.service (exit 79)")
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
+class Supervision(NamedTuple):
     """What outlives the store: who is told, where notes go, which boot and start this is."""
 
     notifier: Notifier
@@ -54,8 +52,8 @@ class Supervision:
     runtime: Path  # health.json, admin.sock
     config_sha256: str
     proof_limit_s: float
+    progress: list[int]  # of the recovery: bytes scanned, bytes in all
     read_only: str | None = None  # why nothing may be written to the data disk
-    progress: list[int] = field(default_factory=lambda: [0, 0])  # of the recovery: bytes scanned, bytes in all
 
     @classmethod
     def begin(
@@ -80,7 +78,7 @@ class Supervision:
         runtime.mkdir(parents=True, exist_ok=True)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
-        return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, read_only)
+        return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only)
 
     def start_facts(self) -> dict[str, object]:
         """Return which start this is, for the recovery verdict. Blocks."""

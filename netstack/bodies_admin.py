@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated, Any
 
 from netstack.bodies import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
-from netstack.bodies_route import NO_VERSION, DataVersion, TopicConfig
+from netstack.bodies_route import DataVersion, TopicConfig
 from netstack.command import LANGUAGES
 from netstack.json_body import NO_QUEUE, Body, MessageQueue
 from netstack.lazy import value_class
@@ -36,7 +36,7 @@ class SubscriptionGroupTable(Body):
     """To 201."""
 
     subscription_group_table: dict[str, SubscriptionGroup] = field(default_factory=dict)
-    data_version: DataVersion = NO_VERSION
+    data_version: DataVersion = field(default_factory=DataVersion)
     forbidden_table: dict[str, dict[str, int]] | None = None  # 5.x
 
 

@@ -25,9 +25,6 @@ class DataVersion(Body):
         return mine == (other.counter, other.time_ms, other.state_version or 0)
 
 
-NO_VERSION = DataVersion()
-
-
 @value_class
 class TopicConfig(Body):
     topic_name: str = ""
@@ -45,14 +42,14 @@ class TopicConfigTable(Body):
     """To 21, and part of a registration."""
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
-    data_version: DataVersion = NO_VERSION
+    data_version: DataVersion = field(default_factory=DataVersion)
 
 
 @value_class
 class RegisterBrokerBody(Body):
     """103 from version 37 on; older brokers send the bare TopicConfigTable. A list of None means: keep."""
 
-    topics: Annotated[TopicConfigTable, "topicConfigSerializeWrapper"] = TopicConfigTable()
+    topics: Annotated[TopicConfigTable, "topicConfigSerializeWrapper"] = field(default_factory=TopicConfigTable)
     filter_server_list: tuple[str, ...] | None = None
 
     @classmethod

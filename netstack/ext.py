@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Protocol, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self, Union, get_args, get_origin, get_type_hints
 
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
@@ -56,8 +56,7 @@ def malformed(header: type, name: str, text: str, kind: str) -> Refused:
     return Refused(ResponseCode.SYSTEM_ERROR, f"{header.__name__}: field {name} is {text[:60]!r}, expected {kind}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a header class."""
 
     attribute: str

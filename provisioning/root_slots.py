@@ -17,9 +17,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 TRIES = 3
 BLOCK = 1 << 20
@@ -33,8 +32,7 @@ class ImageError(Exception):
     """An image cannot be installed or kept: the text says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A boot entry: `left` tries, None when it is kept for good."""
 
     path: Path
@@ -42,8 +40,7 @@ class Entry:
     left: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """Where things lie; a test hands in folders and plain files."""
 
     root: Path = Path("/")

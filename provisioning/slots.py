@@ -14,9 +14,8 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TRIES = 3
 READ_BYTES = 1 << 20
@@ -27,14 +26,13 @@ class SlotError(Exception):
     """A slot cannot be used: the text says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotState:
+class SlotState(NamedTuple):
     """`active` was committed, `trial` is being tried with `tries` left; `versions` by slot, `bad` never again."""
 
     active: str = "a"
     trial: str | None = None
     tries: int = 0
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     committed: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
     serial: int = 0
@@ -53,7 +51,7 @@ def at_boot(state: SlotState) -> tuple[SlotState, str]:
     if state.trial is None:
         return state, state.active
     if state.tries > 0:
-        return replace(state, tries=state.tries - 1), state.trial
+        return state._replace(tries=state.tries - 1), state.trial
     return rolled_back(state, "no try left"), state.active
 
 
@@ -63,7 +61,7 @@ def rolled_back(state: SlotState, reason: str) -> SlotState:
         return state
     gone = state.version(state.trial)
     record = {"version": gone, "reason": reason, "wall_s": int(time.time())}
-    return replace(state, trial=None, tries=0, bad=(*state.bad, gone), rolled_back=record)
+    return state._replace(trial=None, tries=0, bad=(*state.bad, gone), rolled_back=record)
 
 
 def committed(state: SlotState) -> SlotState:
@@ -72,7 +70,7 @@ def committed(state: SlotState) -> SlotState:
         return state
     version = state.version(state.trial)
     known = (*(one for one in state.committed if one != version), version)
-    return replace(state, active=state.trial, trial=None, tries=0, committed=known)
+    return state._replace(active=state.trial, trial=None, tries=0, committed=known)
 
 
 class Slots:
@@ -89,7 +87,7 @@ class Slots:
             return SlotState()
         except ValueError as exc:
             raise SlotError(f"{self.folder / 'state.json'} is damaged: {exc}; restore it from state.json.old") from exc
-        known = {key: value for key, value in found.items() if key in SlotState.__slots__}
+        known = {key: value for key, value in found.items() if key in SlotState._fields}
         for name in ("committed", "bad"):
             known[name] = tuple(known.get(name, ()))
         return SlotState(**known)
@@ -97,11 +95,11 @@ class Slots:
     def save(self, state: SlotState) -> SlotState:
         """Replace the state durably, return it with its new serial number."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        counted = replace(state, serial=state.serial + 1)
+        counted = state._replace(serial=state.serial + 1)
         fresh = self.folder / "state.json.new"
         with fresh.open("w") as out:
             os.fchmod(out.fileno(), 0o644)
-            json.dump(asdict(counted), out)
+            json.dump(counted._asdict(), out)
             out.flush()
             os.fsync(out.fileno())
         os.replace(fresh, self.folder / "state.json")
@@ -173,7 +171,7 @@ class Slots:
         compile_tree(target)
         prepare(target, self.folder / f"{slot}.json", version)
         os.sync()
-        self.save(replace(state, trial=slot, tries=tries, versions={**state.versions, slot: version}))
+        self.save(state._replace(trial=slot, tries=tries, versions={**state.versions, slot: version}))
         return slot
 
     def adopt(self, tree: Path, version: str, *, link: bool = False) -> str:
@@ -194,7 +192,7 @@ class Slots:
             shutil.copytree(tree / "lib", target / "lib")
             prepare(target, self.folder / "a.json", version)
         os.sync()
-        self.save(replace(state, versions={"a": version}, committed=(version,)))
+        self.save(state._replace(versions={"a": version}, committed=(version,)))
         self.point_at("a")
         return "a"
 
@@ -361,7 +359,7 @@ def main(arguments: list[str]) -> int:
         elif verb == "check" and len(words) == 2:
             print(f"slot={words[1]} version={slots.check(words[1])} ok")
         elif verb == "status":
-            print(json.dumps(asdict(slots.load())))
+            print(json.dumps(slots.load()._asdict()))
         else:
             print(f"usage: slot.py {main.__doc__}", file=sys.stderr)
             return 2

@@ -5,7 +5,6 @@ Pure functions on plain values. A record is encoded once, at append, and those b
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from struct import Struct
@@ -73,8 +72,7 @@ class Message(NamedTuple):
     prepared_offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """A decoded record; `body_crc` is as stored, `size` the whole record."""
 
     topic: str

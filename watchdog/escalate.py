@@ -6,7 +6,6 @@ Standard library only: the system's Python runs it through `helper.py` when the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 CONFIG_EXIT, TIRED_EXIT = 78, 79
@@ -56,13 +55,12 @@ class History(NamedTuple):
     log_readable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """The two versions a box holds; `committed` are those that once passed their self-test."""
 
     active: str = "a"
     trial: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     committed: frozenset[str] = frozenset()
     bad: frozenset[str] = frozenset()
 

@@ -13,18 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from watchdog.boots import boot_id, keep_boot_id, note_boot
 from watchdog.escalate import Action, Boot, Exit, History, Slots, Step, decide, decide_at_boot
 from watchdog.notes import append_line, read_json, read_lines, replace, tallied
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """Where things lie under `root`, which is / but for tests; `run` executes a command."""
 
     root: Path

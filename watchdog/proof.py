@@ -6,7 +6,6 @@ Only what a restart can cure starves the watchdog. Space, quota, uplink, clock a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 STARVE_S = 30.0  # how long memory or descriptors may stay above `choked_ratio`
@@ -58,15 +57,14 @@ class Reason(NamedTuple):
         return {"code": self.code, "text": self.text, "next": self.next}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`feed`: tell systemd. `refuse`: take no new connections. `state`: ok, degraded or failing."""
 
     feed: bool
     state: str
     reasons: tuple[Reason, ...] = ()
     refuse: bool = False
-    ages_s: Mapping[str, float] = field(default_factory=dict)
+    ages_s: Mapping[str, float] = {}
 
 
 SOURCES = {

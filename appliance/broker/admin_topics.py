@@ -4,7 +4,7 @@ A change is answered once the table is on disk. Source: RocketMQ 4.9.8 AdminBrok
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -267,7 +267,7 @@ def _topic_of(config: TopicConfig) -> Topic:
         config.topic_filter_type,
         config.topic_sys_flag,
     )
-    return replace(topic, order=config.order, attributes=dict(config.attributes or {}))
+    return topic._replace(order=config.order, attributes=dict(config.attributes or {}))
 
 
 def _check_counts(topic: Topic) -> None:

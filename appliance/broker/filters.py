@@ -4,9 +4,9 @@ Tags are filtered by hash, as RocketMQ does; clients look at the real tags again
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from storage_driver.record import BORN_V6, STORE_V6, decode_properties, java_hash
 
@@ -29,8 +29,7 @@ class SubscriptionError(ValueError):
         self.kind_unknown = kind_unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(NamedTuple):
     """A topic and what of it is wanted; `codes` are the tags' hashes, empty for everything."""
 
     topic: str

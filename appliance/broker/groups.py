@@ -1,7 +1,7 @@
 """Subscription groups: what each consumer group may do. A missing one is made with defaults when that is allowed."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from netstack.codes import ResponseCode
@@ -21,8 +21,7 @@ MOST_NAME = 255  # characters, as RocketMQ's clients allow
 INNER_PREFIX = "CID_RMQ_SYS_"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One group record, with RocketMQ's defaults; the last four are of 5.x."""
 
     name: str
@@ -37,7 +36,7 @@ class Group:
     consume_orderly: bool = False
     sys_flag: int = 0
     consume_timeout_minutes: int = 15
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = {}
 
 
 class GroupTable:

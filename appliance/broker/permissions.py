@@ -6,10 +6,9 @@ Pure decisions: addresses and accounts come in.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
@@ -111,8 +110,7 @@ class Denied(Refused):
         super().__init__(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
+class AccessRules(NamedTuple):
     """`access.mode`, `access.admin` and `access.allow` of the configuration.
 
     `closed`: the box is to be reached from this machine alone, whatever the sockets it was handed listen to.

@@ -6,7 +6,7 @@ order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessa
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import trio
@@ -60,8 +60,7 @@ class GetStats(Protocol):
     def missed(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PullRules:
+class PullRules(NamedTuple):
     """What pulls need of the configuration."""
 
     address: str
@@ -70,8 +69,7 @@ class PullRules:
     long_poll: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PullTables:
+class PullTables(NamedTuple):
     """What pulls look at; `moved` is told of an offset that had to be corrected."""
 
     topics: TopicTable

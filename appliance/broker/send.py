@@ -6,10 +6,9 @@ Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSend
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from struct import pack
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from appliance.broker.clients import ClientTable
@@ -55,8 +54,7 @@ class PutStats(Protocol):
     def put_failed(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SendRules:
+class SendRules(NamedTuple):
     """What sends need of the configuration."""
 
     properties: PropertyRules
@@ -68,8 +66,7 @@ class SendRules:
     max_message_bytes: int = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class SendTables:
+class SendTables(NamedTuple):
     """What sends look at."""
 
     topics: TopicTable

@@ -7,7 +7,6 @@ is durable, and at recovery a topic with records above the table's own log offse
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
@@ -35,8 +34,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 MAX_NAME = 127
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(NamedTuple):
     """One topic record; queues above a lowered count keep their messages."""
 
     name: str
@@ -46,7 +44,7 @@ class Topic:
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     order: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = {}
 
     @property
     def queue_count(self) -> int:
@@ -148,10 +146,8 @@ class TopicTable:
         if model is None or not model.perm & INHERIT or (template == AUTO_CREATE_TOPIC and not self.rules.auto_create):
             return None
         count = max(min(queues, model.write_queues), 0)
-        topic = replace(
-            model, name=name, read_queues=count, write_queues=count, perm=model.perm & ~INHERIT, sys_flag=int(unit)
-        )
-        self.put(replace(topic, order=False, attributes={}))
+        perm, sys_flag = model.perm & ~INHERIT, int(unit)
+        self.put(Topic(name, count, count, perm, model.filter_type, sys_flag))
         return self._topics[name]
 
     def ensure(self, name: str, *, queues: int, perm: int = READ | WRITE, unit: bool = False) -> Topic:

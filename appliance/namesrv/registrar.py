@@ -113,7 +113,7 @@ class Registrar:
         for name in listed:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
-                self._topics.put(replace(topic, order=True))
+                self._topics.put(topic._replace(order=True))
 
     async def _say_farewell(self, channel: Channel, address: str) -> None:
         rules = self._topics.rules
