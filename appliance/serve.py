@@ -56,8 +56,6 @@ RESERVE_BYTES = 32 * MIB
 FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
 VIP_BELOW = 2
 LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
-Veto = Callable[[int, int], bool]
-"""May the log's bytes from base to end be deleted?"""
 SAME_IN_UPLINK = (
     *("max_delay_s", "piece_bytes", "order", "backlog_share", "kbit_s", "codec", "express", "express_max_delay_s"),
     *("when_full", "max_lag_bytes", "max_lag_hours"),

@@ -55,14 +55,6 @@ class TopicConfigList(Body):
 
 
 @value_class
-class ConsumerOffsets(Body):
-    """To 43; outer keys are `topic@group`, inner ones queue ids."""
-
-    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
-    data_version: DataVersion | None = None
-
-
-@value_class
 class DelayOffsets(Body):
     """To 45, by delay level."""
 
@@ -241,38 +233,3 @@ class GroupForbidden(Body):
     group: str = ""
     topic: str = ""
     readable: bool = True
-
-
-@value_class
-class AssignmentRequest(Body):
-    """400 of 5.x."""
-
-    topic: str = ""
-    consumer_group: str = ""
-    client_id: str = ""
-    strategy_name: str = ""
-    message_model: MessageModel = MessageModel.CLUSTERING
-
-
-@value_class
-class QueueAssignment(Body):
-    message_queue: MessageQueue = NO_QUEUE
-    mode: str = "PULL"
-    attachments: dict[str, str] | None = None
-
-
-@value_class
-class Assignments(Body):
-    """To 400."""
-
-    message_queue_assignments: tuple[QueueAssignment, ...] = ()
-
-
-@value_class
-class RequestMode(Body):
-    """401 of 5.x."""
-
-    topic: str = ""
-    consumer_group: str = ""
-    mode: str = "PULL"
-    pop_share_queue_count: Annotated[int, "popShareQueueNum"] = 0

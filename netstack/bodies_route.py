@@ -1,13 +1,8 @@
 """Bodies of the NameServer: routes, registrations, topic tables, lists. Source: RocketMQ 4.9.8 protocol.body."""
 
-import zlib
 from dataclasses import field
 from typing import Annotated, Any
 
-from netstack import fastjson
-from netstack.codes import ResponseCode
-from netstack.errors import ProtocolError, Refused
-from netstack.frame import MAX_FRAME
 from netstack.json_body import Body
 from netstack.lazy import value_class
 
@@ -51,58 +46,6 @@ class RegisterBrokerBody(Body):
 
     topics: Annotated[TopicConfigTable, "topicConfigSerializeWrapper"] = field(default_factory=TopicConfigTable)
     filter_server_list: tuple[str, ...] | None = None
-
-    @classmethod
-    def from_compressed(cls, body: bytes, version: int) -> "RegisterBrokerBody":
-        """Decode the compressed form; order and topicSysFlag are not in it. Raises Refused.
-
-        A zlib stream of: i32 n, DataVersion JSON · i32 k, k × (i32 n, `name read write perm filterType [attributes]`) ·
-        i32 n, filter server list JSON · what 5.x adds is ignored. Source: RocketMQ 4.9.8 RegisterBrokerBody.decode.
-        """
-        try:
-            reader = _Reader(_inflated(body))
-            data_version = DataVersion.from_bytes(reader.part())
-            configs = [_topic_config(reader.part().decode()) for _ in range(reader.count())]
-            servers = fastjson.loads(reader.part())
-        except (ProtocolError, ValueError, zlib.error) as exc:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"compressed registration is not readable: {exc}") from None
-        table = TopicConfigTable({config.topic_name: config for config in configs}, data_version)
-        return cls(table, tuple(map(str, servers)) if isinstance(servers, list) else None)
-
-
-class _Reader:
-    def __init__(self, text: bytes) -> None:
-        self._text, self._at = text, 0
-
-    def count(self) -> int:
-        number = int.from_bytes(self._text[self._at : self._at + 4], "big", signed=True)
-        if self._at + 4 > len(self._text) or not 0 <= number <= len(self._text):
-            raise ProtocolError(f"length {number} at {self._at} of {len(self._text)} bytes")
-        self._at += 4
-        return number
-
-    def part(self) -> bytes:
-        size = self.count()
-        part = self._text[self._at : self._at + size]
-        if len(part) < size:
-            raise ProtocolError(f"{size} bytes announced, {len(part)} there")
-        self._at += size
-        return part
-
-
-def _inflated(body: bytes) -> bytes:
-    inflater = zlib.decompressobj()
-    text = inflater.decompress(body, MAX_FRAME)
-    if inflater.unconsumed_tail:
-        raise ProtocolError(f"more than {MAX_FRAME} bytes when decompressed")
-    return text
-
-
-def _topic_config(text: str) -> TopicConfig:
-    parts = text.split(" ", 5)
-    if len(parts) < 5:
-        raise ProtocolError(f"topic {text[:80]!r} has {len(parts)} parts, expected 5 or 6")
-    return TopicConfig(parts[0], int(parts[1]), int(parts[2]), int(parts[3]), parts[4])
 
 
 @value_class

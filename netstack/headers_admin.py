@@ -168,11 +168,3 @@ class ConsumeQueueHeader(ExtHeader):
     queue_offset: Annotated[int, "index"]
     count: Int32
     consumer_group: str | None = None
-
-
-@value_class
-class ResumeCheckHeader(ExtHeader):
-    """323, by offset message id."""
-
-    message_id: Annotated[str, "msgId"]
-    topic: str | None = None

@@ -63,11 +63,6 @@ class Peer:
         else:
             self._on_close.append(callback)
 
-    def off_close(self, callback: Callable[[], None]) -> None:
-        """Forget a callback that on_close took."""
-        if callback in self._on_close:
-            self._on_close.remove(callback)
-
     async def ask(
         self, code: int, ext: Mapping[str, str] | ExtFields | None = None, body: bytes = b"", *, timeout_s: float
     ) -> RemotingCommand:

@@ -9,7 +9,7 @@ from typing import Any
 
 import cbor2
 
-NONCE_BYTES = SECRET_BYTES = 32
+SECRET_BYTES = 32
 
 
 def box_secret(fleet_secret: bytes, serial: str) -> bytes:

@@ -29,7 +29,6 @@ class Sender:
     def __init__(self, size: int, *, chunk: int, baud: int, have: int = 0) -> None:
         self.size, self.chunk = size, chunk
         self.acknowledged = self._next = have
-        self.rewinds = 0
         self._window = WINDOW
         self._silence_s = SILENCE_S + WINDOW * (chunk + 40) * 10 / baud
         self._repeats = 0
@@ -79,7 +78,6 @@ class Sender:
     def _rewind(self) -> None:
         if self._next > self.acknowledged or self._window:
             self._next, self._repeats, self._rewound = self.acknowledged, 0, True
-            self.rewinds += 1
 
 
 class Receiver:
@@ -87,7 +85,6 @@ class Receiver:
 
     def __init__(self, size: int, *, have: int = 0) -> None:
         self.size, self.next = size, have
-        self.out_of_order = 0
 
     @property
     def done(self) -> bool:
@@ -96,7 +93,6 @@ class Receiver:
     def take(self, offset: int, length: int) -> bool:
         """Tell whether the chunk is to be written; an acknowledgement of `next` is due either way."""
         if offset != self.next or not 0 < length <= self.size - offset:
-            self.out_of_order += 1
             return False
         self.next += length
         return True

@@ -329,13 +329,6 @@ def encode_properties(pairs: Mapping[str, str]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def join_properties(first: bytes, second: bytes) -> bytes:
-    """Append stored properties to stored properties, a separator between them only where it is needed."""
-    if first and second and not first.endswith(b"\x02"):
-        return first + b"\x02" + second
-    return first + second
-
-
 def find_property(properties: bytes, name: bytes) -> bytes | None:
     """Return one property's value without building a dict, None when it is absent or empty."""
     mark, at = b"\x02" + name + b"\x01", len(properties)

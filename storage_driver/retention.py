@@ -114,9 +114,3 @@ class Forecast:
             return None
         left = disk.available - disk.total * (100 - rules.refuse_percent) // 100
         return max(0.0, left / ((before - after) / (now - began)) / 3600)
-
-
-def default_segment_mib(total_bytes: int) -> int:
-    """Return the segment size for a disk: 1 GiB as Apache from 64 GiB on, 256 MiB below, less on tiny ones."""
-    gib = total_bytes >> 30
-    return 1024 if gib >= 64 else 256 if gib >= 16 else 64 if gib >= 4 else 16

@@ -31,7 +31,6 @@ class Scrub:
         self.at = 0
         self.passes = 0
         self.checked_bytes = 0
-        self.healed = 0  # queue entries that did not say where the log has the message
         self.damaged: list[tuple[int, int, str]] = []  # log ranges, why
         self._store, self._bytes_per_s, self._credit = store, bytes_per_s, 0.0
         self._thread = trio.CapacityLimiter(1)
@@ -77,7 +76,7 @@ class Scrub:
         start = self.at
         entries: list[Entry] = []
         self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
-        self.healed += await store.heal(entries)
+        await store.heal(entries)
         self.checked_bytes += self.at - start
         if bad is not None:
             await self.found(bad.log_offset, self.at, bad.reason)

@@ -64,7 +64,6 @@ class StateFile:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
-        self.fell_back = False  # the last load took the `.bak`
         self._disk = disk
         self._backup, self._temporary = path.with_name(path.name + ".bak"), path.with_name(path.name + ".tmp")
         self._one_thread = trio.CapacityLimiter(1)
@@ -84,7 +83,6 @@ class StateFile:
             except (ValueError, RecursionError) as exc:
                 problem = f"{path}: {exc}"
                 continue
-            self.fell_back = path == self._backup
             return value
         if problem is not None:
             raise StateDamaged(problem)

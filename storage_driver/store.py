@@ -185,11 +185,6 @@ class MessageStore:
         return self._log.end
 
     @property
-    def undurable_bytes(self) -> int:
-        """Bytes that wait for a sync."""
-        return self._log.end - self._log.durable
-
-    @property
     def first(self) -> int:
         """The lowest log offset on disk."""
         return self._log.first

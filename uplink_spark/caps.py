@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -92,13 +91,6 @@ class Caps:
         windows = self._windows if not clock_ok else [w for w in self._windows if w.holds(local)]
         caps = [self._kbit_s * KBIT, self.gateway_rate, *(w.kbit_s * KBIT for w in windows)]
         return min((cap for cap in caps if cap), default=0)
-
-    def window_name(self, local: datetime, configured: Sequence[Window]) -> str:
-        """The window in force as people wrote it, empty when none is."""
-        for window, source in zip(self._windows, configured, strict=True):
-            if window.holds(local):
-                return f"{source.days} {source.hours}"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ class BoxFacts:
     box: str
     epoch: int = 0
     landed_end: int = 0
-    landed_bytes: int = 0
     landed_ms: int = 0
     stored_ms_max: int = 0
     gaps: int = 0
@@ -49,7 +48,6 @@ class BoxFacts:
         rows = list(cover)
         self.landed_end = cover.end
         self.pending_bytes = sum(after[0] - before[1] for before, after in pairwise(rows))
-        self.landed_bytes = sum(end - start for held in self.covers.values() for start, end in held)
 
     def lag(self) -> int | None:
         """Bytes durable at the box that are not here, None where it has not said."""

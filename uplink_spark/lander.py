@@ -64,7 +64,6 @@ class LandingCounts:
     pieces: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and result: landed, dup, refused
     gaps: Counter[str] = field(default_factory=Counter)  # by class
     dup_bytes: int = 0
-    landed_raw_bytes: int = 0
     failures: int = 0
 
 
@@ -163,9 +162,7 @@ class ShardLander:
             at += len(verdict.parts)
             raw, kind = offer.piece.header.raw_bytes, offer.piece.header.kind
             self.counts.pieces[kind, "landed" if verdict.parts else "dup"] += 1
-            if verdict.parts:
-                self.counts.landed_raw_bytes += raw
-            else:
+            if not verdict.parts:
                 self.counts.dup_bytes += raw
             offer.sender.landed(offer.number, offer.piece, seq, int(not verdict.parts))
         for sender in {id(offer.sender): offer.sender for offer, _ in judged}.values():

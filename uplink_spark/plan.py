@@ -51,17 +51,6 @@ def target_bytes(raw_rate: float | None, piece_bytes: int) -> int:
     return int(max(MIN_TARGET, min(TARGET_S * raw_rate, MAX_TARGET, piece_bytes)))
 
 
-def missing_ranges(
-    spans: Sequence[tuple[int, int, int]], have: Sequence[tuple[int, int, int]], durable: int
-) -> list[Range]:
-    """Return what of [first origin, durable) the centre does not hold, by the epochs that own it now."""
-    holes: list[Range] = []
-    for epoch, start, end in spans:
-        held = Intervals((low, high) for owner, low, high in have if owner == epoch)
-        holes += held.missing(start, min(end, durable)) if start < durable else []
-    return holes
-
-
 class SendPlan:
     """What is still to be sent on one lane of one connection."""
 

@@ -16,7 +16,7 @@ from uplink_spark.frames import Hello
 from uplink_spark.gaps import Gap
 from uplink_spark.state import ShipperState, UplinkStatus
 
-HEALTHY, COULD_NOT_ASK, UNHEALTHY = 0, 1, 10
+COULD_NOT_ASK, UNHEALTHY = 1, 10
 NO_RECEIPT_S = 300
 
 

@@ -275,16 +275,3 @@ def make_uplink(
     except ValueError as error:
         raise ConfigError(f"uplink: {error}") from error
     return Uplink(shipper)
-
-
-async def ship(
-    source: LogSource,
-    config: UplinkConfig,
-    store_root: Path,
-    *,
-    task_status: trio.TaskStatus[Uplink] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Ship a store's log until cancelled; started() is given the Uplink."""
-    uplink = make_uplink(source, config, store_root)
-    task_status.started(uplink)
-    await uplink.run()

@@ -88,19 +88,6 @@ def lock_reply(queues: Iterable[MessageQueue], broker: str) -> bytes:
     return fastjson.dumps({"lockOKMQSet": granted})
 
 
-def subscription_json(subscription: Subscription) -> dict[str, object]:
-    """Return a subscription as administration tools read it."""
-    return {
-        "classFilterMode": subscription.class_filter,
-        "codeSet": sorted(subscription.codes),
-        "expressionType": subscription.kind,
-        "subString": subscription.text,
-        "subVersion": subscription.version,
-        "tagsSet": list(subscription.tags),
-        "topic": subscription.topic,
-    }
-
-
 def _joining(item: Mapping[str, Any]) -> Joining:
     given = _objects(item.get("subscriptionDataSet"))
     if len(given) > MOST_SUBSCRIPTIONS:

@@ -35,20 +35,6 @@ def month_of(now_ms: int) -> tuple[int, int]:
     return int(first.timestamp() * 1000), int(later.timestamp() * 1000)
 
 
-def born_ms_of(message_id: str, now_ms: int) -> int | None:
-    """Return when an id was made, if that was within the last month; None for other ids."""
-    if len(message_id) not in (32, 56):
-        return None
-    try:
-        passed_ms = int(message_id[-12:-4], 16)
-    except ValueError:
-        return None
-    began_ms, _ = month_of(now_ms)
-    if began_ms + passed_ms <= now_ms:
-        return began_ms + passed_ms
-    return month_of(began_ms - 1)[0] + passed_ms
-
-
 def offset_message_id(store_host: bytes, log_offset: int) -> str:
     """Return the id under which a broker finds a message: hex of its address, port and log offset."""
     return (store_host + log_offset.to_bytes(8, "big")).hex().upper()

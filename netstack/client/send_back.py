@@ -17,7 +17,6 @@ from netstack.codes import RequestCode
 from netstack.headers import SendBackHeader
 
 SEND_BACK_S = 5.0
-DEAD_LETTER_LEVEL = -1
 _log = logging.getLogger("netstack.client")
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from netstack.client.errors import MessageRejected, UsageError
 
 MAX_TOPIC, MAX_GROUP, MAX_PROPERTIES = 127, 255, 32767
-RETRY, DEAD_LETTERS = "%RETRY%", "%DLQ%"
+RETRY = "%RETRY%"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 SYSTEM_TOPICS = frozenset(
     (

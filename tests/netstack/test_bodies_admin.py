@@ -5,13 +5,10 @@ import pytest
 from netstack.bodies import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from netstack.bodies_admin import (
     AllConsumeStats,
-    AssignmentRequest,
-    Assignments,
     BrokerStats,
     ClientConnection,
     ConsumeQueuePage,
     ConsumerConnection,
-    ConsumerOffsets,
     ConsumeStats,
     CorrectionOffsets,
     DelayOffsets,
@@ -20,7 +17,6 @@ from netstack.bodies_admin import (
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
-    QueueAssignment,
     QueueEntry,
     QueueTimeSpan,
     StatsSpan,
@@ -59,7 +55,6 @@ GOLDEN: list[tuple[Body, str]] = [
         SubscriptionGroupTable({"CG": SubscriptionGroup("CG")}, DataVersion(0, 1700000000000)),
         f'{{"dataVersion":{VERSION_TEXT},"subscriptionGroupTable":{{"CG":{GROUP_TEXT}}}}}',
     ),
-    (ConsumerOffsets({"T@CG": {0: 3, 1: 5}}), '{"offsetTable":{"T@CG":{"0":3,"1":5}}}'),
     (DelayOffsets({1: 100}), '{"offsetTable":{"1":100}}'),
     (STATS, STATS_TEXT),
     (
@@ -102,10 +97,6 @@ GOLDEN: list[tuple[Body, str]] = [
             '"version":409}]}}'
         ),
     ),
-    (
-        Assignments((QueueAssignment(MQ),)),
-        f'{{"messageQueueAssignments":[{{"messageQueue":{MQ_TEXT},"mode":"PULL"}}]}}',
-    ),
 ]
 
 
@@ -118,10 +109,6 @@ def test_bodies_are_written_as_java_writes_them(body: Body, text: str) -> None:
 @pytest.mark.parametrize(("body", "text"), GOLDEN, ids=lambda value: type(value).__name__)
 def test_no_body_holds_a_blank_outside_of_texts(body: Body, text: str) -> None:
     assert b" " not in body.to_bytes()
-
-
-def test_offsets_with_javas_unquoted_keys_are_read() -> None:
-    assert ConsumerOffsets.from_bytes(b'{"offsetTable":{"T@CG":{0:3,"1":4}}}').offset_table == {"T@CG": {0: 3, 1: 4}}
 
 
 def test_a_group_of_5x_keeps_what_4x_does_not_know() -> None:
@@ -137,11 +124,6 @@ def test_a_group_of_5x_keeps_what_4x_does_not_know() -> None:
 def test_statistics_keep_their_numbers_apart() -> None:
     stats = BrokerStats(StatsSpan(60, 1.0, 0.5), StatsSpan(3600, 1.0), StatsSpan(86400, 1.0))
     assert BrokerStats.from_bytes(stats.to_bytes()) == stats
-
-
-def test_an_assignment_request_is_read() -> None:
-    text = b'{"clientId":"c","consumerGroup":"g","messageModel":"BROADCASTING","strategyName":"AVG","topic":"T"}'
-    assert AssignmentRequest.from_bytes(text) == AssignmentRequest("T", "g", "c", "AVG", MessageModel.BROADCASTING)
 
 
 def test_languages_that_4x_tools_cannot_read_are_shown_as_other() -> None:

@@ -1,7 +1,5 @@
 """NameServer bodies: the exact route text, registrations of every age, properties text."""
 
-import zlib
-
 import pytest
 
 from netstack.bodies_route import (
@@ -18,7 +16,6 @@ from netstack.bodies_route import (
     properties_text,
     read_properties,
 )
-from netstack.errors import Refused
 from netstack.json_body import Body
 
 VERSION = '{"counter":0,"timestamp":1700000000000}'
@@ -37,10 +34,6 @@ CLUSTER = (
 )
 BROKER = BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:10911"})
 QUEUES = (QueueData("broker-a", 4, 4),)
-COMPRESSED = (  # made by Java: counter 0, timestamp 1795203844236, topic `T 4 4 6 SINGLE_TAG`, filter list `[]`
-    "78da63606050af564ace2fcd2b492d52b232d0512ac9cc4d2d2e49cc2d50b23234b734353230b63031313236ab656060600462a110051320"
-    "345308f6f473f7718d0f7174078a3245c70200c991112e"
-)
 GOLDEN: list[tuple[Body, str]] = [
     (RouteData(QUEUES, (BROKER,)), ROUTE),
     (
@@ -96,29 +89,6 @@ def test_a_registration_is_read_with_what_5x_adds() -> None:
     assert body.topics.topic_config_table == {"T": TopicConfig("T", 4, 8, 7, "SINGLE_TAG", 2, True, {})}
     assert body.filter_server_list == ()
     assert RegisterBrokerBody.from_bytes(b'{"filterServerList":null}').filter_server_list is None
-
-
-def test_javas_compressed_registration_is_read() -> None:
-    body = RegisterBrokerBody.from_compressed(bytes.fromhex(COMPRESSED), 401)
-    assert body.topics == TopicConfigTable({"T": TopicConfig("T", 4, 4)}, DataVersion(0, 1795203844236))
-    assert body.filter_server_list == ()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"garbage",
-        zlib.compress(b"\x7f\xff\xff\xff{}"),
-        zlib.compress(b"\0\0\0\x02{}\0\0\0\x01\0\0\0\x01T"),
-        zlib.compress(b"\0\0\0\x02{}\0\0\0\x01\0\0\0\x0dT x 4 6 SINGLE\0\0\0\x02[]"),
-        zlib.compress(bytes(17 * 1024 * 1024)),
-    ],
-    ids=["empty", "garbage", "length", "cut", "number", "bomb"],
-)
-def test_a_damaged_compressed_registration_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused, match="compressed registration is not readable"):
-        RegisterBrokerBody.from_compressed(body, 401)
 
 
 def test_a_repeated_object_behind_a_reference_is_found() -> None:

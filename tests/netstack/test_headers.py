@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from netstack import headers, headers_admin, headers_namesrv, headers_pop
+from netstack import headers, headers_admin, headers_namesrv
 from netstack.errors import Refused
 from netstack.ext import ExtHeader, fields_of
 from netstack.headers import (
@@ -60,7 +60,7 @@ PULL = {
 }
 GENERIC = [
     header
-    for module in (headers, headers_admin, headers_namesrv, headers_pop)
+    for module in (headers, headers_admin, headers_namesrv)
     for header in vars(module).values()
     if isinstance(header, type) and header is not ExtHeader and ExtHeader in header.__mro__
 ]

@@ -33,8 +33,10 @@ def test_the_second_equal_acknowledgement_rewinds_once_and_its_echoes_do_not() -
     sender.pieces(0.1)
     for _ in range(7):
         sender.acknowledge(1024, WINDOW, 0.2)
-    assert sender.rewinds == 1
     assert sender.pieces(0.2)[0].offset == 1024
+    for _ in range(7):
+        sender.acknowledge(1024, WINDOW, 0.3)
+    assert sender.pieces(0.3) == []
 
 
 def test_silence_rewinds_after_the_windows_line_time_and_one_and_a_half_seconds() -> None:
@@ -42,7 +44,7 @@ def test_silence_rewinds_after_the_windows_line_time_and_one_and_a_half_seconds(
     sender.pieces(0)
     line_s = 8 * (1024 + 40) * 10 / 9600
     sender.tick(line_s + 1.4)
-    assert sender.rewinds == 0
+    assert sender.pieces(line_s + 1.4) == []
     sender.tick(line_s + 1.5)
     assert sender.pieces(20)[0].offset == 0
 
@@ -73,7 +75,7 @@ def test_a_receiver_takes_only_what_comes_next_and_fits() -> None:
         False,
         False,
     ]
-    assert (receiver.next, receiver.out_of_order) == (1024, 4)
+    assert receiver.next == 1024
 
 
 @settings(max_examples=60, deadline=None)

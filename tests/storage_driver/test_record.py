@@ -171,13 +171,6 @@ def test_long_tags_are_hashed_and_not_remembered() -> None:
     assert r._hash_of.cache_info().currsize == before
 
 
-def test_batch_properties_get_a_separator_only_where_needed() -> None:
-    assert r.join_properties(b"UNIQ_KEY\x01A0", b"CLUSTER\x01c1") == b"UNIQ_KEY\x01A0\x02CLUSTER\x01c1"
-    assert r.join_properties(b"TAGS\x01t\x02", b"CLUSTER\x01c1") == b"TAGS\x01t\x02CLUSTER\x01c1"
-    assert r.join_properties(b"", b"a\x01b") == b"a\x01b"
-    assert r.join_properties(b"a\x01b", b"") == b"a\x01b"
-
-
 def test_names_with_separators_are_refused() -> None:
     with pytest.raises(MessageIllegal):
         r.encode_properties({"a": "x\x02y"})

@@ -10,7 +10,6 @@ from storage_driver.retention import (
     RetentionClass,
     RetentionRules,
     choose,
-    default_segment_mib,
     full_reason,
 )
 from storage_driver.store import open_store
@@ -86,11 +85,6 @@ def test_the_forecast_follows_the_last_hour() -> None:
     assert abs(hours - 5.0) < 0.01
     forecast.add(7300, 61 * gib)
     assert forecast.full_in_h(disk, RULES) is None
-
-
-def test_small_disks_get_small_segments() -> None:
-    gib = 1 << 30
-    assert [default_segment_mib(n * gib) for n in (1, 8, 32, 64)] == [16, 64, 256, 1024]
 
 
 def test_a_segment_is_kept_as_long_as_the_most_durable_topic_in_it() -> None:

@@ -70,7 +70,6 @@ def test_the_lowest_cap_in_force_counts_and_the_tightest_without_a_clock() -> No
     assert caps.rate(MONDAY.replace(hour=12), clock_ok=False) == 8_000
     caps.gateway_rate = 5_000
     assert caps.rate(MONDAY.replace(hour=12), clock_ok=True) == 5_000
-    assert caps.window_name(MONDAY.replace(hour=12), windows) == "mon-fri 07:00-19:00"
     assert Caps(UplinkConfig("x", "b")).rate(MONDAY, clock_ok=False) == 0
 
 

@@ -16,23 +16,11 @@ from uplink_spark.frames import FrameType, Hello, decode_receipt, encode_frame
 from uplink_spark.gateway import open_landers, run_gateway
 from uplink_spark.link import FrameReader
 from uplink_spark.metrics import gateway_text, serve_metrics
-from uplink_spark.prometheus import box_text
 from uplink_spark.shipper import wall_ms
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
 from uplink_spark.testing_site import box, gateway, message, shipped, until
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
-
-
-@pytest.mark.slow
-async def test_the_box_says_what_it_shipped(tmp_path: Path) -> None:
-    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
-        store.put(message(1))
-        await until(shipped(store, uplink))
-        text = box_text(uplink.statistics())
-    assert all(LINE.fullmatch(line) for line in text.splitlines()), text
-    assert "rocketbox_uplink_unshipped_bytes 0" in text
-    assert 'rocketbox_uplink_pieces_total{kind="log"} 1' in text
 
 
 @pytest.mark.slow

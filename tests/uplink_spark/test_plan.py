@@ -16,17 +16,10 @@ from uplink_spark.plan import (
     LinkRate,
     Wait,
     make_plan,
-    missing_ranges,
     target_bytes,
 )
 
 FACTS = CutFacts(0.0, 1000 * MIB, 4 * MIB, 10.0, Allowed(), lambda at: 1 << 62)
-
-
-def test_missing_is_what_each_epoch_owns_and_the_centre_lacks() -> None:
-    spans = [(1, 0, 80), (2, 80, 1 << 63)]
-    have = [(1, 0, 40), (1, 60, 200), (2, 80, 90)]
-    assert missing_ranges(spans, have, 120) == [(40, 60), (90, 120)]
 
 
 def test_without_backlog_what_is_missing_goes_in_order() -> None:

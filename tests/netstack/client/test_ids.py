@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from netstack.client.ids import IdMaker, born_ms_of, log_offset_of, month_of, offset_message_id
+from netstack.client.ids import IdMaker, log_offset_of, month_of, offset_message_id
 
 NOW = int(datetime(2026, 11, 21, 13, 5, 7).timestamp() * 1000)
 
@@ -16,13 +16,6 @@ def test_an_id_holds_address_process_and_the_time_since_the_month_began() -> Non
     passed_ms = ((20 * 24 + 13) * 3600 + 5 * 60 + 7) * 1000
     assert int(made[20:28], 16) == passed_ms
     assert len(made) == 32
-    assert born_ms_of(made, NOW + 60_000) == NOW
-
-
-def test_an_id_of_last_month_is_placed_there() -> None:
-    first = int(datetime(2026, 12, 1, 0, 0, 1).timestamp() * 1000)
-    made = IdMaker(bytes(4), 1, 2).make(first - 5000)
-    assert born_ms_of(made, first) == first - 5000
 
 
 def test_an_address_of_sixteen_bytes_gives_56_characters() -> None:
@@ -51,4 +44,3 @@ def test_an_offset_id_is_that_of_the_specification() -> None:
     assert log_offset_of("7F00000100002A9F00000000000003E8") == 1000
     with pytest.raises(ValueError, match="32 or 56"):
         log_offset_of("abc")
-    assert born_ms_of("not an id", NOW) is None
