@@ -78,6 +78,16 @@ class Ledger:
         for gap in self.gap_log.gaps:
             self._synced_gaps.add(gap.start, gap.end)
         self._synced = Lanes(self.receipted.log.copy(), self.receipted.pick.copy())
+        self._forget_old_gaps()
+
+    def _forget_old_gaps(self) -> None:
+        """Keep the newest 10,000 and every undelivered one."""
+        gaps = self.gap_log.gaps
+        if len(gaps) <= KEPT_GAPS + 1000:
+            return
+        old = {gap.gap_id for gap in gaps[:-KEPT_GAPS]}
+        self.gap_log.compact([gap for gap in gaps if gap.gap_id not in old or gap.gap_id not in self.delivered])
+        self.delivered -= old - {gap.gap_id for gap in self.gap_log.gaps}
 
     def _load(self, fields: Fields) -> None:
         """Take over all of a state or, where anything of it is damaged, nothing."""
@@ -165,18 +175,6 @@ class Ledger:
 
     def gap_delivered(self, gap: Gap) -> None:
         self.delivered.add(gap.gap_id)
-
-    def trim_gaps(self) -> None:
-        """Keep the newest 10,000 and every undelivered one. Blocks. Raises OSError."""
-        gaps = self.gap_log.gaps
-        if len(gaps) <= KEPT_GAPS + 1000:
-            return
-        old = {gap.gap_id for gap in gaps[:-KEPT_GAPS]}
-        self.gap_log.compact([gap for gap in gaps if gap.gap_id not in old or gap.gap_id not in self.delivered])
-        self.delivered -= old - {gap.gap_id for gap in self.gap_log.gaps}
-
-    def gap_covering(self, start: int, end: int) -> bool:
-        return self._synced_gaps.covers(start, end)
 
     # Express lane
 
