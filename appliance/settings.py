@@ -165,7 +165,6 @@ class BrokerRules(NamedTuple):
     dedup_topics: tuple[str, ...] = key((), Many(TOPIC_NAME, 1000), "topics whose window is dedup_topics_s")
     dedup_topics_s: int = key(600, Whole(1, 86_400), "dedup window of dedup_topics")
     dedup_entries: int = key(65_536, Whole(0, 4_000_000), "send keys remembered")
-    busy_ms: int = key(1000, Whole(50, 60_000), "age of the oldest undurable record at which sends get SYSTEM_BUSY")
 
 
 @table
@@ -182,15 +181,6 @@ class Watchdog(NamedTuple):
     """What proves that the box works."""
 
     proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work that still feeds systemd")
-
-
-@table
-class Provisioning(NamedTuple):
-    """The serial line."""
-
-    port: str = key("ttyS0", Text(r"off|[\w/.-]{1,100}", 'a serial device or "off"'), "serial line of the box")
-    baud: int = key(115_200, Whole(9600, 3_000_000), "its speed")
-    reset_gpio: int = key(-1, Whole(-1, 1023), "line of the owner reset button; -1: none")
 
 
 @table
@@ -292,7 +282,6 @@ class Config(NamedTuple):
     broker: BrokerRules = BrokerRules()
     namesrv: Namesrv = Namesrv()
     watchdog: Watchdog = Watchdog()
-    provisioning: Provisioning = Provisioning()
     update: Update = Update()
     metrics: Metrics = Metrics()
     page: Page = Page()

@@ -13,7 +13,6 @@ from appliance.settings import AdvertiseRule, Config, rules, tables
         ("listen.host", ["127.0.0.1", "::", "fe80::1%eth0", "box.example"], ["", "a b", "a" * 256]),
         ("uplink.gateway", ["", "g.example:10940", "[::1]:7", "10.1.0.7:1"], ["g.example", ":7", "g:", "g:123456"]),
         ("broker.delay_levels", ["1s", "1s 5m 2h 1d"], ["", "1", "1s  5m", "1s,5m", " 1s", "1S"]),
-        ("provisioning.port", ["off", "ttyS0", "/dev/ttyUSB0"], ["", "tty S0"]),
     ],
 )
 def test_texts_are_taken_up_to_their_borders(key: str, good: list[str], bad: list[str]) -> None:
@@ -62,5 +61,5 @@ def test_without_a_file_the_box_is_closed_to_the_network() -> None:
 def test_tables_are_those_of_the_configuration_in_order() -> None:
     assert list(tables()) == [
         "box", "listen", "advertise", "access", "tls", "limits", "store", "broker", "namesrv", "watchdog",
-        "provisioning", "update", "metrics", "page", "uplink",
+        "update", "metrics", "page", "uplink",
     ]  # fmt: skip
