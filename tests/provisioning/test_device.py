@@ -148,9 +148,10 @@ async def test_a_noisy_cable_costs_time_and_nothing_else(
 async def test_9600_baud_is_slow_but_works(tmp_path: Path, autojump_clock: MockClock) -> None:
     autojump_clock.autojump_threshold = 0.02
     cable, box = Cable(tmp_path, Faults(baud=9600)), folder_box(tmp_path / "box")
+    wanted = wanted_for(tmp_path, box, size=6000)
 
     async def work(talk: Conversation, identity: dict[str, object]) -> Outcome:
-        return await provision(talk, identity, BENCH, wanted_for(tmp_path, box, size=6000))
+        return await provision(talk, identity, BENCH, wanted)
 
     async def during() -> None:
         began_s = trio.current_time()

@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -64,8 +64,16 @@ async def make_topic(
     for name in names:
         template = await instance.refresh("TBW102")
         queue = next(each for each in template.publish if each.broker_name == name)
-        await producer.send_to(queue._replace(topic=topic, queue_id=0), Message(topic, b"makes the topic"))
+        await until_it(lambda: is_sent(producer, Message(topic, b"makes the topic"), queue))  # noqa: B023
     await until_it(lambda: brokers_of(instance, topic, 2))
+
+
+async def is_sent(producer: Producer, message: Message, queue: MessageQueue) -> bool:
+    """Send to the first queue of the message's topic at the queue's broker; False when a busy broker did not answer."""
+    with suppress(ClientError):
+        await producer.send_to(queue._replace(topic=message.topic, queue_id=0), message)
+        return True
+    return False
 
 
 async def brokers_of(instance: Instance, topic: str, number: int) -> bool:
