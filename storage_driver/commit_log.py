@@ -113,7 +113,8 @@ class CommitLog:
     def when_durable(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on stable storage, wake(reason) if they will not be."""
         if self._waiting:
-            log_offset = max(log_offset, self._waiting[-1][0])  # a late asker waits for the group before it
+            if (last := self._waiting[-1][0]) > log_offset:
+                log_offset = last  # a late asker waits for the group before it
         elif log_offset <= self.durable:
             wake(None)
             return

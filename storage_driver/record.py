@@ -352,11 +352,15 @@ def tags_code(topic: str, properties: bytes, stored_ms: int, delays_ms: tuple[in
             number = 0
         if number > 0:
             return stored_ms + delays_ms[min(number, len(delays_ms)) - 1]
-    if b"TAGS\x01" not in properties:
+    at = properties.rfind(b"TAGS\x01")
+    if at < 0:
         return 0
-    tags = find_property(properties, b"TAGS")
-    if not tags:
-        return 0
+    end = properties.find(b"\x02", at)
+    tags: bytes | None = properties[at + 5 :] if end < 0 else properties[at + 5 : end]
+    if not tags or (at > 0 and properties[at - 1] != 2):  # an empty one, or the end of another name
+        tags = find_property(properties, b"TAGS")
+        if not tags:
+            return 0
     return _hash_of(tags) if len(tags) <= LONGEST_KNOWN_TAG else java_hash(tags.decode("utf-8", "replace"))
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from storage_driver.appending import Appender
-from storage_driver.commit_log import CommitLog, Undurable, Wake
+from storage_driver.commit_log import CommitLog, Undurable
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.deletion import Deletion
@@ -90,6 +90,7 @@ class MessageStore:
         )
         self._appender = self._make_appender()
         self.put, self.put_batch = self._appender.put, self._appender.put_batch  # no call in between: 0.1 µs each
+        self.when_durable = self._log.when_durable
         self._maintenance = Maintenance(self, disk, now_ms=now_ms, clock_trusted=clock_trusted)
         self._maintenance.trusted = recovered.trusted
         self._mender = Mender(config, disk, self._log, self._tables)
@@ -143,10 +144,6 @@ class MessageStore:
         self._maintenance.clock.begin(log_offset, now_ms, trusted=False)
 
     # ---- durability
-
-    def when_durable(self, log_offset: int, wake: Wake) -> None:
-        """Call wake(None) once all bytes below log_offset are on stable storage, wake(reason) if they will not be."""
-        self._log.when_durable(log_offset, wake)
 
     async def wait_durable(self, log_offset: int) -> None:
         """Return once all bytes below log_offset are on stable storage. Raises LogFailed."""

@@ -322,7 +322,7 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
 async def test_a_recall_that_the_log_took_back_recalls_nothing(tmp_path: Path, clock: Clock) -> None:
     async with bench(tmp_path, clock, run=False) as b:
         waits: list[Callable[[str | None], None]] = []
-        b.small.store.when_durable = lambda log_offset, wake: waits.append(wake)  # type: ignore[method-assign]
+        b.small.store.when_durable = lambda log_offset, wake: waits.append(wake)
         b.timers.recall("T", "K", clock.ms + 60_000, (1, STORE_HOST))
         b.timers.recall("T", "L", clock.ms + 60_000, (1, STORE_HOST))
         waits[0]("no space")

@@ -171,6 +171,22 @@ def test_long_tags_are_hashed_and_not_remembered() -> None:
     assert r._hash_of.cache_info().currsize == before
 
 
+@pytest.mark.parametrize(
+    ("raw", "tags"),
+    [
+        (b"TAGS\x01a", "a"),
+        (b"A\x011\x02TAGS\x01ab\x02B\x012\x02", "ab"),
+        (b"TAGS\x01a\x02TAGS\x01b", "b"),
+        (b"TAGS\x01a\x02TAGS\x01\x02", "a"),
+        (b"TAGS\x01a\x02MYTAGS\x01b", "a"),
+        (b"MYTAGS\x01b\x02", ""),
+        (b"TAGS\x01\x02A\x01b", ""),
+    ],
+)
+def test_the_code_is_that_of_the_last_tags_with_a_value(raw: bytes, tags: str) -> None:
+    assert r.tags_code("T", raw, 0) == java_hash(tags)
+
+
 def test_names_with_separators_are_refused() -> None:
     with pytest.raises(MessageIllegal):
         r.encode_properties({"a": "x\x02y"})
