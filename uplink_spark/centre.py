@@ -13,7 +13,16 @@ from uplink_spark.batch import decode_header, open_piece
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.intervals import Intervals
 from uplink_spark.keeping import Listing
-from uplink_spark.manifest import Entry, first_seq_of, manifest_folder, manifest_path, read_head, read_items, shard_of
+from uplink_spark.manifest import (
+    Entry,
+    first_seq_of,
+    manifest_folder,
+    manifest_path,
+    read_head,
+    read_items,
+    retired_folder,
+    shard_of,
+)
 from uplink_spark.zone import ZoneReader
 
 SILENT_S = 900
@@ -30,6 +39,7 @@ class BoxFacts:
     stored_ms_max: int = 0
     gaps: int = 0
     pending_bytes: int = 0  # holes between landed ranges
+    retired: bool = False
     durable: int | None = None  # what the box said last
     status_ms: int = 0
     covers: dict[int, Intervals] = field(default_factory=dict)
@@ -54,6 +64,8 @@ class BoxFacts:
         return None if self.durable is None else max(0, self.durable - self.landed_end) + self.pending_bytes
 
     def state(self, now_ms: int) -> str:
+        if self.retired:
+            return "retired"
         seen = max(self.landed_ms, self.status_ms)
         if now_ms - seen > SILENT_S * 1000:
             return "silent"
@@ -76,7 +88,9 @@ def boxes(zone: ZoneReader) -> list[BoxFacts]:
     for status in _statuses(zone):
         facts = found.setdefault(str(status["box"]), BoxFacts(str(status["box"])))
         facts.durable, facts.status_ms = int(status["durable"]), int(status["received_ms"])
+    retired = {name for log in zone.shards for name in zone.files.names(retired_folder(log.shard))}
     for facts in found.values():
+        facts.retired = facts.box in retired
         facts.finish()
     return [found[name] for name in sorted(found)]
 

@@ -66,6 +66,11 @@ def manifest_path(shard: int, first_seq: int, ending: str = "log") -> str:
     return f"manifest/{shard:04x}/{first_seq:020d}.{ending}"
 
 
+def retired_folder(shard: int) -> str:
+    """Where an empty file says of each box in it that it is not admitted any more."""
+    return f"manifest/{shard:04x}/retired"
+
+
 def kept_path(shard: int) -> str:
     """Where retention writes down what it removes: {"v": 1, "shard": 0, "seq": the lowest whose pack stays}."""
     return f"retention/{shard:04x}.json"

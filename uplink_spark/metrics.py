@@ -10,12 +10,13 @@ import trio
 from uplink_spark.coverage import BoxCover
 from uplink_spark.hub import BoxSeen, Hub
 from uplink_spark.prometheus import counter_lines, histogram_lines, sample
+from uplink_spark.verify import GAP_CLASSES
 
 PREFIX = "rocketbox_gateway_"
 REQUEST_S, REQUEST_BYTES = 5, 8192
 
 
-def gateway_text(hub: Hub) -> str:
+def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
     """Return the metrics of a gateway; at most max_boxes series a name, none of retired boxes."""
     counts = hub.counts
     lines = [
@@ -32,7 +33,9 @@ def gateway_text(hub: Hub) -> str:
     lines += counter_lines(f"{PREFIX}handshakes_total", "result", counts.handshakes)
     lines += _piece_lines(hub)
     gaps = sum((lander.counts.gaps for lander in hub.landers), Counter[str]())
-    lines += counter_lines(f"{PREFIX}gaps_total", "class", gaps)
+    lines += counter_lines(
+        f"{PREFIX}gaps_total", "class", dict.fromkeys(GAP_CLASSES, 0) | gaps
+    )  # 0: a rule sees the first
     lines += counter_lines(f"{PREFIX}refused_total", "code", counts.refused)
     lines += histogram_lines(f"{PREFIX}commit_seconds", [lander.counts.commit_s for lander in hub.landers])
     lines += histogram_lines(f"{PREFIX}fsync_seconds", [lander.writer.syncs for lander in hub.landers])
@@ -40,7 +43,7 @@ def gateway_text(hub: Hub) -> str:
         lines.append(sample(f"{PREFIX}landing_free_bytes", hub.disk_free))
     if hub.certificate_ends_s is not None:
         lines.append(sample(f"{PREFIX}certificate_expiry_seconds", round(hub.certificate_ends_s - hub.now_ms() / 1000)))
-    lines += _box_lines(hub)
+    lines += _box_lines(hub, retired)
     return "\n".join(lines) + "\n"
 
 
@@ -53,10 +56,10 @@ def _piece_lines(hub: Hub) -> list[str]:
     return [f"# TYPE {name} counter", *rows]
 
 
-def _box_lines(hub: Hub) -> list[str]:
+def _box_lines(hub: Hub, retired: frozenset[str]) -> list[str]:
     lines: list[str] = []
     covers = {name: cover for lander in hub.landers for name, cover in lander.cover.boxes.items()}
-    for box in sorted(covers)[: hub.config.max_boxes]:
+    for box in sorted(covers.keys() - retired)[: hub.config.max_boxes]:
         lines += _lines_of(box, covers[box], hub.seen.get(box), hub.now_ms())
     return lines
 
@@ -76,6 +79,13 @@ def _lines_of(box: str, cover: BoxCover, seen: BoxSeen | None, now_ms: int) -> l
     return lines
 
 
+async def _retired(hub: Hub) -> frozenset[str]:
+    try:
+        return await trio.to_thread.run_sync(hub.records.retired)
+    except OSError:  # the zone is gone for a while; the other figures are there
+        return frozenset()
+
+
 async def _answer(hub: Hub, stream: trio.SocketStream) -> None:
     """Answer any GET with the metrics; whoever sends something else or nothing is closed."""
     async with stream:
@@ -84,7 +94,7 @@ async def _answer(hub: Hub, stream: trio.SocketStream) -> None:
                 request = await stream.receive_some(REQUEST_BYTES)
                 if not request.startswith(b"GET "):
                     return
-                body = gateway_text(hub).encode()
+                body = gateway_text(hub, await _retired(hub)).encode()
                 head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len(body)}\r\n"
                 await stream.send_all(head.encode() + b"Connection: close\r\n\r\n" + body)
             except trio.BrokenResourceError:

@@ -243,6 +243,9 @@ class ObjectRecords(CentreRecords):
     def replace(self, path: str, data: bytes) -> None:
         self._store.put(path, data)
 
+    def names(self, folder: str) -> list[str]:
+        return self._store.names(folder)
+
     def read_part(self, path: str, at: int, length: int) -> bytes:
         data = self._store.get(path, at, length)
         if data is None:

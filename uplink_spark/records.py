@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import Hello, Status
 from uplink_spark.identity import Run
 from uplink_spark.landing import make_folders, write_synced
-from uplink_spark.manifest import Entry, shard_of
+from uplink_spark.manifest import Entry, retired_folder, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES = 100, 1 << 30
 STATUS_DAYS = 30
@@ -66,6 +67,13 @@ class CentreRecords:
             file.seek(at)
             return file.read(length)
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, none where there is none. Raises OSError."""
+        try:
+            return os.listdir(self._root / folder)
+        except FileNotFoundError:
+            return []
+
     # What is kept
 
     def _place(self, box: str, folder: str) -> str:
@@ -108,6 +116,10 @@ class CentreRecords:
     def retire(self, box: str) -> None:
         """From its next connection on the box is turned away. Raises OSError."""
         self.replace(self._place(box, "retired"), b"")
+
+    def retired(self) -> frozenset[str]:
+        """Return the boxes that are not admitted any more. Raises OSError."""
+        return frozenset(name for shard in range(self._shards) for name in self.names(retired_folder(shard)))
 
     def last_piece(self, entry: Entry | None) -> tuple[int, int, int, bytes] | None:
         """Return epoch, start, end and digest of the newest piece, None when its pack is gone."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +13,26 @@ import trio
 import trio.testing
 
 from tests.ports import free_port
+from uplink_spark.centre import boxes
 from uplink_spark.config import GatewayConfig
 from uplink_spark.frames import FrameType, Hello, decode_receipt, encode_frame
 from uplink_spark.gateway import open_landers, run_gateway
+from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.link import FrameReader
 from uplink_spark.metrics import gateway_text, serve_metrics
 from uplink_spark.shipper import wall_ms
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
 from uplink_spark.testing_site import box, gateway, message, shipped, until
+from uplink_spark.zone import ZoneReader
 
+DOCS = Path(__file__).parents[2] / "docs"
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
+
+
+async def scraped(listener: trio.SocketListener) -> str:
+    stream = await trio.testing.open_stream_to_socket_listener(listener)
+    await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+    return b"".join([part async for part in stream]).decode()
 
 
 @pytest.mark.slow
@@ -33,10 +45,12 @@ async def test_the_gateway_is_scraped_over_http(tmp_path: Path) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve_metrics, hub, listeners)
-            stream = await trio.testing.open_stream_to_socket_listener(listeners[0])
-            await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            answer = b"".join([part async for part in stream]).decode()
+            answer = await scraped(listeners[0])
+            hub.records.retire("box-17")
+            assert "box-17" not in await scraped(listeners[0])  # nobody is to be woken for it any more
             nursery.cancel_scope.cancel()
+    (facts,) = boxes(ZoneReader(str(tmp_path)))
+    assert facts.state(facts.landed_ms) == "retired"
     head, _, body = answer.partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 OK")
     assert len([name for name in body.splitlines() if name.startswith("rocketbox_gateway_fsync_seconds_bucket")]) == 11
@@ -77,4 +91,19 @@ async def test_the_gateway_counts_pieces_gaps_syncs_and_what_is_left(tmp_path: P
         assert f"rocketbox_gateway_{line}" in text, text
     facts = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("rocketbox_")}
     assert facts["rocketbox_gateway_landing_free_bytes"] > 0
+    ruled = set(re.findall(r"rocketbox_(?:gateway|spark)_\w+", (DOCS / "alerts-centre.yml").read_text()))
+    assert {"rocketbox_gateway_twins_total", "rocketbox_spark_manifest_lag_seconds"} <= ruled
+    certified = {"rocketbox_gateway_certificate_expiry_seconds"}  # of a gateway with certificates
+    told = set(re.findall(r"^(\w+)", text + JobMetrics("bronze").text(), re.MULTILINE))
+    assert ruled - told <= certified  # no rule waits for a name that nobody says
     assert facts["rocketbox_gateway_fsync_seconds_count"] >= 2  # pack and entries of one commit
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages")
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [("check", DOCS / "alerts-centre.yml"), ("test", Path(__file__).parent / "alerts_centre_test.yml")],
+)
+def test_promtool_accepts_the_rules_of_the_centre_and_they_fire_when_they_should(verb: str, path: Path) -> None:
+    said = subprocess.run(["promtool", verb, "rules", str(path)], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
