@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import trio
 from uplink_spark import frames
 from uplink_spark.config import UplinkConfig, need_certs, split_address
 from uplink_spark.errors import ConfigError, ProtocolError, UplinkError
+from uplink_spark.expiry import serial_and_end
 from uplink_spark.frames import Fault, FrameType, Hello, Welcome
 from uplink_spark.link import FrameReader, LinkClosed, Outbox, Stream, Throttle, unexpected
 from uplink_spark.tls import box_context, check_alpn
@@ -22,6 +24,17 @@ from uplink_spark.tls import box_context, check_alpn
 CONNECT_S, WELCOME_S = 20, 10
 BACKOFF_FIRST_S, BACKOFF_LAST_S = 0.1, 300.0
 NETWORK_LAST_S = 60.0  # nobody said no: a link that is back is used within a minute
+
+
+HINTS = {  # by OpenSSL's X509_V_ERR_..., x509_vfy.h
+    9: "; is this box's clock right? `timedatectl` tells",
+    10: "; renew it at the centre, or is this box's clock wrong? `timedatectl` tells",
+    18: "; ca.crt here does not know it: copy the centre's ca.crt",
+    19: "; ca.crt here does not know it: copy the centre's ca.crt",
+    20: "; ca.crt here did not sign it: copy the centre's ca.crt",
+    62: "; uplink.gateway has to be a name that its certificate has",
+    64: "; uplink.gateway has to be an address that its certificate has",
+}
 
 
 class ConnectFailed(UplinkError):
@@ -79,8 +92,9 @@ async def _secure(stream: trio.SocketStream, host: str, context: ssl.SSLContext)
         await secured.do_handshake()
         check_alpn(secured.selected_alpn_protocol())
     except trio.BrokenResourceError as error:
-        text = f"{host}: TLS handshake failed: {error.__cause__ or error}"
-        raise ConnectFailed("tls", text) from error
+        cause = error.__cause__ or error
+        hint = HINTS.get(getattr(cause, "verify_code", 0), "")
+        raise ConnectFailed("tls", f"{host}: TLS handshake failed: {cause}{hint}") from error
     except ProtocolError as error:
         raise ConnectFailed("tls", f"{host}: {error}") from error
     return secured
@@ -91,12 +105,21 @@ async def _context_of(certs: Path, *, clock_ok: bool) -> ssl.SSLContext:
     return await trio.to_thread.run_sync(partial(box_context, certs, clock_ok=clock_ok))
 
 
-def _closed_early(stream: Stream, error: BaseException) -> ConnectFailed:
+def _closed_early(stream: Stream, error: BaseException, certs: Path | None) -> ConnectFailed:
     """In TLS 1.3 a box hears of its certificate's refusal only by the end of the stream, where HELLO waits."""
     if isinstance(stream, trio.SSLStream):
-        guess = "certificate not accepted? see the gateway's log"
+        guess = f"certificate not accepted? {_own_certificate(certs)}see the gateway's log"
         return ConnectFailed("refused", f"gateway closed before WELCOME: {guess} ({error})")
     return ConnectFailed("network", f"gateway closed before WELCOME: did it stop, is it a gateway at all? ({error})")
+
+
+def _own_certificate(certs: Path | None) -> str:
+    """Which certificate this box has shown, and until when it is good."""
+    try:
+        serial, ends_s = serial_and_end(((certs or Path()) / "box.crt").read_text())
+        return f"it is serial {serial} and ends {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d %H:%M} UTC; "
+    except (OSError, ValueError):
+        return ""
 
 
 @asynccontextmanager
@@ -127,8 +150,11 @@ async def open_stream(
             await trio.aclose_forcefully(tcp)
 
 
-async def greet(stream: Stream, hello: Hello, throttle: Throttle | None) -> Connection:
-    """Send HELLO and wait for WELCOME. Raises TurnedAway, ConnectFailed, ProtocolError."""
+async def greet(stream: Stream, hello: Hello, throttle: Throttle | None, *, certs: Path | None = None) -> Connection:
+    """Send HELLO and wait for WELCOME; certs: what the stream was opened with.
+
+    Raises TurnedAway, ConnectFailed, ProtocolError.
+    """
     outbox = Outbox(stream, throttle)
     reader = FrameReader(stream)
     outbox.put(hello.encode())
@@ -139,7 +165,7 @@ async def greet(stream: Stream, hello: Hello, throttle: Throttle | None) -> Conn
         if late.cancelled_caught:
             raise ConnectFailed("silent", f"no WELCOME within {WELCOME_S} s")
     except (LinkClosed, trio.BrokenResourceError, OSError) as error:
-        raise _closed_early(stream, error) from error
+        raise _closed_early(stream, error, certs) from error
     if kind == FrameType.ERROR:
         raise TurnedAway(frames.decode_fault(body))
     if kind != FrameType.WELCOME:

@@ -1,4 +1,4 @@
-"""When a certificate ends, from its PEM text: the library decodes only what a peer sent."""
+"""Which certificate it is and when it ends, from its PEM text: the library decodes only what a peer sent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 SEQUENCE, UTC_TIME, EXPLICIT_0 = 0x30, 0x17, 0xA0
 
 
-def not_after(pem: str) -> float:
-    """Return the end of validity of the first certificate, seconds since 1970. Raises ValueError.
+def serial_and_end(pem: str) -> tuple[str, float]:
+    """Return serial number (hex) and end of validity (seconds since 1970) of the first certificate. Raises ValueError.
 
     DER (RFC 5280 4.1): Certificate { tbs { [0] version, serial, signature, issuer, validity { notBefore, notAfter } } }
     """
@@ -21,6 +21,8 @@ def not_after(pem: str) -> float:
         at, _ = _inside(der, at)
         if der[at] == EXPLICIT_0:
             at = _next(der, at)
+        start, stop = _span(der, at)
+        serial = der[start:stop].hex().lstrip("0")
         for _ in ("serial", "signature", "issuer"):
             at = _next(der, at)
         at, _ = _inside(der, at)
@@ -31,7 +33,12 @@ def not_after(pem: str) -> float:
         raise ValueError("the certificate ends early") from error
     if kind == UTC_TIME:  # two digits: 1950 to 2049
         text = ("20" if text < "50" else "19") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    return serial, datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def not_after(pem: str) -> float:
+    """Return the end of validity of the first certificate, seconds since 1970. Raises ValueError."""
+    return serial_and_end(pem)[1]
 
 
 def _span(der: bytes, at: int) -> tuple[int, int]:

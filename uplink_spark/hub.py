@@ -208,7 +208,8 @@ class Hub:
     def _enter(self, hello: Hello, session: Session) -> None:
         before = self.sessions.get(hello.box)
         if before is not None:
-            before.failed("busy", "the same box connected again")
+            log.info("box=%s connected again; its connection before ends", hello.box)
+            before.failed("busy", f"box {hello.box} connected again: do two machines use one name and certificate?")
         self.sessions[hello.box] = session
         self._note_clock(hello.box, hello.now_ms, hello.durable)
 

@@ -145,7 +145,7 @@ async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[
             lines = [Tried("connect", True, f"{config.gateway} is {peer}")]
             lines.append(Tried("tls", True, "TLS 1.3, both sides known" if config.certs else "none: loopback only"))
             try:
-                connection = await greet(stream, hello(), None)
+                connection = await greet(stream, hello(), None, certs=config.certs)
             finally:
                 state.wake_connect.set()
             held = sum(end - start for _, start, end in connection.welcome.have)

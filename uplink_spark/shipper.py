@@ -148,7 +148,8 @@ class Shipper:
         async with open_stream(state.config, self._address, clock_ok=clock_ok) as (stream, tcp):
             state.leaves_by(tcp.socket.getsockname()[0])  # HELLO counts too
             try:
-                connection = await greet(stream, self._hello_now(clock_ok), state.throttle)
+                hello = self._hello_now(clock_ok)
+                connection = await greet(stream, hello, state.throttle, certs=state.config.certs)
                 state.connected()
                 await self._reconcile(connection.welcome)
             except ProtocolError as error:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uplink_spark.certs import make_box, make_ca
-from uplink_spark.expiry import not_after
+from uplink_spark.expiry import not_after, serial_and_end
 
 
 def der(tag: int, body: bytes) -> bytes:
@@ -52,6 +52,7 @@ def test_both_forms_of_a_time_and_all_lengths_are_read(
 ) -> None:
     ends_s = not_after(pem(certificate(until, kind, version=version, issuer=issuer)))
     assert datetime.fromtimestamp(ends_s, UTC).year == year
+    assert serial_and_end(pem(certificate(until, kind, version=version, issuer=issuer))) == ("1" + "01" * 15, ends_s)
 
 
 def test_of_a_chain_the_first_counts() -> None:

@@ -6,6 +6,7 @@ import itertools
 import random
 import shutil
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from uplink_spark.certs import make_box, make_ca, make_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig
 from uplink_spark.connect import ConnectFailed, TurnedAway, greet, open_stream
 from uplink_spark.errors import ConfigError
+from uplink_spark.expiry import serial_and_end
 from uplink_spark.frames import ALPN, Hello
 from uplink_spark.gateway import run_gateway
 from uplink_spark.shipper import wall_ms
@@ -54,7 +56,7 @@ async def serve(nursery: trio.Nursery, certs: Path, root: Path, **settings: obje
 async def meet(port: int, certs: Path | None, said: Hello, *, clock_ok: bool = True, host: str = "localhost") -> None:
     config = UplinkConfig(f"{host}:{port}", said.box, certs=certs)
     async with open_stream(config, config.gateway, clock_ok=clock_ok) as (stream, _):
-        await greet(stream, said, None)
+        await greet(stream, said, None, certs=certs)
 
 
 async def meeting(
@@ -107,7 +109,17 @@ async def test_a_box_of_another_ca_learns_where_to_look(certs: Path, tmp_path: P
     make_box(other, "box-17")
     shutil.copy(certs / "ca.crt", other / "ca.crt")
     found = await refusal(certs, other, tmp_path / "landing")
-    assert "gateway closed before WELCOME: certificate not accepted?" in str(found)
+    serial = serial_and_end((other / "box.crt").read_text())[0]
+    assert f"gateway closed before WELCOME: certificate not accepted? it is serial {serial} and ends 20" in str(found)
+
+
+async def test_a_gateway_of_another_ca_is_refused_with_what_to_copy(certs: Path, tmp_path: Path) -> None:
+    other = copy(certs, tmp_path / "other")
+    (other / "ca.crt").unlink()
+    make_ca(tmp_path / "another")
+    shutil.copy(tmp_path / "another/ca.crt", other / "ca.crt")
+    found = await refusal(certs, other, tmp_path / "landing")
+    assert "copy the centre's ca.crt" in str(found)
 
 
 async def test_a_certificate_without_box_name_is_refused(certs: Path, tmp_path: Path) -> None:
@@ -120,7 +132,10 @@ async def test_a_certificate_without_box_name_is_refused(certs: Path, tmp_path: 
 async def test_an_expired_box_certificate_is_refused(certs: Path, tmp_path: Path) -> None:
     mine = copy(certs, tmp_path / "mine")
     make_box(mine, "box-17", days=-1)
-    assert isinstance(await refusal(certs, mine, tmp_path / "landing"), ConnectFailed)
+    found = await refusal(certs, mine, tmp_path / "landing")
+    ended = datetime.fromtimestamp(serial_and_end((mine / "box.crt").read_text())[1], UTC)
+    assert ended < datetime.now(UTC)
+    assert f"ends {ended:%Y-%m-%d %H:%M} UTC; see the gateway's log" in str(found)
 
 
 async def test_an_expired_gateway_is_refused_but_not_by_a_box_without_a_clock(certs: Path, tmp_path: Path) -> None:
@@ -128,13 +143,14 @@ async def test_an_expired_gateway_is_refused_but_not_by_a_box_without_a_clock(ce
     make_gateway(theirs, "localhost", days=-1)
     found = await refusal(theirs, certs, tmp_path / "landing")
     assert "expired" in str(found)
+    assert "renew it at the centre, or is this box's clock wrong?" in str(found)
     await meeting(theirs, certs, tmp_path / "landing", clock_ok=False)
 
 
 async def test_a_gateway_under_another_name_is_refused(certs: Path, tmp_path: Path) -> None:
     found = await refusal(certs, certs, tmp_path, host="127.0.0.1")
     assert "TLS handshake failed" in str(found)
-    assert "127.0.0.1" in str(found)
+    assert "uplink.gateway has to be an address that its certificate has" in str(found)
 
 
 @pytest.mark.parametrize("line", ["box-17", "serial"])
