@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -16,6 +17,8 @@ from uplink_spark.batch import PieceHeader, open_piece
 from uplink_spark.errors import Refused
 from uplink_spark.frames import FrameType, Receipt, ReceiptRow, Welcome
 from uplink_spark.link import FrameReader, LinkClosed
+from uplink_spark.source_options import parse_options
+from uplink_spark.spark_source import BatchReader, _Rows
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, until
 
@@ -339,3 +342,50 @@ async def test_an_address_the_box_was_moved_to_is_given_up_after_three_failures(
     async with false_gateway(serve) as port, box(tmp_path / "store", port) as (_, uplink):
         await until(lambda: len(asked) >= 2)
         assert uplink.shipper.state.counts.errors["tcp"] >= 3
+
+
+@pytest.mark.slow
+async def test_bye_is_answered_by_a_new_connection(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            await centre.welcome()
+            await centre.stream.send_all(frames.encode_bye("connection renewed; connect again"))
+            await centre.ended()
+        await numbered(centre, lambda header, number: None)
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(shipped(store, uplink))
+        assert uplink.statistics().alarms == {}
+    assert len(asked) >= 2
+
+
+async def send_with(root: Path, port: int, express: tuple[str, ...]) -> None:
+    """Open the box with these express topics, send to three topics and wait until both lanes have brought all."""
+    async with box(root, port, express=express, express_max_delay_s=0.01) as (store, uplink):
+        state = uplink.shipper.state
+        await until(lambda: state.connected_since is not None)  # the switch is made at the start
+        for number in range(90):
+            store.put(message(number, topic=("alarm", "bulk", "door")[number % 3]))
+            if number % 30 == 0:
+                await trio.sleep(0.02)
+        await store.wait_durable(store.end)
+        await until(shipped(store, uplink))
+        lane = state.ledger.receipted.pick
+        await until(lambda: all(lane.covers(*span) for span in state.ledger.pick_spans(0, store.durable)))
+
+
+@pytest.mark.slow
+async def test_express_topics_may_change_and_end_and_each_record_is_read_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        for topics in ((), ("alarm",), ("alarm", "door"), ("door",), ()):
+            await send_with(tmp_path / "store", port, topics)
+    for view in ({}, {"raw": "true"}):
+        parsed = parse_options({"path": str(tmp_path / "landing")} | view)
+        reader = BatchReader(parsed, _Rows(parsed))
+        rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert len({row["log_offset"] for row in rows}) == len(rows) == 5 * 90, view
+        assert Counter(row["topic"] for row in rows) == dict.fromkeys(("alarm", "bulk", "door"), 150)

@@ -502,3 +502,32 @@ async def test_a_piece_holds_its_memory_until_the_shard_is_done_with_it_though_i
         with files_end_at(disk_bytes):
             await lander.land(lander._offers)
         assert (hub.budget.left, lander.counts.failures) == (config.memory_bytes, int(disk_bytes == 20))
+
+
+async def test_a_connection_that_is_old_ends_with_bye_so_that_new_certificates_count(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    with open_landers(GatewayConfig(landing=str(tmp_path / "zone"), listen=("127.0.0.1", 0)), lambda: NOW) as (_, hub):
+        box, stream = trio.testing.memory_stream_pair()
+        reader = FrameReader(box)
+        autojump_clock.autojump_threshold = 0.05  # file work in threads is no time that passes
+
+        async def live() -> None:
+            while True:
+                await trio.sleep(25)
+                await box.send_all(frames.encode_ping(FrameType.PING, 1))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(live)
+            await box.send_all(HELLO.encode())
+
+            async def listen() -> None:
+                kind = FrameType.WELCOME
+                while kind != FrameType.BYE:
+                    kind = FrameType((await reader.next_frame(pieces=False))[0])
+                assert 3600 <= trio.current_time() < 3700
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(listen)
+            await BoxSession(stream, "test", hub, certified=None, deadline_s=3600).run()
+            await trio.sleep_forever()

@@ -122,3 +122,42 @@ async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_
     async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
         await until(lambda: uplink.statistics().connected)
         assert len(uplink.shipper.state.ledger.gap_log.gaps) == len(gaps)  # told once
+
+
+async def test_a_clone_under_a_name_of_its_own_is_another_box(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        epoch, taken = await write_and_ship(tmp_path / "store", port, 0, 60)
+        shutil.copytree(tmp_path / "store", tmp_path / "clone")
+        async with box(tmp_path / "clone", port, box="box-18") as (store, uplink):
+            store.put(message(100))
+            await store.wait_durable(store.end)
+            await until(lambda: uplink.statistics().unshipped_bytes == 0)
+        assert (await write_and_ship(tmp_path / "store", port, 60, 10))[0] == epoch
+    theirs = landed_entries(tmp_path / "landing", "box-18")
+    assert (min(e.start for e in theirs), {e.epoch for e in theirs}) == (0, {epoch})
+    assert max(e.end for e in theirs) > taken
+    assert [low for _, low, _ in epochs_of(tmp_path / "landing")] == [0]
+
+
+async def test_durable_bytes_that_a_disk_lost_stay_at_the_centre_and_a_new_epoch_begins_there(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        old, ahead = await write_and_ship(tmp_path / "store", port, 0, 60)
+        with (tmp_path / "store/commitlog" / f"{0:020d}").open("r+b") as segment:  # the disk lied about its newest page
+            segment.seek(ahead - 1000)
+            segment.write(bytes(1000))
+        (tmp_path / "store/rocketbox/position").unlink()
+        new, end = await write_and_ship(tmp_path / "store", port, 100, 20)
+    assert old != new
+    (first, second) = epochs_of(tmp_path / "landing")
+    assert first == (old, 0, ahead)  # they were real: they stay
+    assert (second[0], second[2]) == (new, end)
+    assert second[1] < ahead
+
+
+async def test_a_log_without_its_identity_begins_a_new_epoch_where_it_begins(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        old, end = await write_and_ship(tmp_path / "store", port, 0, 60)
+        for name in ("identity.json", "identity.json.bak"):
+            (tmp_path / "store/rocketbox" / name).unlink(missing_ok=True)
+        new, more = await write_and_ship(tmp_path / "store", port, 60, 10)
+    assert epochs_of(tmp_path / "landing") == [(old, 0, end), (new, 0, more)]
