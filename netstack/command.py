@@ -56,7 +56,7 @@ class RemotingCommand:
     ext: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     serialize_type: int = JSON
-    send: "SendMessageHeader | None" = field(default=None, compare=False)  # ext, already read, of a send that has it
+    send: "SendMessageHeader | None" = None  # what ext says, already read; then ext itself is empty
 
     @property
     def is_response(self) -> bool:

@@ -8,6 +8,8 @@ look as Java writes it takes the ordinary way, and so does a signed one.
 import re
 from typing import NamedTuple
 
+import orjson
+
 from netstack.command import MAX_EXT_FIELDS, RemotingCommand, decode_command
 from netstack.errors import Refused
 from netstack.frame import JSON, Frame
@@ -18,26 +20,26 @@ MOST_BYTES = 4096  # of a header that is worth a look
 MOST_KEPT = 768  # of one that is remembered: room for the longest names Java allows, and 10 MB for all
 _SPLIT = re.compile(
     rb'(\{"code":3[12]0,"extFields":\{"a":"[^"]*","b":"[^"]*","c":"[^"]*","d":"\d+","e":"\d+","f":"\d+","g":")(\d{1,15})'
-    rb'(","h":"\d+","i":")([^"]*)(","j":[^}]*\},"flag":\d,"language":"[A-Z]+","opaque":)(\d{1,9})(,[^}]*\})'
+    rb'(","h":"\d+","i":)("[^"]*")(,"j":[^}]*\},"flag":\d,"language":"[A-Z]+","opaque":)(\d{1,9})(,[^}]*\})'
 ).fullmatch  # the variable parts are those of time, properties and opaque
+_LOADS = orjson.loads
 Constant = tuple[bytes, bytes, bytes, bytes]
 
 
 class _Seen(NamedTuple):
-    """A command without body, and the values of its header around born_ms, flag and properties."""
+    """What a command says besides opaque, and the values of its header around born_ms, flag and properties."""
 
     code: int
     flag: int
     language: str
     version: int
-    ext: dict[str, str]
     before: tuple[str, str, str, int, int, int]
     message_flag: int
     behind: tuple[int, bool, int | None, bool, str | None]
 
 
 class SeenHeaders:
-    """What the connections of a process have sent. `decode` says the same as `decode_command`, and fills in `send`."""
+    """What the connections of a process have sent. `decode` says what `decode_command` does, in `send` or in `ext`."""
 
     def __init__(self, max_ext: int = MAX_EXT_FIELDS) -> None:
         self._max_ext = max_ext
@@ -50,22 +52,19 @@ class SeenHeaders:
         if parts is None:
             return decode_command(frame, self._max_ext)
         before, born, between, properties, behind, opaque, last = parts.groups()
-        constant, raw = (
-            (before, between, behind, last),
-            properties.replace(b"\\u0001", b"\1").replace(b"\\u0002", b"\2"),
-        )
+        constant = before, between, behind, last
         seen = self._seen.get(constant)
-        if seen is None or b"\\" in raw or not raw.isascii():
+        if seen is None:
             command = decode_command(frame, self._max_ext)
-            if seen is None:
-                self._remember(constant, command)
+            self._remember(constant, command)
             return command
-        text = raw.decode()
-        code, flag, language, version, ext, first, message_flag, more = seen
-        ext = {**ext, "g": born.decode(), "i": text}
-        command = RemotingCommand(code, int(opaque), flag, language, version, None, ext, body)
-        command.send = SendMessageHeader(*first, int(born), message_flag, text, *more)
-        return command
+        try:
+            text = _LOADS(properties)
+        except orjson.JSONDecodeError:  # ends in an escaped quote
+            return decode_command(frame, self._max_ext)
+        code, flag, language, version, first, message_flag, more = seen
+        send = SendMessageHeader(*first, int(born), message_flag, text, *more)
+        return RemotingCommand(code, int(opaque), flag, language, version, None, {}, body, JSON, send)
 
     def _remember(self, constant: Constant, command: RemotingCommand) -> None:
         if len(self._seen) >= MOST_REMEMBERED:
@@ -80,6 +79,5 @@ class SeenHeaders:
             return  # by its handler, every time
         first = (h.producer_group, h.topic, h.default_topic, h.default_queue_count, h.queue_id, h.sys_flag)
         more = (h.reconsume_times, h.unit_mode, h.max_reconsume_times, h.batch, h.broker_name)
-        ext = {**command.ext, "g": "", "i": ""}  # in their places; what one message says is not kept
-        fixed = (command.code, command.flag, command.language, command.version, ext)
+        fixed = (command.code, command.flag, command.language, command.version)
         self._seen[constant] = _Seen(*fixed, first, h.flag, more)
