@@ -28,12 +28,13 @@ class SendReplies:
         )
 
     def encoded(
-        self, request: RemotingCommand, message_ids: str, queue_id: int, queue_offset: int
+        self, request: RemotingCommand, message_ids: bytes, queue_id: int, queue_offset: int
     ) -> bytes | RemotingCommand:
         """Return the whole frame that says where a message was stored; a command for who speaks the binary form."""
         if request.serialize_type != JSON:
-            ext = SendMessageReply(message_ids, queue_id, queue_offset, None, self._region, self._trace_on).to_ext()
+            ids = message_ids.decode()
+            ext = SendMessageReply(ids, queue_id, queue_offset, None, self._region, self._trace_on).to_ext()
             return request.reply(ext=ext)
-        header = self._template % (message_ids.encode(), queue_id, queue_offset, request.opaque)
+        header = self._template % (message_ids, queue_id, queue_offset, request.opaque)
         size = len(header)
         return _MARKS.pack(4 + size, size) + header

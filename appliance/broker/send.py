@@ -17,13 +17,14 @@ from appliance.broker.groups import GroupTable
 from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable, refusal
 from appliance.broker.recall import handle_of
 from appliance.broker.send_batch import parse_batch, shared_properties, with_shared
-from appliance.broker.send_properties import PropertyRules, needs_draft, unique_key
+from appliance.broker.send_properties import PropertyRules, bare_key, needs_draft, unique_key
 from appliance.broker.topics import (
     DEAD_PREFIX,
     FAQ,
     MAX_NAME,
     NOT_FOR_CLIENTS,
     RETRY_PREFIX,
+    WRITE,
     Topic,
     TopicTable,
     check_topic_name,
@@ -31,7 +32,7 @@ from appliance.broker.topics import (
 )
 from appliance.requests import Answer, Handle, Held, Peer, RefusedWith
 from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
+from netstack.command import ONEWAY, RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import SendMessageHeader, SendMessageReply
 from netstack.send_reply import SendReplies
@@ -39,6 +40,7 @@ from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.record import Message, Part, decode_properties, find_property, message_id
 from storage_driver.store import MessageStore
 
+SEND = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 RECONSUME_SINCE_VERSION = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
@@ -87,7 +89,7 @@ class Sends:
         self._region = rules.properties.region, rules.properties.trace_on
         self._replies = SendReplies(self._region[0], trace_on=self._region[1])
         self._ext = {"MSG_REGION": self._region[0], "TRACE_ON": "true" if self._region[1] else "false"}
-        self._id_prefix = message_id(rules.store_host, 0)[:-16]
+        self._id_prefix = message_id(rules.store_host, 0)[:-16].encode()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -124,9 +126,9 @@ class Sends:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self._rules.address}] sending message is forbidden")
         if topic is None or name in NOT_FOR_CLIENTS:
             topic = self._new_topic(header)
-        if not topic.writable:
+        if not topic.perm & WRITE:  # as `writable`, without a call
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
-        if header.queue_id >= topic.queue_count:
+        if header.queue_id >= topic.write_queues and header.queue_id >= topic.queue_count:
             asker = f"{peer.remote[0]}:{peer.remote[1]}"
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"request queueId[{header.queue_id}] is illegal, {topic} Producer: {asker}"
@@ -155,42 +157,33 @@ class Sends:
 
     def _single(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Answer:
         text, body = header.properties, request.body
-        unique = unique_key(text) if self._dedup.enabled and not request.is_oneway else None  # which nobody sends again
-        crc = crc32(body)
-        key = key_of(peer.born_host[:-4], topic.name, unique, crc) if unique else 0
+        bare, crc = bare_key(text), crc32(body)
+        key = 0
+        if self._dedup.enabled and not request.flag & ONEWAY:  # which nobody sends again
+            unique = unique_key(text) if bare is None else bare
+            key = key_of(peer.born_host[:-4], topic.name, unique, crc) if unique else 0
         if key and (sent := self._dedup.retried(key, topic.name, peer)) is not None:
             message_id = self._id_of(sent.log_offset)
             return self._held(request, sent.queue_id, sent.queue_offset, message_id, sent.end, key=key)
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
-        if needs_draft(text) or topic.name.startswith(RETRY_PREFIX):
+        if (bare is None and needs_draft(text)) or topic.name.startswith(RETRY_PREFIX):
             draft = self._draft(header, topic, queue_id, request, peer)
             placed = self._intake.put(draft)
             recall = handle_of(draft, topic.name, self._rules.broker)
         else:
-            recall = None
-            placed = self._store.put(
-                Message(
-                    topic.name,
-                    queue_id,
-                    body,
-                    self._properties.stored(text),
-                    header.flag,
-                    header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag,
-                    header.born_ms,
-                    peer.born_host,
-                    header.reconsume_times,
-                ),
-                crc=crc,
-            )
+            recall, times = None, header.reconsume_times
+            stored = self._properties.stored(text) if bare is None else self._properties.stored_bare(bare)
+            flags = header.flag, header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag
+            message = Message(topic.name, queue_id, body, stored, *flags, header.born_ms, peer.born_host, times)
+            placed = self._store.put(message, crc=crc)
+        queue_offset, log_offset, size, end, _ = placed
         if key:
-            self._dedup.remember(
-                key, Sent(queue_id, placed.queue_offset, placed.log_offset, placed.end, peer, self._dedup.now_s)
-            )
-        self._tables.stats.put(topic.name, queue_id, 1, placed.size)
-        message_id = self._id_of(placed.log_offset)
-        held = self._held(request, queue_id, placed.queue_offset, message_id, placed.end, key=key)
+            self._dedup.remember(key, (queue_id, queue_offset, log_offset, end, peer, self._dedup.now_s, (), 0))
+        self._tables.stats.put(topic.name, queue_id, 1, size)
+        message_id = self._id_of(log_offset)
+        held = self._held(request, queue_id, queue_offset, message_id, end, key=key)
         if recall:
-            reply = SendMessageReply(message_id, queue_id, placed.queue_offset, None, *self._region)
+            reply = SendMessageReply(message_id.decode(), queue_id, queue_offset, None, *self._region)
             held.response = request.reply(ext={**reply.to_ext(), "recallHandle": recall})
         return held
 
@@ -273,24 +266,26 @@ class Sends:
         return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc32(body)) if unique else 0
 
     def _held(
-        self, request: RemotingCommand, queue_id: int, queue_offset: int, message_ids: str, end: int, *, key: int
+        self, request: RemotingCommand, queue_id: int, queue_offset: int, message_ids: bytes, end: int, *, key: int
     ) -> Held:
         return Held(
             self._when_durable,
             end,
             self._replies.encoded(request, message_ids, queue_id, queue_offset),
-            partial(self._lost, request, key, end),
+            partial(self._lost, request.opaque, request.serialize_type, key, end),
         )
 
-    def _lost(self, request: RemotingCommand, key: int, end: int, reason: str) -> RemotingCommand:
+    def _lost(self, opaque: int, serialize_type: int, key: int, end: int, reason: str) -> RemotingCommand:
+        """Return what the sender is told. Not from the request, which would keep its body until the sync."""
         self._dedup.forget(key, end)
         self._tables.stats.put_failed()
         refused = not_durable(reason)
+        request = RemotingCommand(SEND, opaque, serialize_type=serialize_type)
         return request.reply(refused.code, refused.remark, self._ext)
 
-    def _id_of(self, log_offset: int) -> str:
-        return f"{self._id_prefix}{log_offset:016X}"
+    def _id_of(self, log_offset: int) -> bytes:
+        return b"%b%016X" % (self._id_prefix, log_offset)
 
-    def _ids_of(self, log_offsets: Sequence[int]) -> str:
-        texts = pack(f">{len(log_offsets)}q", *log_offsets).hex(",", 8).upper()
-        return self._id_prefix + texts.replace(",", "," + self._id_prefix)
+    def _ids_of(self, log_offsets: Sequence[int]) -> bytes:
+        texts = pack(f">{len(log_offsets)}q", *log_offsets).hex(",", 8).upper().encode()
+        return self._id_prefix + texts.replace(b",", b"," + self._id_prefix)

@@ -43,6 +43,10 @@ class PropertyRules:
             text = f"{text}{_UNIQUE}{self._new_unique_key()}{_END}"
         return (text + self._suffix).encode("utf-8", "replace")
 
+    def stored_bare(self, unique: str) -> bytes:
+        """Return the same for a message that has nothing but its key."""
+        return f"{_UNIQUE}{unique}{_END}{self._suffix}".encode("utf-8", "replace")
+
     def stored_bytes(self, raw: bytes) -> bytes:
         """Return the properties to store of one message of a batch."""
         if raw.startswith(_UNIQUE_BYTES) and raw.endswith(_JAVA_END_BYTES):
@@ -69,14 +73,17 @@ class PropertyRules:
         properties.update(self.added)
 
 
-def is_plain(text: str) -> bool:
-    """Return whether properties are what Java sends when the application sets none: UNIQ_KEY and WAIT."""
-    return text.count("\x01") == 2 and text.startswith(_UNIQUE) and text.endswith(_JAVA_END)
+def bare_key(text: str) -> str | None:
+    """Return UNIQ_KEY when it is all that is said, with WAIT, as by Java when the application sets no properties."""
+    first, _, rest = text.partition(_END)
+    if rest == _JAVA_WAIT and first.startswith(_UNIQUE) and first.count("\x01") == 1:
+        return first[len(_UNIQUE) :]
+    return None
 
 
 def needs_draft(text: str) -> bool:
     """Return whether a message's properties have a meaning to the broker."""
-    if is_plain(text):
+    if bare_key(text) is not None:
         return False
     for name in _MEANINGFUL:  # noqa: SIM110  # any() with a generator takes three times as long
         if name in text:

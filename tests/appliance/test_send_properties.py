@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.send_properties import (
     PropertyRules,
-    is_plain,
+    bare_key,
     needs_draft,
     new_unique_keys,
     unique_key,
@@ -146,18 +146,24 @@ def test_a_property_the_broker_acts_on_is_never_passed_by(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "plain"),
+    ("text", "key"),
     [
-        (JAVA, True),
-        (JAVA + "\x02", False),
-        ("UNIQ_KEY\x01DELAY\x02WAIT\x01true", True),
-        ("A\x01b\x02" + JAVA, False),
-        ("", False),
+        (JAVA, "U1"),
+        (JAVA + "\x02", None),
+        ("UNIQ_KEY\x01DELAY\x02WAIT\x01true", "DELAY"),
+        ("UNIQ_KEY\x01\u00fc\x02WAIT\x01true", "\u00fc"),
+        ("UNIQ_KEY\x01U\x01V\x02WAIT\x01true", None),
+        ("A\x01b\x02" + JAVA, None),
+        ("WAIT\x01true", None),
+        ("", None),
     ],
 )
-def test_only_what_java_sends_for_a_bare_message_is_plain(text: str, plain: bool) -> None:
-    assert is_plain(text) == plain
+def test_only_what_java_sends_for_a_bare_message_is_bare(text: str, key: str | None) -> None:
+    assert bare_key(text) == key
     assert not needs_draft(text)
+    if key is not None:
+        assert unique_key(text) == key
+        assert rules().stored_bare(key) == rules().stored(text)
 
 
 def test_keys_of_two_sources_never_meet_and_have_one_length() -> None:

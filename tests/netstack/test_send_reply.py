@@ -16,7 +16,7 @@ def test_the_template_says_what_the_command_would(region: str, trace_on: bool) -
     ):
         asked.opaque = opaque
         ext = SendMessageReply(ids, queue_id, queue_offset, None, region, trace_on)
-        frame = replies.encoded(asked, ids, queue_id, queue_offset)
+        frame = replies.encoded(asked, ids.encode(), queue_id, queue_offset)
         assert isinstance(frame, bytes)
         decoder = FrameDecoder()
         decoder.feed(frame)
@@ -28,5 +28,5 @@ def test_the_template_says_what_the_command_would(region: str, trace_on: bool) -
 
 def test_who_asks_in_binary_is_answered_in_binary() -> None:
     asked = RemotingCommand(310, 9, serialize_type=1)
-    reply = SendReplies("R", trace_on=True).encoded(asked, "ID", 1, 2)
+    reply = SendReplies("R", trace_on=True).encoded(asked, b"ID", 1, 2)
     assert reply == asked.reply(ext=SendMessageReply("ID", 1, 2, None, "R", True))
