@@ -39,7 +39,7 @@ log = logging.getLogger("uplink_spark.gateway")
 INBOX = "inbox"
 LOOK_S = 60.0
 MAX_INDEX_BYTES = 16 << 20  # of some 150,000 pieces
-_PIECE = re.compile(r"[0-9a-f]{1,16}/\d{20}-\d{20}\.piece")
+_PIECE = re.compile(r"[0-9a-f]{1,16}/\d{20}-\d{20}(\.pick|\.gap-[0-9a-f]{1,16}-\d{1,20})?\.piece")
 Admit = Callable[[trio.SocketStream], Awaitable[None]]
 
 

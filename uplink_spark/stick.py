@@ -1,6 +1,6 @@
 """Shipping on a stick: pieces as files, an index with a MAC under the box's uplink secret, receipts the same way back.
 
-DIR/<box>/<epoch hex>/<20-digit start>-<20-digit end>.piece
+DIR/<box>/<epoch hex>/<20-digit start>-<20-digit end>.piece; express lane: .pick.piece, loss: .gap-<run>-<number>.piece
     DIR/<box>/INDEX.mac      CBOR {v, box, lineage, runs, durable, files: [[name, bytes, sha256], ...]}, HMAC-SHA-256
     DIR/<box>/RECEIPTS.cbor  CBOR {v, landing, r: [[epoch, start, end, sha, seq, dup, kind], ...]}, HMAC-SHA-256
 """
@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uplink_spark.batch import PieceSource
+from uplink_spark.batch import Contents, PieceSource, encode_piece
 from uplink_spark.cbor import Fields, decode_map, encode_map
 from uplink_spark.cutter import CutOrder, cut_piece
 from uplink_spark.errors import PieceDamaged, UplinkError
+from uplink_spark.gaps import Gap
 from uplink_spark.identity import owner_of, run_of
+from uplink_spark.intervals import Range
 from uplink_spark.ledger import ReceiptSeen
 from uplink_spark.state import ShipperState
 
@@ -152,29 +154,52 @@ def check_contents(path: Path, data: bytes, file: StickFile) -> None:
 
 def export_pieces(state: ShipperState, target: Path, secret: bytes, codec: str) -> StickIndex:
     """Write what is not receipted to target/<box>, synced, index last; the log goes on shipping. Blocks."""
-    folder = target / state.config.box
-    files: list[StickFile] = []
-    durable, lineage = state.source.durable, state.source.lineage
-    for start, end in state.ledger.unshipped(state.source.first, durable):
-        while start < end:
-            epoch = owner_of(lineage.epochs, start)[0]
-            run, run_start, _ = run_of(lineage.runs, start)
-            source = PieceSource(state.config.box, epoch, run, run_start, state.now_ms(), int(state.clock_ok()))
-            limit = min(end, state.boundary(start))
-            order = CutOrder(
-                source, start, limit, state.file_end(start), state.config.piece_bytes, codec,
-                skip=state.ledger.express_at(start),
-            )  # fmt: skip
-            piece = cut_piece(state.source.read_log, order)
-            name = f"{epoch:016x}/{piece.header.start:020d}-{piece.header.end:020d}.piece"
-            files.append(_write(folder, name, piece.frame[5:]))
-            start = piece.header.end
+    folder, ledger, source = target / state.config.box, state.ledger, state.source
+    durable, lineage = source.durable, source.lineage
+    picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
+    files = [_export_gap(state, folder, gap, codec) for gap in ledger.undelivered()]
+    files += _export_lane(state, folder, ledger.unshipped(source.first, durable), codec)
+    files += _export_lane(state, folder, picks, codec, pick=True)
     index = StickIndex(
         state.config.box, tuple(lineage.epochs[-16:]), tuple(lineage.runs[-1024:]), durable, tuple(files)
     )
     _write(folder, INDEX, index.encode(secret))
     os.sync()
     return index
+
+
+def _export_lane(
+    state: ShipperState, folder: Path, holes: Sequence[Range], codec: str, *, pick: bool = False
+) -> Iterator[StickFile]:
+    """Write the log of some ranges, or what of them travels on the express lane."""
+    for start, end in holes:
+        while start < end:
+            topics = state.ledger.express_at(start)
+            order = CutOrder(
+                _source_of(state, start), start, min(end, state.boundary(start)), state.file_end(start),
+                state.config.piece_bytes, codec, skip=() if pick else topics, pick=topics if pick else (),
+            )  # fmt: skip
+            piece = cut_piece(state.source.read_log, order)
+            header, start = piece.header, piece.header.end
+            if (header.kind == "pick") == pick:  # bytes that are no records go with the log
+                ending = "pick.piece" if pick else "piece"
+                name = f"{header.epoch:016x}/{header.start:020d}-{header.end:020d}.{ending}"
+                yield _write(folder, name, piece.frame[5:])
+
+
+def _export_gap(state: ShipperState, folder: Path, gap: Gap, codec: str) -> StickFile:
+    source = PieceSource(state.config.box, gap.epoch, gap.run, gap.run_start, state.now_ms(), int(state.clock_ok()))
+    _, container = encode_piece(source, Contents("gap", gap.start, gap.end, encode_map(gap.facts)), codec)
+    run, number = gap.gap_id
+    name = f"{gap.epoch:016x}/{gap.start:020d}-{gap.end:020d}.gap-{run:016x}-{number}.piece"
+    return _write(folder, name, container)
+
+
+def _source_of(state: ShipperState, log_offset: int) -> PieceSource:
+    lineage = state.source.lineage
+    epoch = owner_of(lineage.epochs, log_offset)[0]
+    run, run_start, _ = run_of(lineage.runs, log_offset)
+    return PieceSource(state.config.box, epoch, run, run_start, state.now_ms(), int(state.clock_ok()))
 
 
 def _write(folder: Path, name: str, data: bytes) -> StickFile:
@@ -235,20 +260,26 @@ def import_receipts(state: ShipperState, target: Path, secret: bytes, now_ms: Ca
         raise StickRefused("the stick was swept into another landing zone than this box ships to")
     ledger.landing = landing
     taken = 0
-    for row in _still_true(state, rows):
-        seen = ReceiptSeen(row.start, row.end, row.kind, row.seq, 0, row.dup, now_ms())
-        ledger.receipt(row.kind, seen)
-        taken += row.end - row.start
+    told = {hashlib.sha256(encode_map(gap.facts)).digest(): gap for gap in ledger.undelivered()}
+    for row in rows:
+        if row.kind == "gap":
+            if row.sha in told:
+                ledger.gap_delivered(told[row.sha])
+        elif _still_true(state, row):
+            ledger.receipt(row.kind, ReceiptSeen(row.start, row.end, row.kind, row.seq, 0, row.dup, now_ms()))
+            taken += row.end - row.start if row.kind == "log" else 0
     ledger.save()
     return taken
 
 
-def _still_true(state: ShipperState, rows: Sequence[StickReceipt]) -> Iterator[StickReceipt]:
-    for row in rows:
-        if row.kind == "log" and owner_of(state.source.lineage.epochs, row.start)[0] == row.epoch:
-            order_end = min(row.end, state.file_end(row.start))
-            source = PieceSource(state.config.box, row.epoch, *run_of(state.source.lineage.runs, row.start)[:2], 0, 0)
-            order = CutOrder(source, row.start, order_end, state.file_end(row.start), 8 << 20, "none")
-            piece = cut_piece(state.source.read_log, order)
-            if (piece.header.end, piece.header.sha) == (row.end, row.sha):
-                yield row
+def _still_true(state: ShipperState, row: StickReceipt) -> bool:
+    """Whether the piece that was receipted comes out of the log again as it was."""
+    if row.kind not in ("log", "pick") or owner_of(state.source.lineage.epochs, row.start)[0] != row.epoch:
+        return False
+    file_end = state.file_end(row.start)
+    pick = state.ledger.express_at(row.start) if row.kind == "pick" else ()
+    order = CutOrder(
+        _source_of(state, row.start), row.start, min(row.end, file_end), file_end, 8 << 20, "none", pick=pick
+    )
+    header = cut_piece(state.source.read_log, order).header
+    return (header.end, header.sha) == (row.end, row.sha)

@@ -13,9 +13,10 @@ import trio
 from uplink_spark.__main__ import main
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.landing import open_zone
+from uplink_spark.reconcile import make_gap
 from uplink_spark.stick import StickRefused, export_pieces, import_receipts, read_index
 from uplink_spark.sweep import sweep_box
-from uplink_spark.testing import landed_log
+from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, gateway, message, shipped, until
 
 pytestmark = pytest.mark.slow
@@ -155,3 +156,33 @@ async def test_the_sweep_command_wants_a_secret_or_trust(tmp_path: Path, capsys:
     assert await command([*where, "--secrets", str(secrets)]) == 0
     assert await command([*where, "--trust", "box-17"]) == 0
     assert "box-17: 1 pieces, 0 new" in capsys.readouterr().out
+
+
+async def test_a_stick_carries_express_topics_and_declared_losses_and_brings_their_receipts(
+    tmp_path: Path,
+) -> None:
+    stick, landing = tmp_path / "stick", tmp_path / "landing"
+    async with box(tmp_path / "store", 1, express=("alarm",)) as (store, uplink):
+        state = uplink.shipper.state
+        await until(lambda: bool(state.ledger.switches))
+        for number in range(60):
+            store.put(message(number, topic="alarm" if number % 6 == 0 else "bulk"))
+        await store.wait_durable(store.end)
+        for number in range(2):
+            state.ledger.declare(make_gap(state, 0, 0, ("rejected", "disk_full"), number))
+        await state.in_thread(export_pieces, state, stick, SECRET, "zlib")
+        assert await sweep(landing, stick) == (4, 4)
+        assert not uplink.may_release(0, store.durable)
+        assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == store.durable
+        assert uplink.may_release(0, store.durable)
+        assert state.ledger.undelivered() == []
+        again = await state.in_thread(export_pieces, state, tmp_path / "again", SECRET, "zlib")
+        assert again.files == ()
+    entries = landed_entries(landing, "box-17")
+    assert sorted(entry.kind for entry in entries) == ["gap", "gap", "log", "pick"]
+    assert [entry.skip for entry in entries if entry.kind == "log"] == [("alarm",)]
+    assert [entry.records for entry in entries if entry.kind == "pick"] == [10]  # where readers take its rows from
+    async with gateway(landing) as port, box(tmp_path / "store", port, express=("alarm",)) as (store, uplink):
+        await until(lambda: uplink.statistics().connected)
+        await until(shipped(store, uplink))
+        assert uplink.statistics().counts.raw_bytes == 0  # `have` and `pick` told it
