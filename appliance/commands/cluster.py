@@ -23,7 +23,7 @@ from netstack.client import BodyUnreadable, ClientError, Credentials, Instance, 
 from netstack.tls import client_context
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
-OK, FAILED, NOTHING = 0, 1, 3
+OK, FAILED, USAGE, NOTHING = 0, 1, 2, 3
 INTERRUPTED = 130
 PROGRESS_S = 1.0
 
