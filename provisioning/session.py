@@ -78,12 +78,16 @@ class Session:
         return self._answer
 
     def result(self, number: int, result: Mapping[str, Any]) -> Message:
-        self._answer = [RESULT, number, dict(result)]
-        return self._answer
+        return self._kept([RESULT, number, dict(result)])
 
     def error(self, number: int, error: ProvisioningError) -> Message:
-        self._answer = [ERROR, number, error.code, error.text[:1000], error.facts]
-        return self._answer
+        return self._kept([ERROR, number, error.code, error.text[:1000], error.facts])
+
+    def _kept(self, answer: Message) -> Message:
+        """Return the answer; it is that to the last request unless another has come meanwhile."""
+        if self._last is not None and self._last[0] == answer[1]:
+            self._answer = answer
+        return answer
 
     def check(self, op: str, owner: Owner | None) -> None:
         """Raise unless this session may do that."""

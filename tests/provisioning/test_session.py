@@ -84,6 +84,16 @@ def test_silence_of_a_minute_ends_the_rights() -> None:
     assert caught.value.code == "E204"
 
 
+def test_an_answer_that_comes_late_is_not_taken_for_that_to_a_newer_request() -> None:
+    one = session()
+    assert not one.repeated(5, "doctor", {})
+    assert not one.repeated(6, "status", {})
+    newer = one.result(6, {"state": "ok"})
+    assert one.result(5, {"findings": []})[1] == 5
+    assert one.repeated(6, "status", {})
+    assert one.answer == newer
+
+
 def test_a_repeated_request_gets_the_stored_answer() -> None:
     one = session()
     assert not one.repeated(5, "status", {})
