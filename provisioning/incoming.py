@@ -82,9 +82,13 @@ class IncomingFile:
 
 
 def make_room(folder: Path, needs: int, *, now_s: float, keep: str = "") -> None:
-    """Delete what is over 7 days old, then the oldest, until `needs` fits into 1 GiB. Raises E301 when it cannot."""
+    """Delete what is over 7 days old, then the oldest, until `needs` fits into 1 GiB. Raises E301 when it cannot.
+
+    What has arrived of the file to keep needs no room again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     held = sorted((path for path in folder.glob("*") if path.is_file()), key=lambda path: path.stat().st_mtime)
+    needs -= sum(path.stat().st_size for path in held if keep and path.name.startswith(keep))
     used = sum(path.stat().st_size for path in held)
     for path in held:
         stat = path.stat()

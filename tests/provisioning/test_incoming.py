@@ -1,5 +1,6 @@
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_old_files_go_and_the_transfer_at_hand_stays(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (1e9 - days * 86400, 1e9 - days * 86400))
     make_room(tmp_path, 1000, now_s=1e9, keep=SHA)
     assert {path.name for path in tmp_path.iterdir()} == {"new", SHA + ".part"}
+
+
+def test_what_has_arrived_needs_no_room_again(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with (tmp_path / f"{SHA}.part").open("wb") as part:
+        part.truncate(2 * free)  # a hole: the disk keeps its room
+    make_room(tmp_path, 2 * free + 1, now_s=0, keep=SHA)
+    with pytest.raises(ProvisioningError) as caught:
+        make_room(tmp_path, 4 * free, now_s=0, keep=SHA)
+    assert caught.value.facts["needs"] == 2 * free
 
 
 def test_more_than_the_disk_has_is_refused_with_both_figures(tmp_path: Path) -> None:
