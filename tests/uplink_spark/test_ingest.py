@@ -476,6 +476,9 @@ async def test_the_newer_connection_of_a_box_wins(tmp_path: Path) -> None:
     async with site(tmp_path) as centre, centre.client() as first, centre.client() as second:
         await first.say()
         assert isinstance(await second.say(), Welcome)
+        told = await first.answer()
+        assert isinstance(told, Fault)
+        assert (told.code, told.text.endswith("do two machines use one name and certificate?")) == ("busy", True)
         assert await first.closed()
 
 
