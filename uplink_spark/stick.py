@@ -23,6 +23,7 @@ from uplink_spark.gaps import Gap
 from uplink_spark.identity import owner_of, run_of
 from uplink_spark.intervals import Range
 from uplink_spark.ledger import ReceiptSeen
+from uplink_spark.reconcile import repairs_below
 from uplink_spark.state import ShipperState
 
 INDEX, RECEIPTS = "INDEX.mac", "RECEIPTS.cbor"
@@ -156,6 +157,8 @@ def export_pieces(state: ShipperState, target: Path, secret: bytes, codec: str) 
     """Write what is not receipted to target/<box>, synced, index last; the log goes on shipping. Blocks."""
     folder, ledger, source = target / state.config.box, state.ledger, state.source
     durable, lineage = source.durable, source.lineage
+    for gap in repairs_below(state):
+        ledger.declare(gap)
     picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
     files = [_export_gap(state, folder, gap, codec) for gap in ledger.undelivered()]
     files += _export_lane(state, folder, ledger.unshipped(source.first, durable), codec)

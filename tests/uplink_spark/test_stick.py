@@ -186,3 +186,20 @@ async def test_a_stick_carries_express_topics_and_declared_losses_and_brings_the
         await until(lambda: uplink.statistics().connected)
         await until(shipped(store, uplink))
         assert uplink.statistics().counts.raw_bytes == 0  # `have` and `pick` told it
+
+
+async def test_a_stick_tells_what_a_recovery_had_to_cover(tmp_path: Path) -> None:
+    root, stick, landing = tmp_path / "data/store", tmp_path / "stick", tmp_path / "landing"
+    async with box(root, 1) as (store, _):
+        placed = [store.put(message(number)) for number in range(60)]
+        await store.wait_durable(store.end)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.seek(placed[30].log_offset + 100)
+        segment.write(b"scratch")
+    (root / "rocketbox/position").unlink()
+    await export(root, stick, 5)
+    assert await sweep(landing, stick) == (4, 4)  # the loss, the log before and behind it, and of the next run
+    (gap,) = [entry for entry in landed_entries(landing, "box-17") if entry.kind == "gap"]
+    assert (gap.start, gap.end) == (placed[30].log_offset, placed[30].end)
+    assert (gap.gap or {})["reason"] == "repair"
+    assert len(landed_log(landing, "box-17")) == 60 - 1 + 5
