@@ -9,6 +9,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -29,6 +30,7 @@ import org.apache.rocketmq.remoting.exception.RemotingException;
 public class ClientLoad {
     static final long PATIENCE_S = 300;
     static final OperatingSystemMXBean MACHINE = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    static final AtomicReference<String> FIRST_FAILURE = new AtomicReference<>("");
     static final StringBuilder SAID = new StringBuilder();
 
     public static void main(String[] args) {
@@ -65,7 +67,8 @@ public class ClientLoad {
         }
         String peak = Files.readAllLines(Path.of("/proc/self/status")).stream()
             .filter(line -> line.startsWith("VmHWM")).findFirst().orElseThrow().replaceAll("\\D", "");
-        System.out.printf(Locale.ROOT, "{%s\"failed\": %d, \"rss_mb\": %.1f}%n", SAID, failed, Long.parseLong(peak) / 1024.0);
+        String text = "{%s\"failed\": %d, \"first_failure\": \"%s\", \"rss_mb\": %.1f}%n";
+        System.out.printf(Locale.ROOT, text, SAID, failed, FIRST_FAILURE, Long.parseLong(peak) / 1024.0);
     }
 
     /** Send once; a machine that is busy with the start of this program gets several tries. */
@@ -90,16 +93,19 @@ public class ClientLoad {
         SendCallback answered = new SendCallback() {
             @Override
             public void onSuccess(SendResult result) {
-                ended(result.getSendStatus() == SendStatus.SEND_OK);
+                ended(result.getSendStatus() == SendStatus.SEND_OK ? null : result.getSendStatus().toString());
             }
 
             @Override
             public void onException(Throwable error) {
-                ended(false);
+                ended(error.toString());
             }
 
-            void ended(boolean well) {
-                failed.addAndGet(well ? 0 : batch);
+            void ended(String failure) {
+                if (failure != null) {
+                    failed.addAndGet(batch);
+                    FIRST_FAILURE.compareAndSet("", failure.replaceAll("[\"\\\\\\p{Cntrl}]", " "));
+                }
                 room.release();
             }
         };
