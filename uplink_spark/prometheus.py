@@ -1,4 +1,4 @@
-"""Prometheus' text format, and the metrics of a box in it."""
+"""Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from uplink_spark.histogram import BUCKETS_S, Histogram
-
-BOX_PREFIX = "rocketbox_uplink_"
 
 
 def sample(name: str, value: float, labels: Mapping[str, object] | None = None) -> str:
