@@ -75,6 +75,24 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
     return [key_hash(text) for text in index_keys(topic, properties)]
 
 
+def batch_hashes(topic: str, properties: Sequence[bytes]) -> list[int] | None:
+    """Return the one `key_hashes` of each message of a batch, None unless they differ in the end of UNIQ_KEY alone."""
+    first = properties[0]
+    end = first.find(b"\x02")
+    if not first.startswith(b"UNIQ_KEY\x01") or first.rfind(b"KEY") != 5 or not 13 < end <= LONGEST_KNOWN:
+        return None
+    before, behind, size = first[: end - 4], first[end:], len(first)
+    alike = [one for one in properties if one.startswith(before) and one.endswith(behind) and len(one) == size]
+    tails = b"".join([one[end - 4 : end] for one in alike])
+    if len(alike) < len(properties) or b"\x02" in tails or not (before.isascii() and tails.isascii()):
+        return None
+    base, columns = _hash_of_head(topic, before[9:]) * 923521, (tails[at::4] for at in range(4))
+    return [
+        abs(((base + a * 29791 + b * 961 + c * 31 + d + 0x80000000) & 0xFFFFFFFF) - 0x80000000) & 0x7FFFFFFF
+        for a, b, c, d in zip(*columns, strict=True)
+    ]
+
+
 @lru_cache(256)
 def _hash_of_head(topic: str, head: bytes) -> int:
     return java_hash(f"{topic}#{head.decode()}")

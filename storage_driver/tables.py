@@ -4,7 +4,6 @@ An error here refuses senders and is tried again every round; it never ends the 
 box from starting.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,23 +15,20 @@ from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk, SyncFailed
-from storage_driver.dispatch import Dispatcher, Pending, PendingRun, placed_properties
-from storage_driver.index_file import BREATH_EVERY, BREATH_S, Index, IndexKey, key_hashes
+from storage_driver.dispatch import Dispatcher
+from storage_driver.index_file import Index
+from storage_driver.indexing import index_range, index_records
 from storage_driver.queue_table import save_table, table_file, table_value
 from storage_driver.reader import read_record
 from storage_driver.record import (
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
     Entry,
     MessageQueue,
     parse_record,
     tags_code,
 )
-from storage_driver.scan import Bad, Blank, walk
 from storage_driver.segment import Segment
 
 SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
-CATCH_UP_BYTES = 1 << 20
 CATCH_UP_S = 0.5  # then others may have the guard: an index made anew from all of the log takes minutes
 ENDS_EVERY_S = 60.0
 MOST_HOLES = 64  # entries looked at before one that is to be put right
@@ -199,7 +195,7 @@ class Tables:
                     break
                 start = max(self.index_to, segment.base)
                 self.index_to = await trio.to_thread.run_sync(
-                    _index_range, self._index, segment, start, target, self._now_ms(), limiter=self._one_thread
+                    index_range, self._index, segment, start, target, self._now_ms(), limiter=self._one_thread
                 )
                 if self.index_to < target and trio.current_time() > until:
                     self._far_behind = True
@@ -215,7 +211,7 @@ class Tables:
         try:
             if backlog:
                 await trio.to_thread.run_sync(
-                    _index_records, self._index, backlog, self._now_ms(), limiter=self._one_thread
+                    index_records, self._index, backlog, self._now_ms(), limiter=self._one_thread
                 )
             self.index_to, done = target, True
         finally:
@@ -366,40 +362,3 @@ def points_at(segments: Sequence[Segment], raw: bytes, key: MessageQueue, queue_
         return False
     entry = parse_record(data, 0, log_offset, check_crc=False)
     return (entry.topic, entry.queue_id, entry.queue_offset) == (*key, queue_offset)
-
-
-def _index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms: int) -> None:
-    keys: list[IndexKey] = []
-    breath_at = 0
-    for record in records:
-        if len(keys) >= breath_at:
-            time.sleep(BREATH_S)
-            breath_at = len(keys) + BREATH_EVERY
-        topic, stored_ms = record.queue.key.topic, record.stored_ms
-        for log_offset, properties in placed_properties(record):
-            for value in key_hashes(topic, properties):
-                keys.append((value, log_offset, stored_ms))  # most records have one: a list costs more
-    index.add(keys, now_ms)
-
-
-def _index_range(index: Index, segment: Segment, start: int, target: int, now_ms: int) -> int:
-    """Index a stretch of one segment from the log itself; return where the next stretch begins."""
-    keys, done_to, (upto, had) = [], start, index.last_record()
-    for number, item in enumerate(walk(segment, start, check_crc=False)):
-        if number % BREATH_EVERY == 0:
-            time.sleep(BREATH_S)
-        if isinstance(item, Blank):
-            done_to = segment.end
-            break
-        if isinstance(item, Bad):
-            done_to = min(target, segment.end)
-            break
-        if item.log_offset >= upto and item.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            values = key_hashes(item.topic, item.properties)
-            for value in values[had:] if item.log_offset == upto else values:
-                keys.append((value, item.log_offset, item.stored_ms))
-        done_to = item.log_offset + item.size
-        if done_to >= target or done_to - start >= CATCH_UP_BYTES:
-            break
-    index.add(keys, now_ms)
-    return done_to

@@ -46,7 +46,7 @@ async def test_a_failed_sync_makes_the_next_start_distrust_the_index_although_wh
 
 async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage_driver.tables.CATCH_UP_S", -1.0)
-    monkeypatch.setattr("storage_driver.tables.CATCH_UP_BYTES", 1)
+    monkeypatch.setattr("storage_driver.indexing.CATCH_UP_BYTES", 1)
     async with open_store(SETTINGS, now_ms=lambda: 1, disk=MemoryDisk(folders=FOLDERS)) as store:
         for number in range(5):
             placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": f"k{number}"}), 0, 0, 1, HOST))
