@@ -17,7 +17,7 @@ from storage_driver.record import (
     MAX_PROPERTIES_BYTES,
     Message,
     MessageQueue,
-    Part,
+    Parts,
     check_message,
     encode_batch,
     encode_record,
@@ -86,7 +86,7 @@ class Appender:
         pending = _new(Pending, (target, log_offset, size, queue_offset, sys_flag, stored_ms, properties))
         return _new(Placed, (queue_offset, log_offset, size, self._log.append(data, pending), stored_ms))
 
-    def put_batch(self, shared: Message, parts: Sequence[Part], *, crcs: Sequence[int] | None = None) -> PlacedBatch:
+    def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> PlacedBatch:
         """Append messages to one queue, one behind the other in one segment, all or none. Raises as `put`.
 
         `shared` says what they have in common; its body, properties and flag are not looked at.
@@ -94,10 +94,10 @@ class Appender:
         target = self._queues.get((shared.topic, shared.queue_id))  # type: ignore[call-overload]
         if target is None:
             target = self._new_queue(shared)
-        _, bodies, stored = zip(*parts, strict=True)
+        _, bodies, stored = parts
         lengths, more = list(map(len, bodies)), list(map(len, stored))
         if max(lengths) > self._config.max_message_bytes or max(more) > MAX_PROPERTIES_BYTES:
-            for flag, body, properties in parts:
+            for flag, body, properties in zip(*parts, strict=True):
                 one = shared._replace(flag=flag, body=body, properties=properties)
                 check_message(one, self._config.max_message_bytes)
         if self.full is not None or self._tables.failure is not None:

@@ -54,6 +54,19 @@ Part = tuple[int, bytes, bytes]
 """Flag, body and properties of one message of a batch."""
 
 
+class Parts(NamedTuple):
+    """What the messages of a batch differ in, column by column."""
+
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+
+    @classmethod
+    def of(cls, rows: Sequence[Part]) -> "Parts":
+        """Return the columns of one or more messages."""
+        return cls(*zip(*rows, strict=True))
+
+
 class Message(NamedTuple):
     """A message to be stored; hosts are address bytes and an i32 port, properties are in stored form.
 
@@ -159,7 +172,7 @@ def encode_record(
 
 def encode_batch(
     shared: Message,
-    parts: Sequence[Part],
+    parts: Parts,
     numbers: tuple[Sequence[int], Iterable[int], Sequence[int]],
     topic: bytes,
     *,
@@ -179,12 +192,12 @@ def encode_batch(
         *(shared.reconsume_times, 0, 0),
     )
     magic, queue_id, middle = repeat(alike[4:8]), repeat(alike[12:16]), repeat(alike[36:-4])
-    flags, bodies, properties = zip(*parts, strict=True)
+    flags, bodies, properties = parts
     sizes, queue_offsets, log_offsets = numbers
     checks = [crc & 0x7FFFFFFF for crc in crcs or map(crc32, bodies)]
     pack = _BATCH_HEADS[len(alike)].pack
     places = (queue_offsets, log_offsets, middle, map(len, bodies))
-    pieces: list[bytes] = [b""] * (4 * len(parts))
+    pieces: list[bytes] = [b""] * (4 * len(flags))
     pieces[0::4] = map(pack, sizes, magic, checks, queue_id, flags, *places)
     pieces[1::4] = bodies
     lengths = list(map(len, properties))

@@ -5,7 +5,7 @@ Most messages go straight from the header's fields into a record. Those whose pr
 Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from struct import pack
 from typing import NamedTuple, Protocol
@@ -37,7 +37,7 @@ from netstack.errors import Refused
 from netstack.headers import SendMessageHeader, SendMessageReply
 from netstack.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
-from storage_driver.record import Message, Part, decode_properties, find_property, message_id
+from storage_driver.record import Message, Parts, decode_properties, find_property, message_id
 from storage_driver.store import MessageStore
 
 SEND = int(RequestCode.SEND_MESSAGE_V2)
@@ -231,14 +231,13 @@ class Sends:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: no batch may be delayed or a half message"
             )
-        items = parse_batch(request.body, self._rules.max_message_bytes)
+        flags, bodies, owns = parse_batch(request.body, self._rules.max_message_bytes)
         shared = shared_properties(header.properties)
-        looked_for = self._dedup.enabled and not request.is_oneway and len(items) <= LARGEST_REMEMBERED
-        flags, bodies, owns = zip(*items, strict=True)
-        crcs = list(map(crc32, bodies))
-        key = self._item_key(items[0], topic.name, peer) if looked_for else 0
-        whole = hash((flags, owns, tuple(crcs))) if key else 0
-        if key and (sent := self._batch_sent(key, items, topic.name, peer, whole)) is not None:
+        looked_for = self._dedup.enabled and not request.is_oneway and len(flags) <= LARGEST_REMEMBERED
+        crcs = tuple(map(crc32, bodies))
+        key = self._item_key(owns[0], crcs[0], topic.name, peer) if looked_for else 0
+        whole = hash((flags, owns, crcs)) if key else 0
+        if key and (sent := self._batch_sent(zip(owns, crcs, strict=True), key, topic.name, peer, whole)) is not None:
             ids = self._ids_of((sent.log_offset, *sent.more))
             return self._held(request, sent.queue_id, sent.queue_offset, ids, sent.end, key=key)
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
@@ -246,24 +245,25 @@ class Sends:
         born_host = peer.born_host
         alike = Message(topic.name, queue_id, b"", b"", 0, sys_flag, header.born_ms, born_host, header.reconsume_times)
         stored = self._properties.stored_all([with_shared(own, shared) for own in owns] if shared else owns)
-        parts = list(zip(flags, bodies, stored, strict=True))
-        queue_offset, offsets, end, _ = self._store.put_batch(alike, parts, crcs=crcs)
+        queue_offset, offsets, end, _ = self._store.put_batch(alike, Parts(flags, bodies, stored), crcs=crcs)
         if key:
             sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, tuple(offsets[1:]), whole)
             self._dedup.remember(key, sent)
         self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
         return self._held(request, queue_id, queue_offset, self._ids_of(offsets), end, key=key)
 
-    def _batch_sent(self, first: int, items: list[Part], topic: str, peer: Peer, whole: int) -> Sent | None:
+    def _batch_sent(
+        self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: Peer, whole: int
+    ) -> Sent | None:
+        """Return what was stored of a batch; `items` are properties and body CRC of each message."""
         if self._dedup.find(first, topic, peer) is None:
             return None
-        keys = [first, *(self._item_key(item, topic, peer) for item in items[1:])]
+        keys = [self._item_key(properties, crc, topic, peer) for properties, crc in items]
         return self._dedup.retried_batch(keys, topic, peer, whole)
 
-    def _item_key(self, item: Part, topic: str, peer: Peer) -> int:
-        _, body, properties = item
+    def _item_key(self, properties: bytes, crc: int, topic: str, peer: Peer) -> int:
         unique = find_property(properties, b"UNIQ_KEY")
-        return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc32(body)) if unique else 0
+        return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc) if unique else 0
 
     def _held(
         self, request: RemotingCommand, queue_id: int, queue_offset: int, message_ids: bytes, end: int, *, key: int

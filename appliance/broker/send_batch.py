@@ -10,37 +10,36 @@ from struct import Struct, iter_unpack
 
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
-from storage_driver.record import Part, decode_properties, encode_properties
+from storage_driver.record import Part, Parts, decode_properties, encode_properties
 
 _HEAD = Struct(">iiiii")
 NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
 
 
-def parse_batch(raw: bytes, max_message_bytes: int) -> list[Part]:
+def parse_batch(raw: bytes, max_message_bytes: int) -> Parts:
     """Return the messages of a batch body. Raises Refused(13) unless all of it is whole messages."""
     if len(raw) > max_message_bytes:
         raise _illegal(f"the batch has {len(raw)} bytes, allowed {max_message_bytes}")
-    items = _alike(raw) or _one_by_one(raw)
-    if not items:
+    if not raw:
         raise _illegal("the batch is empty")
-    return items
+    return _alike(raw) or Parts.of(_one_by_one(raw))
 
 
-def _alike(raw: bytes) -> list[Part]:
-    """Return the messages when the parts of each are as long as those of the first, which needs no loop, else none."""
+def _alike(raw: bytes) -> Parts | None:
+    """Return the messages when the parts of each are as long as those of the first, which needs no loop, else None."""
     if len(raw) < 22:
-        return []
+        return None
     size, _, _, _, body_length = _HEAD.unpack_from(raw)
     length = size - 22 - body_length
     if body_length < 0 or length < 0 or len(raw) % size:
-        return []
+        return None
     sizes, flags, body_lengths, bodies, lengths, properties = zip(
         *iter_unpack(f">i8xii{body_length}sH{length}s", raw), strict=True
     )
     count = len(sizes)
     if (sizes.count(size), body_lengths.count(body_length), lengths.count(length)) != (count, count, count):
-        return []
-    return list(zip(flags, bodies, properties, strict=True))
+        return None
+    return Parts(flags, bodies, properties)
 
 
 def _one_by_one(raw: bytes) -> list[Part]:

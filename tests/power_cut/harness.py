@@ -19,7 +19,7 @@ from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.errors import RecordDamaged, StateDamaged, StorageError
 from storage_driver.index_file import IndexSize
 from storage_driver.opening import Opened, open_folder
-from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
+from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
 from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, Placed, open_store
 from storage_driver.sync_thread import SyncThread
@@ -174,7 +174,8 @@ class Workload:
 
 def put_batch(store: MessageStore, messages: list[Message]) -> list[Placed]:
     """Put messages of one queue as a batch and return where each lies."""
-    batch = store.put_batch(messages[0], [(message.flag, message.body, message.properties) for message in messages])
+    rows = [(message.flag, message.body, message.properties) for message in messages]
+    batch = store.put_batch(messages[0], Parts.of(rows))
     ends = [*batch.log_offsets[1:], batch.end]
     return [
         Placed(batch.queue_offset + number, start, end - start, end, batch.stored_ms)

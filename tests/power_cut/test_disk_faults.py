@@ -9,7 +9,7 @@ import trio.lowlevel
 
 from storage_driver.disk import Usage
 from storage_driver.errors import Busy, Full, LogFailed, StoreRefused, TablesFailed
-from storage_driver.record import MessageQueue
+from storage_driver.record import MessageQueue, Parts
 from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk, Step
@@ -157,7 +157,7 @@ async def test_half_a_batch_that_the_full_disk_took_never_comes_back_behind_what
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, 3000
         head = store.put(message)
-        batch = store.put_batch(message, [(0, b"y" * 200, b"")] * 40)
+        batch = store.put_batch(message, Parts.of([(0, b"y" * 200, b"")] * 40))
         told: list[str | None] = []
         store.when_durable(head.end, told.append)
         with pytest.raises(LogFailed, match="write of"):

@@ -13,6 +13,7 @@ from storage_driver.record import (
     MAX_PROPERTIES_BYTES,
     Message,
     MessageQueue,
+    Parts,
     decode_record,
     encode_batch,
     encode_host,
@@ -60,7 +61,7 @@ async def test_what_is_refused_takes_neither_number_nor_place_nor_makes_a_folder
             with pytest.raises(MessageIllegal):
                 store.put(bad)
             with pytest.raises(MessageIllegal):
-                store.put_batch(bad, [(0, b"fine", b""), (0, bad.body, bad.properties)])
+                store.put_batch(bad, Parts.of([(0, b"fine", b""), (0, bad.body, bad.properties)]))
         with pytest.raises(PropertiesTooLong):
             store.put(ILLEGAL[1])
         assert (store.end, set(store.topics()) - {"T"}, store.max_offset(QUEUE)) == (0, set(), 0)
@@ -73,16 +74,16 @@ async def test_what_is_refused_takes_neither_number_nor_place_nor_makes_a_folder
 async def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
     async with open_store(config(tmp_path), now_ms=lambda: START) as store:
         with pytest.raises(MessageIllegal, match="a segment has 262144"):
-            store.put_batch(message(), [(0, bytes(60_000), b"")] * 5)
+            store.put_batch(message(), Parts.of([(0, bytes(60_000), b"")] * 5))
         for wrong in ((0, bytes(65 * 1024), b""), (0, b"", bytes(MAX_PROPERTIES_BYTES + 1))):
             with pytest.raises(MessageIllegal):
-                store.put_batch(message(), [(0, b"fine", b""), wrong])
+                store.put_batch(message(), Parts.of([(0, b"fine", b""), wrong]))
         store.full = "no room"
         with pytest.raises(Full, match="no room"):
-            store.put_batch(message(), [(0, b"fine", b"")])
+            store.put_batch(message(), Parts.of([(0, b"fine", b"")]))
         assert store.end == 0
         store.full = None
-        batch = store.put_batch(message(), [(0, b"a", b""), (0, b"b", b"")])
+        batch = store.put_batch(message(), Parts.of([(0, b"a", b""), (0, b"b", b"")]))
         assert (batch.queue_offset, await one(store)) == (0, 2)
 
 
@@ -127,7 +128,7 @@ async def test_a_sealed_log_takes_nothing_and_gives_no_number_away(tmp_path: Pat
             with pytest.raises(LogFailed, match="asked to"):
                 store.put(message())
             with pytest.raises(LogFailed):
-                store.put_batch(message(), [(0, b"x", b"")])
+                store.put_batch(message(), Parts.of([(0, b"x", b"")]))
         assert store.max_offset(QUEUE) == 1
         assert (await store.read(QUEUE, 0, max_count=9, max_bytes=999)).count == 1
     async with open_store(config(tmp_path), now_ms=lambda: START) as store:
@@ -146,7 +147,7 @@ async def test_store_times_stand_still_for_a_little_step_back_and_follow_a_great
     async with open_store(config(tmp_path), now_ms=lambda: now[0]) as store:
         first = await one(store)
         now[0] = START + clock_ms
-        placed = store.put_batch(message(), [(0, b"x", b"")]) if batched else store.put(message())
+        placed = store.put_batch(message(), Parts.of([(0, b"x", b"")])) if batched else store.put(message())
         assert (first, placed.queue_offset, placed.stored_ms) == (0, 1, START + stored_ms)
         boundaries = store._maintenance.clock.boundaries()
         assert len(boundaries) == epochs
@@ -194,7 +195,7 @@ def test_the_records_of_a_batch_are_those_of_its_messages_one_by_one(
         singles, at = singles + raw, at + len(raw)
     sizes, queue_offsets, log_offsets = zip(*numbers, strict=True)
     columns = sizes, queue_offsets, log_offsets
-    assert encode_batch(shared, parts, columns, topic, stored_ms=11, store_host=HOST) == singles
+    assert encode_batch(shared, Parts.of(parts), columns, topic, stored_ms=11, store_host=HOST) == singles
 
 
 async def test_a_topic_deleted_and_used_again_begins_at_zero(tmp_path: Path) -> None:

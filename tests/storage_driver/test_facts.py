@@ -5,7 +5,7 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.errors import LogFailed
-from storage_driver.record import Message, MessageQueue, encode_host
+from storage_driver.record import Message, MessageQueue, Parts, encode_host
 from storage_driver.store import MessageStore, open_store
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -48,7 +48,7 @@ async def test_statistics_and_evidence_count_syncs(tmp_path: Path) -> None:
 
 async def test_a_batch_counts_as_its_messages_and_lies_where_its_facts_say(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
-        batch = store.put_batch(message(), [(0, b"%d" % n * 7, b"") for n in range(5)])
+        batch = store.put_batch(message(), Parts.of([(0, b"%d" % n * 7, b"") for n in range(5)]))
         single = store.put(message(b"behind"))
         await store.wait_durable(single.end)
         assert (single.queue_offset, single.log_offset, single.end) == (5, batch.end, batch.end + single.size)

@@ -10,7 +10,7 @@ from storage_driver.dispatch import Arrival
 from storage_driver.errors import Full, MessageIllegal, StoreRefused
 from storage_driver.index_file import IndexSize
 from storage_driver.reading import FoundStatus
-from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
+from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -136,7 +136,7 @@ async def test_above_the_full_mark_only_the_brokers_own_copies_are_stored(tmp_pa
 async def test_a_batch_lies_in_one_segment(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         for _ in range(30):
-            batch = store.put_batch(message(), [(0, b"x" * 3000, b"") for _ in range(5)])
+            batch = store.put_batch(message(), Parts.of([(0, b"x" * 3000, b"") for _ in range(5)]))
             assert len({log_offset // 131072 for log_offset in batch.log_offsets}) == 1
             size = batch.log_offsets[1] - batch.log_offsets[0]
             assert [*batch.log_offsets, batch.end] == [batch.log_offsets[0] + n * size for n in range(6)]
@@ -145,11 +145,12 @@ async def test_a_batch_lies_in_one_segment(tmp_path: Path) -> None:
 
 
 async def test_a_batch_is_stored_as_its_messages_one_by_one_would_be(tmp_path: Path) -> None:
-    parts = [(1, b"a", b"UNIQ_KEY\x01U1\x02TAGS\x01red\x02"), (0, b"", b""), (7, b"c" * 2000, b"KEYS\x01k1 k2\x02")]
+    rows = [(1, b"a", b"UNIQ_KEY\x01U1\x02TAGS\x01red\x02"), (0, b"", b""), (7, b"c" * 2000, b"KEYS\x01k1 k2\x02")]
+    parts = Parts.of(rows)
     found = []
     for folder, born_host in (("v4", HOST), ("v6", encode_host("fe80::1", 5))):
         shared = Message("T", 3, b"", b"", 0, 1, 5, born_host, 2)
-        singles = [shared._replace(flag=flag, body=body, properties=raw) for flag, body, raw in parts]
+        singles = [shared._replace(flag=flag, body=body, properties=raw) for flag, body, raw in rows]
         for batched in (True, False):
             async with open_store(small(tmp_path / f"{folder}{batched}"), now_ms=Clock()) as store:
                 store.put(message(queue_id=3))
