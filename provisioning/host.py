@@ -23,6 +23,7 @@ from provisioning.transfer import WINDOW, Receiver, Sender, chunk_bytes
 T = TypeVar("T")
 ATTEMPTS = 5
 REPLY_S, IDENTIFY_S = 2.0, 0.5
+SILENT_S = 30.0  # a transfer without a word from the box
 Show = Callable[[str, int, int], None]
 
 
@@ -170,21 +171,24 @@ class Conversation:
                     self._show("upload", sender.acknowledged, size)
                     silent_since_s = trio.current_time()
             sender.tick(trio.current_time())
-            if trio.current_time() - silent_since_s > 30 + 10 * chunk_bytes(self.line.baud) * 10 / self.line.baud:
-                raise LinkLost(f"{self.line.name}: no acknowledgement for 30 s")
+            if trio.current_time() - silent_since_s > SILENT_S + 10 * chunk_bytes(self.line.baud) * 10 / self.line.baud:
+                raise LinkLost(f"{self.line.name}: no acknowledgement for {SILENT_S:.0f} s")
 
     async def get(self, kind: str, out: Path) -> dict[str, Any]:
-        """Fetch a file, verified. Raises E302."""
+        """Fetch a file, verified. Raises E302, LinkLost."""
         opened = await self.request("get", {"kind": kind})
         number, size = int(opened["t"]), int(opened["size"])
-        receiver, digest = Receiver(size), hashlib.sha256()
+        receiver, digest, heard_s = Receiver(size), hashlib.sha256(), trio.current_time()
         with out.open("wb") as target:
             await self.line.send(encode_frame([ACK, number, 0, WINDOW]))
             while not receiver.done:
+                if trio.current_time() - heard_s > SILENT_S:
+                    raise LinkLost(f"{self.line.name}: nothing of the file for {SILENT_S:.0f} s")
                 with trio.move_on_after(REPLY_S):
                     message = await self._next()
                     if message[0] != CHUNK or message[1] != number:
                         continue
+                    heard_s = trio.current_time()
                     if receiver.take(message[2], len(message[3])):
                         target.write(message[3])
                         digest.update(message[3])
@@ -257,17 +261,25 @@ async def keep_trying(
 ) -> T:
     """Run `work` on an open conversation; when the line is lost wait for the same box and run it again from the start.
 
-    `work` must be repeatable: every operation of a box is. Raises E101 when the box does not come back, E402 when
-    another one does.
+    Patience begins anew with each loss. `work` must be repeatable: every operation of a box is. Raises E101 when the
+    box does not come back, E402 when another one does.
     """
     met: set[str] = {serial} if serial else set()
     gone_since_s: float | None = None
+    there = False
+
+    async def work_again(talk: Conversation, identity: dict[str, Any]) -> T:
+        nonlocal there
+        there = True
+        return await work(talk, identity)
+
     while True:
+        there = False
         try:
-            return await _one_conversation(port, work, show, baud, met)
+            return await _one_conversation(port, work_again, show, baud, met)
         except LinkLost as exc:
             lost(str(exc))
-            gone_since_s = trio.current_time() if gone_since_s is None else gone_since_s
+            gone_since_s = trio.current_time() if there or gone_since_s is None else gone_since_s
         except ProvisioningError as exc:
             away_s = 0.0 if gone_since_s is None else trio.current_time() - gone_since_s
             silent = exc.code == "E101" and gone_since_s is not None

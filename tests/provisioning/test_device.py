@@ -415,6 +415,39 @@ async def test_another_box_than_the_wanted_one_is_left_alone(tmp_path: Path) -> 
     await at_the_cable(cable, box, during)
 
 
+@pytest.mark.slow
+async def test_hours_of_work_between_two_losses_do_not_count_as_absence(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    autojump_clock.autojump_threshold = 0.1
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
+    lost: list[str] = []
+    visits = 0
+
+    async def plug_again() -> None:
+        await trio.sleep(2)
+        cable.plug()
+
+    async def during() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def work(talk: Conversation, identity: dict[str, object]) -> str:
+                nonlocal visits
+                visits += 1
+                if visits < 3:
+                    await trio.sleep(3600 * (visits - 1))
+                    cable.pull()
+                    nursery.start_soon(plug_again)
+                await talk.request("status")
+                return "done"
+
+            assert await keep_trying(cable.name, work, lost=lost.append) == "done"
+
+    await at_the_cable(cable, box, during)
+    assert visits == 3
+    assert len(lost) > 2  # two losses, and looks for the box meanwhile
+
+
 async def test_a_dry_run_shows_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
 

@@ -5,9 +5,9 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 
 from provisioning.device import serve_device
-from provisioning.errors import ProvisioningError
+from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.flow import Wanted, provision
-from provisioning.frame import PROGRESS, RESULT, FrameDecoder, Message, encode_frame
+from provisioning.frame import CHUNK, PROGRESS, RESULT, FrameDecoder, Message, encode_frame
 from provisioning.host import Bench, Conversation, choose_ports
 from provisioning.port import Candidate, StreamLine, open_line, serve_socket
 from provisioning.testing import folder_box, signed_bundle
@@ -65,6 +65,23 @@ async def test_a_box_that_shows_life_is_waited_for_however_often_it_falls_silent
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work_slowly)
         assert await Conversation(StreamLine(bench, "slow")).request("apply") == {"receipt": 1}
+
+
+async def test_a_box_that_dies_while_it_sends_a_file_is_given_up(tmp_path: Path, autojump_clock: MockClock) -> None:
+    bench, box = memory_stream_pair()
+
+    async def answer_and_die() -> None:
+        (request,) = FrameDecoder().feed(bytes(await box.receive_some()))
+        await box.send_all(encode_frame([RESULT, request[1], {"t": 1, "size": 1000, "sha256": "0" * 64}]))
+        for _ in range(3):
+            await trio.sleep(20)
+            await box.send_all(encode_frame([CHUNK, 1, 0, b"half"]))  # a word now and then keeps it
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer_and_die)
+        with pytest.raises(LinkLost, match="nothing of the file for 30 s"):
+            await Conversation(StreamLine(bench, "dying")).get("support", tmp_path / "support.tar.gz")
+    assert trio.current_time() > 60
 
 
 async def test_five_silences_in_a_row_are_a_box_that_is_gone(autojump_clock: MockClock) -> None:
