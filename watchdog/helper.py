@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from watchdog.boots import boot_id, keep_boot_id, note_boot
 from watchdog.escalate import Action, Boot, Exit, History, Slots, Step, decide, decide_at_boot
-from watchdog.notes import append_line, read_json, read_lines, replace, tallied
+from watchdog.notes import append_line, read_json, read_lines, replace, sync, tallied
 
 
 class Box(NamedTuple):
@@ -153,12 +153,18 @@ def _start(box: Box, action: Action) -> None:
 
 def _restore_config(box: Box, action: Action) -> None:
     if box.config.exists():
-        os.replace(box.config, box.config.with_name(box.config.name + ".rejected"))
-    fresh = box.config.with_name(box.config.name + ".new")
-    shutil.copyfile(box.config.with_name(box.config.name + ".good"), fresh)
-    shutil.copystat(box.config.with_name(box.config.name + ".good"), fresh)
-    os.replace(fresh, box.config)
+        _copy(box.config, box.config.with_name(box.config.name + ".rejected"))
+    _copy(box.config.with_name(box.config.name + ".good"), box.config)
     _start(box, action)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Replace a file by a copy of another, durably: whenever the power fails the one or the other is there, whole."""
+    fresh = target.with_name(target.name + ".new")
+    shutil.copy2(source, fresh)
+    sync(fresh)
+    os.replace(fresh, target)
+    sync(target.parent)
 
 
 def _reboot(box: Box, action: Action) -> None:
@@ -235,8 +241,7 @@ def keep_config(box: Box) -> bool:
     settled = read_json(box.folder / "settled.json") or {}
     if not box.config.exists() or settled.get("config_sha256") != sha256(box.config.read_bytes()).hexdigest():
         return False
-    shutil.copy2(box.config, box.config.with_name(box.config.name + ".good.new"))
-    os.replace(box.config.with_name(box.config.name + ".good.new"), box.config.with_name(box.config.name + ".good"))
+    _copy(box.config, box.config.with_name(box.config.name + ".good"))
     return True
 
 

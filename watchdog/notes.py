@@ -51,7 +51,12 @@ def replace(path: Path, text: str) -> None:
         folder = path.parent.stat()
         os.chown(fresh, folder.st_uid, folder.st_gid)
     os.replace(fresh, path)
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Return once a file or a folder is on stable storage."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

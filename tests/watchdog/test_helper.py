@@ -85,6 +85,15 @@ def test_a_wrong_configuration_is_replaced_once_and_kept_aside(tmp_path: Path) -
     assert decide(load_history(box), load_slots(box), load_exits(box)).kind == "safe"  # the good one fails as well
 
 
+def test_a_restoration_that_is_cut_off_leaves_the_configuration_that_was(tmp_path: Path) -> None:
+    root = box_root(tmp_path)
+    config = root / "etc/rocketbox/rocketbox.toml"
+    before = config.read_text()
+    with pytest.raises(FileNotFoundError):  # the good one has gone meanwhile
+        carry_out(Box(root, print), Action("restore_config", "config", "wrong"))
+    assert config.read_text() == before
+
+
 def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configuration(tmp_path: Path) -> None:
     from hashlib import sha256
 
