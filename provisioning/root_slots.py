@@ -206,13 +206,17 @@ def forgotten(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_factory_facts(places: Places, esp: Path) -> None:
-    """Copy serial number and model, written onto the FAT by whoever flashed the disk, to their place, once."""
+    """Copy serial number and model, written onto the FAT by whoever flashed the disk, to their place, once.
+
+    An empty one there is what a power cut left of the first time.
+    """
     target = places.root / "var/lib/rocketbox-factory"
     for name in FACTORY:
         source = esp / f"rocketbox/{name}.txt"
-        if source.exists() and not (target / name).exists():
+        kept = target / name
+        if source.exists() and not (kept.exists() and kept.stat().st_size):
             target.mkdir(parents=True, exist_ok=True)
-            write_synced(target / name, (source.read_text().strip() + "\n").encode())
+            write_synced(kept, (source.read_text().strip() + "\n").encode())
             sync_folder(target)
 
 

@@ -172,6 +172,15 @@ def test_serial_and_model_come_from_the_fat_partition_once(board: Board) -> None
     assert (board.root / "var/lib/rocketbox-factory/serial").read_text() == "RBX-0007\n"
 
 
+def test_a_serial_that_a_power_cut_left_empty_is_taken_again(board: Board) -> None:
+    (board.esp / "rocketbox/serial.txt").write_text("RBX-0007\n")
+    kept = board.root / "var/lib/rocketbox-factory/serial"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.touch()
+    at_boot(board.places)
+    assert kept.read_text() == "RBX-0007\n"
+
+
 def test_every_image_has_slots_of_its_own_and_forgotten_ones_go(
     board: Board, capsys: pytest.CaptureFixture[str]
 ) -> None:
