@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from sys import getrefcount
 from types import MethodType
 
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, look_back, make_tables
@@ -39,6 +40,15 @@ async def broker(folder: Path, toml: str = "") -> AsyncIterator[Broker]:
         made = Broker(small, toml)
         yield made
         await made.stop()
+
+
+async def test_an_answer_that_waits_for_the_sync_keeps_no_request_alive(tmp_path: Path) -> None:
+    async with broker(tmp_path) as b:
+        request = send("T", b"x" * 1024)
+        before = getrefcount(request), getrefcount(request.body)
+        held = b.made.handlers[310](request, FakePeer())
+        assert (getrefcount(request), getrefcount(request.body)) == before
+        assert (await answered(held)).opaque == request.opaque
 
 
 async def test_what_the_tables_say_outlives_a_clean_stop(tmp_path: Path) -> None:
