@@ -7,6 +7,8 @@ log offset at 28, sysFlag at 36, born time at 40, born host, store time, store h
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +20,17 @@ _HEAD = struct.Struct(">II20xqi")  # size, magic, log offset at 28, sysFlag at 3
 _COMMON = struct.Struct(">II20xqi16xq20xI")  # the same, then store time at 56 and body length at 84: IPv4 hosts
 _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
 _PAIR = struct.Struct(">II")
+_V1 = MAGIC_V1.to_bytes(4, "big")
 HEAD_BYTES = 76  # up to the store time of a record with IPv6 hosts
 STRETCH_BYTES = 128 << 10  # some 400 records of 300 bytes: 0.25 ms
+FEW = 8  # records: not worth looking whether they are alike
+SIZE_MAGIC, PLACE, SYS_FLAG, STORED_MS, BODY_BYTES = (
+    range(8),
+    range(28, 36),
+    range(36, 40),
+    range(56, 64),
+    range(84, 88),
+)
 
 
 def pack_index(sizes: Sequence[int]) -> bytes:
@@ -99,20 +110,23 @@ def go_on() -> None:
 def scan_records(data: bytes, start: int, max_bytes: int, breathe: Callable[[], object] = go_on) -> Scan:
     """Walk the records in data, whose first byte has log offset start; at least one record, else at most max_bytes.
 
-    Stops in front of a blank, of a record that is not whole in data, and of bytes that are no record (`fault`).
-    The loop is the box's cost per record (0.5 us; fields of many records as columns were tried and are slower), so it
-    knows the common shape only: IPv4, version 1, no checks but magic, size and log offset; a record mostly has the
-    topic of the one before it. What has another shape, or does not fit, is looked at by `_other_record`. breathe is
-    called every STRETCH_BYTES: whoever waits for the interpreter, as the loop that serves senders does, gets it then
-    and not milliseconds later.
+    Stops in front of a blank, of a record that is not whole in data, of bytes that are no record (`fault`). The loop, 0.5
+    us a record, knows IPv4 and version 1. breathe: every STRETCH_BYTES, for who waits for the interpreter.
     """
-    sizes, times = list[int](), list[int]()
-    bodies: dict[bytes, list[int]] = {}
-    known: bytes | None = None  # the topic whose body lengths `lengths` are
-    lengths: list[int] = []
-    at, total, fault, blank, rest_at = 0, len(data), None, 0, STRETCH_BYTES
+    sizes, times, lengths = list[int](), list[int](), list[int]()
+    bodies, known = dict[bytes, list[int]](), None  # known: the topic whose body lengths `lengths` are
+    at, total, fault, blank, rest_at = 0, len(data), None, 0, 0
     last, unpack = min(total, max(max_bytes, 0)), _COMMON.unpack_from
     while at + 91 <= total:
+        if at >= rest_at:
+            breathe()
+            if same := _alike(data, start, at, min(at + STRETCH_BYTES, last)):
+                sizes += [same.size] * same.count
+                times += same.stored_ms
+                bodies.setdefault(same.topic, []).extend([same.body_bytes] * same.count)
+                at = rest_at = at + same.size * same.count
+                continue
+            rest_at = at + STRETCH_BYTES
         size, magic, place, sys_flag, stored_ms, body_bytes = unpack(data, at)
         end, topic_at = at + size, at + 89 + body_bytes
         if end > last and (at or end > total):
@@ -130,12 +144,56 @@ def scan_records(data: bytes, start: int, max_bytes: int, breathe: Callable[[], 
         sizes.append(size)
         times.append(stored_ms)
         at = end
-        if at > rest_at:
-            rest_at = at + STRETCH_BYTES
-            breathe()
     if not blank and fault is None and at + 8 <= total and (not sizes or at < last):
         blank, fault = _what_stops(data, at)
     return Scan(at, sizes, min(times, default=0), max(times, default=0), _topics_of(bodies), blank, fault)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Neighbours of one size, topic and body length."""
+
+    count: int
+    size: int
+    topic: bytes
+    body_bytes: int
+    stored_ms: tuple[int, int]  # smallest, largest
+
+
+def _alike(data: bytes, start: int, at: int, limit: int) -> _Alike | None:
+    """Return all records of [at, limit) that are whole when they are alike, else None; the checks are the loop's.
+
+    Messages of a fixed layout are: the bytes at one place of each, taken with a stride, cost half of what the loop
+    does. Others are known by the last of them, at no cost to speak of.
+    """
+    size, _, _, sys_flag, _, body_bytes = _COMMON.unpack_from(data, at)
+    count = (limit - at) // max(size, 91)
+    end, topic_at = at + size * count, at + 89 + body_bytes
+    if count < FEW or size < 91 or sys_flag & 0x30 or topic_at + 2 > at + size:
+        return None
+    if data[at + 4 : at + 8] != _V1 or data[at : at + 8] != data[end - size : end - size + 8]:
+        return None
+    topic = data[topic_at : topic_at + data[topic_at - 1]]
+    name = range(88 + body_bytes, 89 + body_bytes + len(topic))
+    for constant in (name, BODY_BYTES, SIZE_MAGIC, SYS_FLAG):
+        for byte in constant:
+            if data[at + byte : end : size] != data[at + byte : at + byte + 1] * count:
+                return None
+    places = _big_endian(array("q", range(start + at, start + end, size))).tobytes()
+    if any(data[at + byte : end : size] != places[nth::8] for nth, byte in enumerate(PLACE)):
+        return None
+    columns = bytearray(8 * count)
+    for nth, byte in enumerate(STORED_MS):
+        columns[nth::8] = data[at + byte : end : size]
+    stored_ms = _big_endian(array("q", bytes(columns)))
+    return _Alike(count, size, topic, body_bytes, (min(stored_ms), max(stored_ms)))
+
+
+def _big_endian(numbers: array[int]) -> array[int]:
+    """Turn numbers of this machine to the log's order of bytes or back."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def _other_record(data: bytes, at: int, start: int) -> tuple[int, int, bytes, int, int, str | None]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uplink_spark.scan import record_fields, scan_records
+from uplink_spark.scan import STRETCH_BYTES, Scan, record_fields, scan_records
 from uplink_spark.testing import MadeRecord, encode_log, encode_record
 
 V3 = bytes.fromhex(
@@ -91,6 +91,58 @@ def test_damage_in_size_magic_or_offset_ends_the_walk_with_a_reason(at: int) -> 
     scan = scan_records(bytes(data), 0, 1 << 20)
     assert scan.length == place
     assert scan.fault is not None or at == 0  # a huge size looks like a record that is not whole yet
+
+
+def one_after_the_other(data: bytes, start: int) -> Scan:
+    """The walk in steps of one record each, which never sees neighbours."""
+    parts = [scan_records(data, start, 0)]
+    while parts[-1].sizes:
+        at = sum(part.length for part in parts)
+        parts.append(scan_records(data[at:], start + at, 0))
+    records, (last,) = parts[:-1], parts[-1:]
+    topics: dict[str, tuple[int, int]] = {}
+    for part in records:
+        for name, (count, body_bytes) in part.topics.items():
+            before = topics.get(name, (0, 0))
+            topics[name] = (before[0] + count, before[1] + body_bytes)
+    return Scan(
+        sum(part.length for part in records),
+        [size for part in records for size in part.sizes],
+        min((part.stored_ms_min for part in records), default=0),
+        max((part.stored_ms_max for part in records), default=0),
+        topics,
+        last.blank,
+        last.fault,
+    )
+
+
+ALIKE = 30  # records of one size
+OTHERS = [MadeRecord(body=b"longer"), MadeRecord(topic="u"), MadeRecord(sys_flag=0x20), MadeRecord(stored_ms=-5)]
+
+
+@given(
+    st.sampled_from([None, *OTHERS]),
+    st.integers(0, ALIKE - 1),
+    st.one_of(st.none(), st.tuples(st.integers(0, ALIKE * 97 - 1), st.integers(1, 255))),
+)
+def test_records_of_one_size_are_read_as_if_one_after_the_other_also_when_one_differs_or_a_byte_is_damaged(
+    other: MadeRecord | None, at: int, damage: tuple[int, int] | None
+) -> None:
+    records = [MadeRecord(stored_ms=1000 + 7 * n % 11, queue_offset=n) for n in range(ALIKE)]
+    if other is not None:
+        records[at] = other
+    data = bytearray(encode_log(records, 4096))
+    if damage is not None:
+        data[damage[0]] ^= damage[1]
+    assert scan_records(bytes(data), 4096, 1 << 20) == one_after_the_other(bytes(data), 4096)
+
+
+def test_the_walk_lets_others_go_on_between_stretches_of_records_of_one_size() -> None:
+    data = encode_log([MadeRecord(body=bytes(909))] * 1000)
+    pauses: list[None] = []
+    scan = scan_records(data, 0, len(data), lambda: pauses.append(None))
+    assert len(scan.sizes) == 1000
+    assert len(pauses) >= len(data) // STRETCH_BYTES
 
 
 def test_the_fields_of_a_record_are_where_the_layout_says() -> None:
