@@ -1,8 +1,9 @@
 """Many boxes at one gateway: 1,000 connections that each ship small pieces, and the memory the gateway needs.
 
-    python tests/bench/bench_boxes.py [--boxes 1000] [--pieces 5] [--plain]
+    python tests/bench/bench_boxes.py [--boxes 1000] [--pieces 5] [--every 0] [--plain]
 
-Over mutual TLS, every box with a certificate of its own (two calls of openssl each); --plain leaves that out.
+A long run is `--pieces 60 --every 10`: ten minutes in which each box sends a piece every ten seconds. Over mutual TLS,
+every box with a certificate of its own (two calls of openssl each); --plain leaves that out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +33,15 @@ from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 
 TOP = Path(__file__).parents[2]
 NOW = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What boxes send: so many, so many pieces each, seconds from one to the next (0: as soon as it is receipted)."""
+
+    boxes: int
+    pieces: int
+    every_s: float
 
 
 class Totals:
@@ -62,9 +73,7 @@ async def connect(port: int, name: str, certs: Path | None) -> Stream:
     return secured
 
 
-async def one_box(
-    port: int, number: int, pieces: int, start: trio.Event, totals: Totals, *, certs: Path | None
-) -> None:
+async def one_box(port: int, number: int, load: Load, start: trio.Event, totals: Totals, *, certs: Path | None) -> None:
     name, epoch = f"box-{number}", number + 1
     source = PieceSource(name, epoch, 7, 0, NOW, 1)
     stream = await connect(port, name, certs)
@@ -77,12 +86,15 @@ async def one_box(
         nursery.start_soon(answer, reader, outbox, receipt, totals)
         nursery.start_soon(outbox.run)
         await start.wait()
+        await trio.sleep(load.every_s * number / load.boxes)  # not all at once
         records, at = [MadeRecord(body=os.urandom(40) + b"x" * 160)] * 50, 0
-        for _ in range(pieces):
+        for _ in range(load.pieces):
+            next_at = trio.current_time() + load.every_s
             raw = encode_log(records, at)
             outbox.put(encode_frame(FrameType.PIECE, raw_piece(raw, at, source=source)[1]))
             await receipt.acquire()
             at += len(raw)
+            await trio.sleep_until(next_at)
         nursery.cancel_scope.cancel()
     await stream.aclose()
 
@@ -103,42 +115,57 @@ def resident_mb(pid: int) -> float:
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
-async def run(port: int, pid: int, boxes: int, pieces: int, *, certs: Path | None) -> None:
-    start, totals = trio.Event(), Totals()
+async def run(port: int, pid: int, load: Load, *, certs: Path | None) -> None:
+    start, totals, total = trio.Event(), Totals(), load.boxes * load.pieces
     async with trio.open_nursery() as nursery:
-        for number in range(boxes):
-            nursery.start_soon(partial(one_box, port, number, pieces, start, totals, certs=certs))
+        for number in range(load.boxes):
+            nursery.start_soon(partial(one_box, port, number, load, start, totals, certs=certs))
             if number % 10 == 9:  # no more at once than a busy machine greets in the gateway's 10 s, nor 100 a second
                 await trio.sleep(0.11)
                 while totals.greeted < number:  # noqa: ASYNC110 - a count has no event
                     await trio.sleep(0.02)
         idle = resident_mb(pid)
-        began, peak = time.perf_counter(), idle
+        began, tenths = time.perf_counter(), [0.0] * 10
         start.set()
-        while totals.receipted < boxes * pieces:
+        while totals.receipted < total:
             await trio.sleep(0.1)
-            peak = max(peak, resident_mb(pid))
-    spent = time.perf_counter() - began
+            tenth = min(9, totals.receipted * 10 // total)
+            tenths[tenth] = max(tenths[tenth], resident_mb(pid))
+        spent = time.perf_counter() - began
     how = "plain" if certs is None else "TLS"
     print(
-        f"{boxes} boxes, {how}: gateway {idle:.0f} MB connected, {peak:.0f} MB at most, "
-        f"{totals.receipted / spent:.0f} pieces/s receipted"
+        f"{load.boxes} boxes, {how}: gateway {idle:.0f} MB connected, {max(tenths):.0f} MB at most, "
+        f"{totals.receipted / spent:.0f} pieces/s receipted in {spent:.0f} s"
     )
+    grown = max(tenths[5:]) - max(tenths[:5])
+    print(
+        "MB at most in each tenth of the pieces:", *(f"{tenth:.0f}" for tenth in tenths), f"; second half {grown:+.1f}"
+    )
+
+
+def allow_files(wanted: int) -> None:
+    """Let this process and the gateway, which inherits it, have that many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), max(hard, wanted)))
+    except (ValueError, PermissionError):
+        sys.exit(f"{wanted} open files are needed, {hard} are allowed: ulimit -Hn, or fewer --boxes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--boxes", type=int, default=1000)
     parser.add_argument("--pieces", type=int, default=5)
+    parser.add_argument("--every", type=float, default=0, help="seconds from one piece of a box to its next")
     parser.add_argument("--plain", action="store_true", help="without TLS")
     options = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    load = Load(options.boxes, options.pieces, options.every)
+    allow_files(load.boxes + 256)
     print(f"{platform.machine()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         certs = None if options.plain else Path(folder, "certs")
         if certs is not None:
-            make_certs(certs, options.boxes)
+            make_certs(certs, load.boxes)
         secured = [] if certs is None else ["--certs", str(certs)]
         where = ["--landing", str(Path(folder, "landing")), "--listen", "127.0.0.1:0", *secured]
         gateway = subprocess.Popen(
@@ -148,7 +175,7 @@ def main() -> None:
         try:
             assert gateway.stdout is not None
             port = int(gateway.stdout.readline().split()[1].rpartition(":")[2])
-            trio.run(partial(run, port, gateway.pid, options.boxes, options.pieces, certs=certs))
+            trio.run(partial(run, port, gateway.pid, load, certs=certs))
         finally:
             gateway.terminate()
             gateway.wait()
