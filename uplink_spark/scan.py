@@ -110,8 +110,8 @@ def go_on() -> None:
 def scan_records(data: bytes, start: int, max_bytes: int, breathe: Callable[[], object] = go_on) -> Scan:
     """Walk the records in data, whose first byte has log offset start; at least one record, else at most max_bytes.
 
-    Stops in front of a blank, of a record that is not whole in data, of bytes that are no record (`fault`). The loop, 0.5
-    us a record, knows IPv4 and version 1. breathe: every STRETCH_BYTES, for who waits for the interpreter.
+    Stops in front of a blank, of a record that is not whole in data, of bytes that are no record (`fault`). The loop,
+    0.5 us a record, knows IPv4 and version 1. breathe: every STRETCH_BYTES, for who waits for the interpreter.
     """
     sizes, times, lengths = list[int](), list[int](), list[int]()
     bodies, known = dict[bytes, list[int]](), None  # known: the topic whose body lengths `lengths` are
