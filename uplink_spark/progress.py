@@ -61,7 +61,7 @@ class Pace:
         self._moves.append(now)
 
     def rest_s(self, worked_s: float, now: float, *, pressed: bool = False) -> float:
-        """Return how long to rest now; pressed: what waits grows or may soon be lost: senders get no more than REST."""
+        """Return how long to rest now; pressed: what waits may soon be lost, so that senders get no more than REST."""
         if not self.busy(now):
             return 0.0
         worse = 0 < self._took[False] * self.WORSE < self._took[True]

@@ -23,7 +23,7 @@ from uplink_spark.frames import Status
 from uplink_spark.identity import run_of, spans
 from uplink_spark.interfaces import interface_of
 from uplink_spark.ledger import Ledger
-from uplink_spark.plan import BACKLOG_BYTES, LinkRate
+from uplink_spark.plan import LinkRate
 from uplink_spark.progress import Pace, Progress
 from uplink_spark.steps import step_from
 
@@ -251,12 +251,11 @@ class ShipperState:
         self.connected_since = trio.current_time()
 
     def pressed(self) -> bool:
-        """Whether more than half of what may wait here does, or a backlog that grows: senders get no more then."""
-        waiting = sum(end - start for start, end in self.ledger.unshipped(self.source.first, self.source.durable))
-        if self.quota_bytes and waiting > self.quota_bytes // 2:
-            return True
-        now = trio.current_time()
-        return waiting > BACKLOG_BYTES and self.progress.inflow_rate(now) > self.progress.shipping_rate(now)
+        """Whether more than half of what may wait here does."""
+        if not self.quota_bytes:
+            return False
+        holes = self.ledger.unshipped(self.source.first, self.source.durable)
+        return sum(end - start for start, end in holes) > self.quota_bytes // 2
 
     # Identity
 

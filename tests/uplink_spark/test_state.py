@@ -14,7 +14,6 @@ import trio.testing
 from uplink_spark.caps import MonthUse
 from uplink_spark.config import Metered, UplinkConfig
 from uplink_spark.ledger import Ledger, ReceiptSeen
-from uplink_spark.plan import BACKLOG_BYTES
 from uplink_spark.state import ShipperState
 from uplink_spark.testing import SOURCE, MadeLog
 
@@ -160,29 +159,6 @@ async def test_the_shipper_wakes_when_the_log_moves_and_rests_for_good_when_it_h
     assert [record.getMessage() for record in caplog.records] == [
         "the log has failed: Input/output error; what is durable is still shipped"
     ]
-
-
-async def test_a_backlog_that_grows_presses_and_one_that_shrinks_does_not(make: Make) -> None:
-    state = make(MadeLog(bytes(BACKLOG_BYTES + 2)))
-    now = trio.current_time()
-    assert not state.pressed(), "it waits, and nothing comes in"
-    state.progress.inflow(3_000_000, now)
-    state.progress.receipted(2_000_000, now)
-    assert state.pressed()
-    state.ledger.receipt("log", ReceiptSeen(0, 2, "log", 0, 0, 0, NOW))
-    assert not state.pressed(), "live data that waits its turn is no backlog"
-    state = make(MadeLog(bytes(BACKLOG_BYTES + 2)))
-    state.progress.inflow(3_000_000, now)
-    state.progress.receipted(4_000_000, now)
-    assert not state.pressed()
-
-
-async def test_half_of_what_may_wait_here_presses(make: Make) -> None:
-    state = make()
-    state.quota_bytes = 2 * len(RAW)
-    assert not state.pressed()
-    state.quota_bytes -= 2
-    assert state.pressed()
 
 
 async def test_a_pause_holds_until_it_is_lifted_whatever_else_wakes(make: Make) -> None:
