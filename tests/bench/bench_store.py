@@ -2,8 +2,7 @@
 
 Senders are callbacks, as a connection's requests are: each sends its next message when the last one is durable. An
 injected sync sleeps instead of asking the disk, after the real write. Wear is what the kernel counts as sent to the
-disk for this process (/proc/self/io), per byte of log; the file system's journal is not in it, and where ext4 has
-large folios (Linux 6.18) a small batch counts as all of its folio, which the disk does not get. The collector and the
+disk for this process (/proc/self/io), per byte of log; the file system's journal is not in it. The collector and the
 threads' turns are set as in a serving box. No seed: nothing is random.
 """
 
