@@ -17,6 +17,7 @@ import cbor2
 
 from provisioning.bundle import Manifest, Target, Wishes, check_fits, check_parts, extract_part, open_bundle
 from provisioning.errors import ProvisioningError
+from provisioning.incoming import arrived
 from provisioning.ownership import SECRET_BYTES, receipt_mac
 from provisioning.session import Owner
 from provisioning.slots import SlotError, Slots
@@ -239,7 +240,7 @@ class Box:
 
     def install(self, bundle: Mapping[str, Any], progress: Progress) -> str:
         """Install an uploaded bundle into the idle slot, return the slot. Raises E30x."""
-        path = self.files.incoming / str(bundle.get("sha256", "-"))
+        path = arrived(self.files.incoming, bundle.get("sha256"))
         manifest = self._checked_bundle(path, bundle)
         check_parts(path, manifest)
         app = next((part for part in manifest.parts if part.kind == "app"), None)
@@ -318,7 +319,7 @@ class Box:
             raise ProvisioningError("E306", f"slot {slots.trial} is on trial: commit or roll back first")
         if version == wanted and self._slot_fits(running):
             return []
-        path = self.files.incoming / str(bundle.get("sha256", "-"))
+        path = arrived(self.files.incoming, bundle.get("sha256"))
         if path.exists():
             self._checked_bundle(path, bundle)
         return [f"version {version} → {wanted}"]

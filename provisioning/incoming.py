@@ -81,6 +81,13 @@ class IncomingFile:
         self._file.close()
 
 
+def arrived(folder: Path, sha256: object) -> Path:
+    """Return where a file lies once it has arrived. Raises E303 for what is no SHA-256 and could name another file."""
+    if not HASH.fullmatch(str(sha256)):
+        raise ProvisioningError("E303", f"a bundle is named by its SHA-256, not by {str(sha256)[:80]!r}")
+    return folder / str(sha256)
+
+
 def make_room(folder: Path, needs: int, *, now_s: float, keep: str = "") -> None:
     """Delete what is over 7 days old, then the oldest, until `needs` fits into 1 GiB. Raises E301 when it cannot.
 

@@ -48,6 +48,8 @@ def test_a_plan_is_good_for_exactly_what_was_asked_and_the_clock_does_not_change
         ({"config": "text"}, "E401"),
         ({"keys": {"../owner": b"x"}}, "E401"),
         ({"keys": {".hidden": b"x"}}, "E401"),
+        ({"bundle": {"sha256": "../../../../etc/passwd", "version": "9"}}, "E303"),
+        ({"bundle": {"version": "9"}}, "E303"),
     ],
 )
 def test_what_cannot_be_right_is_refused_when_planning(
