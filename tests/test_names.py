@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 import tomllib
@@ -114,3 +115,8 @@ def test_every_package_says_that_it_is_typed_and_has_its_errors() -> None:
         f"{name}/{file}" for name in PACKAGES for file in ("py.typed", "errors.py") if not (ROOT / name / file).exists()
     ]
     assert lacking == []
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one worker alone")
+def test_a_file_stays_on_one_worker(request: pytest.FixtureRequest) -> None:
+    assert request.node.nodeid.endswith("@test_names"), "pytest and pytest-xdist do not fit: groups are ignored"

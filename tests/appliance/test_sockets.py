@@ -1,5 +1,6 @@
 """Listening sockets: taken only by whom they are meant for, opened whole or not at all."""
 
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -50,12 +51,13 @@ async def test_descriptors_are_taken_by_name_and_not_inherited(
 
 async def test_a_taken_port_is_named_with_its_key_and_nothing_stays_open(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
+    gc.collect()  # what earlier tests left open closes now, not in between
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(PortTaken) as raised:
         await open_port("127.0.0.1", port, "listen.broker_port")
     assert "listen.broker_port" in str(raised.value)
     assert str(port) in str(raised.value)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_an_address_of_another_machine_and_a_name_of_none_are_told_apart() -> None:

@@ -507,6 +507,7 @@ async def test_a_piece_holds_its_memory_until_the_shard_is_done_with_it_though_i
         assert (hub.budget.left, lander.counts.failures) == (config.memory_bytes, int(disk_bytes == 20))
 
 
+@pytest.mark.slow
 async def test_a_connection_that_is_old_ends_with_bye_so_that_new_certificates_count(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
