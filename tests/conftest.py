@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("rocketbox")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked `soak`, unless --soak was given; with several workers sort the rest into lanes."""
     if not config.getoption("--soak"):
