@@ -256,10 +256,18 @@ HANDS: dict[str, Callable[[Box, Action], None]] = {
 }
 
 
-def _monitored(environ: Mapping[str, str], uptime_s: float) -> list[Exit]:
-    """Return the end systemd reports when it never reached the list: no start at all, or no time to note it."""
+FRESH_S = 5.0
+
+
+def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], uptime_s: float) -> list[Exit]:
+    """Return the end systemd reports when it never reached the list: no start at all, or no time to note it.
+
+    "success" just after an end was noted is the next start's: a client's connection began it before this ran.
+    """
     result = environ.get("MONITOR_SERVICE_RESULT")
     if result is None or environ.get("MONITOR_EXIT_CODE"):
+        return []
+    if result == "success" and noted and uptime_s - noted[-1].uptime_s < FRESH_S:
         return []
     return [Exit(uptime_s, "dependency" if result in ("success", "resources") else result)]  # "success": no mount
 
@@ -278,7 +286,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
         record(box, environ)
     elif verb == "run":
         history = load_history(box)
-        exits = load_exits(box) + _monitored(environ, history.uptime_s)
+        exits = load_exits(box)
+        exits += _monitored(environ, exits, history.uptime_s)
         carry_out(box, decide(history, load_slots(box), exits))
     elif verb == "boot":
         keep_boot_id(root)

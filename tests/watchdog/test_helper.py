@@ -147,6 +147,18 @@ def test_a_start_that_never_began_is_a_storage_fault(tmp_path: Path) -> None:
     assert [(row["kind"], row["cause"]) for row in steps] == [("restart", "storage"), ("reboot", "storage")]
 
 
+@pytest.mark.parametrize(("later_s", "cause"), [(0, "config"), (60, "storage")])
+def test_a_client_that_starts_the_product_again_at_once_does_not_hide_why_it_ended(
+    tmp_path: Path, later_s: int, cause: str
+) -> None:
+    root = box_root(tmp_path)
+    verb(root, "record", environ=CONFIG)
+    (root / "proc/uptime").write_text(f"{float((root / 'proc/uptime').read_text().split()[0]) + later_s} 0\n")
+    verb(root, "run", environ={"MONITOR_SERVICE_RESULT": "success", "MONITOR_EXIT_CODE": ""})
+    (row,) = read_lines(root / "var/lib/rocketbox/watchdog/escalations.jsonl")
+    assert row["cause"] == cause
+
+
 def test_a_stop_that_took_too_long_is_no_storage_fault(tmp_path: Path) -> None:
     root = box_root(tmp_path)
     verb(root, "boot")
