@@ -76,7 +76,8 @@ class QuickBroker:
 
 
 def _stored(request: RemotingCommand) -> RemotingCommand:
-    return request.reply(0, None, {**STORED, "queueId": request.ext["e"]})
+    queue_id = request.send.queue_id if request.send else request.ext["e"]
+    return request.reply(0, None, {**STORED, "queueId": str(queue_id)})
 
 
 async def main(port: int) -> None:
