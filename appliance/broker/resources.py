@@ -50,6 +50,8 @@ def of_topic(name: str, perm: Perm) -> Need:
 
 def _sends(request: RemotingCommand) -> list[Need]:
     """The topic is looked for as the handler does, whatever the code: the short name counts when both are there."""
+    if request.send is not None:
+        return [of_topic(request.send.topic, Perm.PUB)]
     ext = request.ext
     return [of_topic(ext["b"] if "b" in ext else ext.get("topic", ""), Perm.PUB)]
 
