@@ -74,8 +74,11 @@ class DiskFile(Protocol):
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         """Write all pieces one after the other from a position. Raises ShortWrite when a part of them was taken."""
 
-    def sync(self) -> None:
-        """Return once everything written, and the length, is on stable storage. Raises SyncFailed."""
+    def sync(self, *, in_place: bool = False) -> None:
+        """Return once everything written, and the length, is on stable storage. Raises SyncFailed.
+
+        With `in_place` all of it went over bytes that were written and synced before.
+        """
 
     def resize(self, size: int) -> None:
         """Set the length; new bytes are zero and take no space."""
@@ -189,9 +192,11 @@ class RealFile:
         except OSError as exc:
             raise ShortWrite(exc.errno, exc.strerror, written=done) from exc
 
-    def sync(self) -> None:
+    def sync(self, *, in_place: bool = False) -> None:
         try:
             os.fdatasync(self._fd)
+            if not in_place:
+                ask_journal(self._fd)
         except OSError as exc:
             self.advise(0, 0, os.POSIX_FADV_DONTNEED)  # whoever reads this next, also after a restart, asks the medium
             raise SyncFailed(exc.errno, exc.strerror) from exc
@@ -264,6 +269,7 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+            ask_journal(fd)
         finally:
             os.close(fd)
 
@@ -273,6 +279,7 @@ class RealDisk:
             if _LIBC.syncfs(fd) != 0:
                 code = ctypes.get_errno()
                 raise SyncFailed(code, os.strerror(code), str(path))
+            ask_journal(fd)
         finally:
             os.close(fd)
 
@@ -317,6 +324,22 @@ class RealDisk:
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_NO_JOURNAL = (errno.EIO, errno.EROFS, errno.EUCLEAN, errno.ESHUTDOWN)
+
+
+def ask_journal(fd: int) -> None:
+    """Raise OSError where the file system ended its journal.
+
+    ext4's fsync waits for the commit that holds the file's new blocks, length or names. When another caller's fsync had
+    begun that commit and it failed, only that one is told, and this one returns as if all were well (jbd2's
+    jbd2_complete_transaction, Linux 6.18: a commit that is over is a good one). Whatever begins a change fails
+    afterwards; removing an attribute that nobody has does so and changes nothing.
+    """
+    try:
+        os.removexattr(fd, "user.rocketbox.none")
+    except OSError as exc:
+        if exc.errno in _NO_JOURNAL:
+            raise
 
 
 _ZEROS = bytes(1 << 20)

@@ -54,7 +54,7 @@ class LayeredFile:
             at, data = at + len(part), data[len(part) :]
             self._size = max(self._size, at)
 
-    def sync(self) -> None:
+    def sync(self, *, in_place: bool = False) -> None:
         """There is nothing to wait for."""
 
     def resize(self, size: int) -> None:

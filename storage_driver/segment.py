@@ -110,31 +110,33 @@ class SegmentWriter:
                 except OSError as exc:
                     raise _keep_whole(tail, log_offset, pieces, exc) from exc
                 length = sum(map(len, pieces))
-                self._write_ahead(tail, log_offset + length, length)
+                in_place = log_offset + length <= self._zeroed
+                if not in_place and length <= self._largest:
+                    self._write_ahead(tail, log_offset + length)
                 before = time.perf_counter()
-                _sync(tail, log_offset)
+                _sync(tail, log_offset, in_place=in_place)
                 slowest = max(slowest, time.perf_counter() - before)
         except Stopped as stopped:
+            self._zeroed = 0  # who knows
             stopped.written = Written(begun, slowest, time.perf_counter() - started)
             raise
         return Written(begun, slowest, time.perf_counter() - started)
 
-    def _write_ahead(self, tail: Segment, end: int, length: int) -> None:
+    def _write_ahead(self, tail: Segment, end: int) -> None:
         """Follow a small batch by zeros, so that the next ones overwrite blocks instead of beginning them.
 
         ext4 and XFS commit their journal at the sync of a block's first write: a second wait. Page by page:
         what is written at once becomes one large folio (Linux 6.16), counted as written whole with each later message.
         """
-        if length > self._largest or end <= self._zeroed:
-            return
-        self._zeroed = min(tail.end, -(-end // self._ahead) * self._ahead)
+        stop = min(tail.end, -(-end // self._ahead) * self._ahead)
         try:
-            while end < self._zeroed:
-                count = min(PAGE - end % PAGE, self._zeroed - end)
+            while end < stop:
+                count = min(PAGE - end % PAGE, stop - end)
                 tail.file.write([_ZEROS[:count]], end - tail.base)
                 end += count
         except OSError:
             pass  # only speed is lost; a disk that fails says so at the sync
+        self._zeroed = end
 
     def _begin(self, log_offset: int) -> Segment:
         base = log_offset - log_offset % self._size
@@ -151,9 +153,9 @@ class SegmentWriter:
         return Segment(base, self._size, path, spare)
 
 
-def _sync(tail: Segment, sure_to: int) -> None:
+def _sync(tail: Segment, sure_to: int, *, in_place: bool = False) -> None:
     try:
-        tail.file.sync()
+        tail.file.sync(in_place=in_place)
     except OSError as exc:
         raise Stopped(exc, f"sync at {sure_to}: {exc.strerror}", base=sure_to, unsure=True) from exc
 

@@ -187,7 +187,7 @@ class MemoryFile:
             self._disk.do(Step("write", self._inode.number, at, data[:written], ()))
         raise ShortWrite(number, os.strerror(number), written=written)
 
-    def sync(self) -> None:
+    def sync(self, *, in_place: bool = False) -> None:
         try:
             self._disk.do(Step("sync", self._inode.number, 0, b"", ()))
         except OSError as exc:

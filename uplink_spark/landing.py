@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from storage_driver.disk import ask_journal
 from uplink_spark.batch import PieceHeader
 from uplink_spark.errors import LandingError, ManifestDamaged, UplinkError
 from uplink_spark.histogram import Histogram
@@ -266,6 +267,7 @@ class ShardWriter:
             _write(self._file, encode_items(entries))
             with self.syncs.measured():
                 os.fdatasync(self._file)
+                ask_journal(self._file)
             self._step("G4")
             _write(self._file, encode_mark(self.next_seq + len(entries)))
         except OSError:

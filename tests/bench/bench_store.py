@@ -41,7 +41,7 @@ class SlowFile:
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         self._file.write(pieces, at)
 
-    def sync(self) -> None:
+    def sync(self, *, in_place: bool = False) -> None:
         time.sleep(self._sync_s)
 
 

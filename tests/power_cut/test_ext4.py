@@ -281,7 +281,7 @@ def every_fault(tmp_path: Path, faults: list[str]) -> None:
 
 
 def test_a_flush_or_a_write_of_the_device_that_fails_costs_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    every_fault(tmp_path, ["flush 1", "flush 6", "flush 31", "write 4", "write 23"])
+    every_fault(tmp_path, ["flush 1", "flush 6", "flush 7", "flush 8", "flush 31", "write 4", "write 23"])
 
 
 @pytest.mark.soak

@@ -1,10 +1,13 @@
+import errno
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from storage_driver.disk import RealDisk, RealFile, ShortWrite, Usage, data_pieces, make_fixed, zero_fill
+from storage_driver.disk import RealDisk, RealFile, ShortWrite, Usage, ask_journal, data_pieces, make_fixed, zero_fill
 
 
 def _try_lock(path: str) -> bool:
@@ -141,3 +144,23 @@ def test_folders(tmp_path: Path) -> None:
     disk.remove_folder(tmp_path / "a")
     assert disk.list(tmp_path / "a") == []
     assert disk.boot_id() == disk.boot_id()
+
+
+def test_a_journal_that_answers_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
+    before = os.fstat(fd)
+    ask_journal(fd)
+    assert os.fstat(fd) == before
+    assert os.listxattr(fd) == []
+    os.close(fd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a mount")
+def test_a_file_system_that_takes_no_changes_any_more_fails_the_sync_of_names(tmp_path: Path) -> None:
+    script = "import pathlib, storage_driver.disk as d; d.RealDisk().sync_folder(pathlib.Path('.'))"
+    mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && cd {tmp_path}"
+    command = ["unshare", "-m", "sh", "-c", f'{mount} && exec {sys.executable} -c "$0"', script]
+    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ran.returncode == 1
+    assert f"[Errno {errno.EROFS}]" in ran.stderr
