@@ -171,7 +171,7 @@ class Connection:
 
     def _woken(self, held: HeldTogether, reason: str | None) -> None:
         """What held answers waited for has happened, or has failed for a reason."""
-        self._outbox.put_all(held.frames(reason))
+        self._outbox.send(held.frames(reason))
         self._done(len(held.answers), held.size)
 
     def _done(self, count: int, size: int) -> None:

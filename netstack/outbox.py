@@ -1,5 +1,6 @@
 """Frames on their way to one peer: many put, one writer sends what is there in one call."""
 
+import os
 from collections.abc import Sequence
 
 import trio
@@ -10,11 +11,13 @@ CHUNK = MIB  # progress is seen per chunk, so a slow peer is told from a stuck o
 
 
 class Outbox:
-    def __init__(self, limit_bytes: int = 8 * MIB) -> None:
+    """Up to `limit_bytes` are no trouble; `socket_fd` is that of a stream without a layer above its socket."""
+
+    def __init__(self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None) -> None:
         self.unsent_bytes = 0
         self.progress_at = trio.current_time()
         self.sent_bytes = 0
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._fd = limit_bytes, socket_fd
         self._frames: list[bytes] = []
         self._writer: trio.lowlevel.Task | None = None
         self._closed = False
@@ -39,6 +42,22 @@ class Outbox:
         if self._writer is not None:
             trio.lowlevel.reschedule(self._writer)
             self._writer = None
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Queue frames that leave together: at once where nothing waits and the socket takes them, without a task."""
+        if self._fd is not None and self._writer is not None and frames and not self._frames:
+            ready = frames[0] if len(frames) == 1 else b"".join(frames)
+            try:
+                sent = os.write(self._fd, ready)
+            except OSError:  # full, or gone: the writer finds out
+                sent = 0
+            if sent:
+                self.sent_bytes += sent
+                self.progress_at = trio.current_time()
+            if sent == len(ready):
+                return
+            frames = (ready[sent:],)
+        self.put_all(frames)
 
     def close(self) -> None:
         self._closed = True

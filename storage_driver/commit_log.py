@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
+from outcome import Outcome  # trio's own
 
 from storage_driver.dispatch import Pending, PendingRun
 from storage_driver.errors import Busy, LogFailed
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 from storage_driver.segment import Segment, SegmentWriter, Stopped, Write, Written
-from storage_driver.sync_thread import SyncThread, open_sync_thread
+from storage_driver.sync_thread import open_sync_thread
 
 Wake = Callable[[str | None], None]
 Undurable = Pending | PendingRun
@@ -71,6 +72,8 @@ class CommitLog:
         self._oldest_at: float | None = None  # since when the oldest record that is not durable waits
         self._waiting: deque[tuple[int, Wake]] = deque()  # offsets never fall, so one sync frees a prefix
         self._work = trio.Event()
+        self._rested = False  # the budget, if there is one, has passed for the next batch
+        self._batch: tuple[list[Undurable], int, float]  # in the thread's hands: records, end, when it was taken
         self._spare_thread = trio.CapacityLimiter(1)
 
     @property
@@ -136,19 +139,29 @@ class CommitLog:
         """Write batches until cancelled or until the disk fails; a batch handed to the thread is always finished."""
         async with open_sync_thread() as thread:
             while self.failure is None:
-                await self._work.wait()
+                if not self._pending:
+                    self._work = trio.Event()
+                    await self._work.wait()
                 if self._budget_s:
                     await trio.sleep(self._budget_s)
-                await self._write(thread)
+                self._rested = True
+                await thread.do_all(self._take, self._written)
 
-    async def _write(self, thread: SyncThread) -> None:
-        """Write and sync what waits, then let it be seen."""
-        self._work = trio.Event()
-        writes, pending, end, began = self._writes, self._pending, self.end, trio.current_time()
-        self._pieces, self._pending = [], []
-        self._writes = [Write(end, self._pieces)]
+    def _take(self) -> Callable[[], Written] | None:
+        """Return the call that writes and syncs what waits."""
+        if not self._pending or self.failure is not None or not self._rested:
+            return None
+        self._rested = not self._budget_s
+        self._batch = self._pending, self.end, trio.current_time()
+        writes, self._pieces, self._pending = self._writes, [], []
+        self._writes = [Write(self.end, self._pieces)]
+        return partial(self._writer.write_and_sync, writes)
+
+    def _written(self, ended: Outcome[Written]) -> None:
+        """Let the batch be seen that the thread wrote. Raises what its disk never does."""
+        pending, end, began = self._batch
         try:
-            written = await thread.do(partial(self._writer.write_and_sync, writes))
+            written = ended.unwrap()
         except Stopped as exc:
             self._stopped(exc, pending)
         else:
@@ -176,7 +189,6 @@ class CommitLog:
         self.end, self._limit = exc.base, exc.base - exc.base % self.segment_bytes + self.segment_bytes
         self._pieces, self._pending, self._oldest_at = [], [], None
         self._writes = [Write(self.end, self._pieces)]
-        self._work = trio.Event()
         self.taken_back += 1
         self._rewound(dropped, str(exc))
         self._wake_all(str(exc))

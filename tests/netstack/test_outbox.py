@@ -1,5 +1,7 @@
 """One writer: what is ready leaves in one call, in order, and progress is seen."""
 
+import socket
+
 import pytest
 import trio
 import trio.testing
@@ -39,6 +41,48 @@ async def test_frames_that_are_ready_together_leave_in_one_call() -> None:
         nursery.cancel_scope.cancel()
     assert sink.calls == [b"abc", b"d"]
     assert (outbox.unsent_bytes, outbox.sent_bytes) == (0, 4)
+
+
+async def test_what_a_free_socket_takes_leaves_before_any_task_has_a_turn() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outbox, sink = Outbox(socket_fd=ours.fileno()), Sink()
+        outbox.send([b"early"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run, sink)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.send([b"a", b"b"])
+            assert theirs.recv(10) == b"ab"
+            assert (outbox.unsent_bytes, outbox.sent_bytes) == (0, 7)
+            outbox.put(b"c")
+            outbox.send([b"d"])
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        outbox.send([b"the writer is gone"])
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+    assert sink.calls == [b"early", b"cd"], "in order, and never two writers"
+
+
+async def test_what_the_socket_does_not_take_is_the_writers() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        outbox, sink = Outbox(socket_fd=ours.fileno()), Sink()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run, sink)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.send([bytes(range(256)) * 8192])
+            sent = outbox.sent_bytes
+            assert 0 < sent < 1 << 21
+            outbox.send([b"z"])
+            await trio.testing.wait_all_tasks_blocked()
+            theirs.close()
+            outbox.send([b"gone"])
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert b"".join(sink.calls) == (bytes(range(256)) * 8192)[sent:] + b"zgone"
 
 
 async def test_what_is_larger_than_a_chunk_leaves_in_pieces() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import outcome
 import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
@@ -97,6 +98,12 @@ async def inline(fn: Callable[..., T], *args: Any, **_: Any) -> T:
     result = fn(*args)
     await trio.lowlevel.checkpoint()
     return result
+
+
+async def all_inline(take: Callable[[], Callable[[], T] | None], done: Callable[[outcome.Outcome[T]], None]) -> None:
+    """As SyncThread.do_all, in the loop."""
+    while call := take():
+        done(await inline(outcome.capture, call))
 
 
 class Workload:
@@ -193,15 +200,15 @@ def record(seed: int, messages: int) -> tuple[MemoryDisk, Trace]:
 
 def deterministic(main: Callable[[], Awaitable[None]], seed: int) -> None:
     """Run trio so that the same seed gives the same order of steps."""
-    threads, flag = (trio.to_thread.run_sync, SyncThread.do), trio_run._ALLOW_DETERMINISTIC_SCHEDULING
+    threads, flag = (trio.to_thread.run_sync, SyncThread.do_all), trio_run._ALLOW_DETERMINISTIC_SCHEDULING
     trio.to_thread.run_sync = inline  # type: ignore[assignment]
-    SyncThread.do = lambda self, call: inline(call)  # type: ignore[method-assign]
+    SyncThread.do_all = lambda self, take, done: all_inline(take, done)  # type: ignore[method-assign]
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_run._r.seed(seed)
     try:
         trio.run(main, clock=MockClock(autojump_threshold=0))
     finally:
-        trio.to_thread.run_sync, SyncThread.do = threads  # type: ignore[method-assign]
+        trio.to_thread.run_sync, SyncThread.do_all = threads  # type: ignore[method-assign]
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = flag  # type: ignore[misc]
 
 
