@@ -277,6 +277,8 @@ def import_receipts(state: ShipperState, target: Path, secret: bytes, now_ms: Ca
 
 def _still_true(state: ShipperState, row: StickReceipt) -> bool:
     """Whether the piece that was receipted comes out of the log again as it was."""
+    if not state.source.first <= row.start < row.end <= state.source.durable:  # gone since, or of another life
+        return False
     if row.kind not in ("log", "pick") or owner_of(state.source.lineage.epochs, row.start)[0] != row.epoch:
         return False
     file_end = state.file_end(row.start)

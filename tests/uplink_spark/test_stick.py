@@ -17,7 +17,7 @@ from uplink_spark.reconcile import make_gap
 from uplink_spark.stick import StickRefused, export_pieces, import_receipts, read_index
 from uplink_spark.sweep import sweep_box
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import box, gateway, message, shipped, until
+from uplink_spark.testing_site import MIB, box, fill, gateway, message, shipped, until
 
 pytestmark = pytest.mark.slow
 SECRET = bytes(range(32))
@@ -203,3 +203,18 @@ async def test_a_stick_tells_what_a_recovery_had_to_cover(tmp_path: Path) -> Non
     assert (gap.start, gap.end) == (placed[30].log_offset, placed[30].end)
     assert (gap.gap or {})["reason"] == "repair"
     assert len(landed_log(landing, "box-17")) == 60 - 1 + 5
+
+
+async def test_a_stick_comes_home_although_the_oldest_of_its_log_has_gone_meanwhile(tmp_path: Path) -> None:
+    stick, landing = tmp_path / "stick", tmp_path / "landing"
+    async with box(tmp_path / "store", 1) as (store, uplink):
+        state = uplink.shipper.state
+        await fill(store, 7, MIB - 1000)
+        await state.in_thread(export_pieces, state, stick, SECRET, "none")
+        await sweep(landing, stick)
+        await uplink.shipper.quota.discard(5 * MIB, "test")
+        await store.drop_first()
+        assert store.first == 5 * MIB
+        taken = await state.in_thread(import_receipts, state, stick, SECRET, now_ms)
+        assert taken == store.durable - store.first
+        assert uplink.may_release(store.first, store.durable)
