@@ -133,7 +133,10 @@ def record(box: Box, environ: Mapping[str, str]) -> None:
 
 
 def carry_out(box: Box, action: Action) -> None:
-    """Write the step down, then take it; one that cannot be written down must not reboot, or it would do so forever."""
+    """Write the step down, then take it; one that cannot be written down must not reboot, or it would do so forever.
+
+    Nor must one that fails: when this program fails, systemd reboots.
+    """
     row = {"boot": box.boot_id, "uptime_s": round(box.uptime_s, 3), "wall_s": int(time.time())}
     try:
         append_line(
@@ -143,7 +146,12 @@ def carry_out(box: Box, action: Action) -> None:
         if action.kind in ("reboot", "switch_slot"):
             action = Action("safe", action.cause, f"{action.text}, but its note cannot be written: {exc}")
     print(f"<4>escalate action={action.kind} cause={action.cause} text={action.text!r}", file=sys.stderr, flush=True)
-    HANDS[action.kind](box, action)
+    try:
+        HANDS[action.kind](box, action)
+    except OSError as exc:
+        if action.kind == "safe":
+            raise
+        carry_out(box, Action("safe", action.cause, f"{action.text}, but that failed: {exc}"))
 
 
 def _start(box: Box, action: Action) -> None:
@@ -162,6 +170,9 @@ def _copy(source: Path, target: Path) -> None:
     """Replace a file by a copy of another, durably: whenever the power fails the one or the other is there, whole."""
     fresh = target.with_name(target.name + ".new")
     shutil.copy2(source, fresh)
+    if os.geteuid() == 0:  # the product's group may be the one that reads it
+        owner = source.stat()
+        os.chown(fresh, owner.st_uid, owner.st_gid)
     sync(fresh)
     os.replace(fresh, target)
     sync(target.parent)

@@ -1,5 +1,7 @@
 import json
+import os
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -85,18 +87,36 @@ def test_a_wrong_configuration_is_replaced_once_and_kept_aside(tmp_path: Path) -
     assert decide(load_history(box), load_slots(box), load_exits(box)).kind == "safe"  # the good one fails as well
 
 
-def test_a_restoration_that_is_cut_off_leaves_the_configuration_that_was(tmp_path: Path) -> None:
-    root = box_root(tmp_path)
+def test_a_restoration_that_fails_leaves_the_configuration_that_was_and_ends_in_safe_mode(tmp_path: Path) -> None:
+    root, systemctl = box_root(tmp_path), Systemctl()
     config = root / "etc/rocketbox/rocketbox.toml"
     before = config.read_text()
-    with pytest.raises(FileNotFoundError):  # the good one has gone meanwhile
-        carry_out(Box(root, print), Action("restore_config", "config", "wrong"))
+    config.with_name("rocketbox.toml.good").write_text("good = true\n")
+    config.with_name("rocketbox.toml.new").mkdir()  # as of a folder that takes no file
+    carry_out(Box(root, systemctl), Action("restore_config", "config", "wrong"))
     assert config.read_text() == before
+    assert "but that failed" in (root / "run/rocketbox-safe").read_text()
+    assert systemctl.ran[-1].endswith("start rocketbox-safe.target rocketbox-safe-retry.timer")
+    steps = read_lines(root / "var/lib/rocketbox/watchdog/escalations.jsonl")
+    assert [(row["kind"], row["cause"]) for row in steps] == [("restore_config", "config"), ("safe", "config")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_configuration_for_the_products_group_stays_readable_to_it(tmp_path: Path) -> None:
+    root = box_root(tmp_path)
+    config = root / "etc/rocketbox/rocketbox.toml"
+    config.chmod(0o640)
+    os.chown(config, 0, 12345)
+    digest = sha256(config.read_bytes()).hexdigest()
+    (root / "var/lib/rocketbox/watchdog/settled.json").write_text(json.dumps({"config_sha256": digest}))
+    assert keep_config(Box(root, Systemctl()))
+    config.write_text("wrong")
+    carry_out(Box(root, Systemctl()), Action("restore_config", "config", "wrong"))
+    status = config.stat()
+    assert (oct(status.st_mode & 0o777), status.st_uid, status.st_gid) == ("0o640", 0, 12345)
 
 
 def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configuration(tmp_path: Path) -> None:
-    from hashlib import sha256
-
     root = box_root(tmp_path)
     box, config = Box(root, print), root / "etc/rocketbox/rocketbox.toml"
     Diary(box.folder, root=root).settle(boot="boot-1", config_sha256=sha256(config.read_bytes()).hexdigest())
