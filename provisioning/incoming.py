@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -43,13 +44,16 @@ class IncomingFile:
     def write(self, data: bytes) -> None:
         """Append bytes; the disk has them at the latest 256 KiB or 2 s later. Raises E301 when it is full."""
         try:
-            self._file.write(data)
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.have += len(data)
+            self._unsynced += len(data)
+            if self._unsynced >= SYNC_BYTES or self._now_s() - self._synced_s >= SYNC_S:
+                self.sync()
         except OSError as exc:
+            self._file.truncate(self.have)  # a part of the data may have been taken, and it will come again
+            self._file.seek(self.have)
             raise ProvisioningError("E301", f"cannot write {self.part.name}: {exc.strerror}", needs=self.size) from exc
-        self.have += len(data)
-        self._unsynced += len(data)
-        if self._unsynced >= SYNC_BYTES or self._now_s() - self._synced_s >= SYNC_S:
-            self.sync()
 
     def sync(self) -> None:
         os.fdatasync(self._file.fileno())

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,20 @@ def test_what_had_arrived_is_there_after_a_cut(tmp_path: Path) -> None:
     assert second.have == 5000
     second.write(BLOB[5000:])
     assert second.finish().read_bytes() == BLOB
+
+
+def test_a_disk_that_takes_a_part_of_the_data_is_full_and_the_data_may_come_again(tmp_path: Path) -> None:
+    one, (soft, hard) = IncomingFile(tmp_path, SHA, len(BLOB)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    one.write(BLOB[:5000])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(BLOB) - 100, hard))
+    try:
+        with pytest.raises(ProvisioningError) as caught:
+            one.write(BLOB[5000:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (caught.value.code, one.have, one.part.stat().st_size) == ("E301", 5000, 5000)
+    one.write(BLOB[5000:])
+    assert one.finish().read_bytes() == BLOB
 
 
 def test_a_file_that_differs_when_read_back_is_deleted(tmp_path: Path) -> None:
