@@ -62,8 +62,16 @@ setup: .venv/java/.ready compiled
 	chmod +x .venv/java/bin/java && touch $@
 
 # Compiled once, so that no start compiles, even where the environment forbids Python to keep what it compiled.
-compiled: .venv/.ready
+compiled: .venv/.ready .venv/.spark-compiled
 	@$(PY) -m compileall -q $(CODE)
+
+# Spark's Python workers import out of zip files of sources, and would compile them at each start: a second of a core.
+.venv/.spark-compiled: .venv/.ready
+	@scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
+	  rm -rf $$scratch/*; $(PY) -m zipfile -e $$zip $$scratch/all && \
+	  $(PY) -W ignore -m compileall -q -b --invalidation-mode unchecked-hash $$scratch/all && \
+	  $(PY) -m zipfile -c $$scratch/new.zip $$scratch/all/* && mv $$scratch/new.zip $$zip || exit; \
+	done; rm -rf $$scratch; touch $@
 
 run: .venv/java/.ready compiled
 	@$(IN) $(PY) docs/examples/vitals.py $(if $(KEEP),--keep) $(ARGS)
