@@ -91,7 +91,8 @@ async def greet(producer: Producer, run: str, tally: Tally) -> None:
     await send_one(producer, measurements.Measurement("vitals_start", "demonstration", 0), run, tally)
     with trio.move_on_after(SETTLE_S):
         await settle(tally)
-    show(f"spark   first message there after {trio.current_time() - began:.1f} s")
+    there = "first message there after" if tally.in_spark else "first message still under way after"
+    show(f"spark   {there} {trio.current_time() - began:.1f} s")
 
 
 async def produce(producer: Producer, run: str, seconds: float, tally: Tally) -> None:

@@ -8,9 +8,13 @@ holds the acknowledged message ids, one a line.
 import argparse
 import json
 import os
+import select
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,9 @@ from uplink_spark.jobs.windows import WindowRow, windows
 
 STREAMED = "box,epoch,log_offset,topic,body,size,born_time,properties"
 CHECKED = "box,epoch,log_offset,topic,msg_id,properties"
+BUSY = "Python worker failed to connect back"  # Spark waits ten seconds for it, on a machine as busy as it may be
+LOOK_EVERY_S = 0.5
+SOCKET_FOLDER_BYTES = 107 - len("/.00000000-0000-0000-0000-000000000000.sock")  # sun_path, unix(7)
 
 
 def say(**what: Any) -> None:
@@ -46,6 +53,23 @@ def start_stream(spark: SparkSession, landing: str, run: str, since_ms: str) -> 
         say(table=[asdict(WindowRow(**row.asDict())) for row in batch.collect()])
 
     return table.writeStream.outputMode("complete").foreachBatch(show).trigger(processingTime="1 second").start()
+
+
+def begun(start: Callable[[], Any]) -> Any:
+    """Start the query and return it once it has opened its source; begin again while the machine is too busy for it."""
+    query = start()
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(LOOK_EVERY_S)
+    return begun_again(query, start) if query.exception() else query
+
+
+def begun_again(failed: Any, start: Callable[[], Any]) -> Any:
+    """Return a new query, which counts everything anew. Raises the failure when it is another than a busy machine's."""
+    failure = failed.exception()
+    if BUSY not in str(failure):
+        raise failure
+    print(f"begun again: {BUSY}; the machine is busy", file=sys.stderr, flush=True)
+    return begun(start)
 
 
 def count_gaps(spark: SparkSession, landing: str, since_ms: str) -> int:
@@ -77,11 +101,16 @@ def check(spark: SparkSession, landing: str, options: argparse.Namespace, file: 
     }
 
 
-def keep_below(scratch: Path) -> None:
-    """Let every JVM from here on put its files below one folder; Java looks at no TMPDIR."""
+def keep_below(scratch: Path) -> dict[str, str]:
+    """Let every JVM from here on put its files below one folder; Java looks at no TMPDIR. Return Spark's settings.
+
+    In a folder whose name is long there is no room for the name of a Unix socket: there Spark uses TCP.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
+    room = len(os.fsencode(scratch)) <= SOCKET_FOLDER_BYTES
+    return {"spark.sql.shuffle.partitions": "2", "spark.python.unix.domain.socket.enabled": str(room).lower()}
 
 
 def main() -> int:
@@ -91,14 +120,21 @@ def main() -> int:
     parser.add_argument("--since-ms", required=True, help="read what landed from this time on, ms since 1970")
     parser.add_argument("--scratch", required=True, help="folder for what Spark and its JVM put aside")
     options = parser.parse_args()
-    keep_below(Path(options.scratch).resolve())
+    settings = keep_below(Path(options.scratch).resolve())
 
     def job() -> None:
         wait_for_zone(options.landing, 60)
-        spark = open_session("rocketbox vitals", settings={"spark.sql.shuffle.partitions": "2"})
-        query = start_stream(spark, options.landing, options.run, options.since_ms)
+        spark = open_session("rocketbox vitals", settings=settings)
+        start = partial(start_stream, spark, options.landing, options.run, options.since_ms)
+        query = begun(start)
         say(ready=True)
-        for line in sys.stdin:
+        while True:
+            if query.exception():
+                query = begun_again(query, start)
+            if not select.select([sys.stdin], [], [], LOOK_EVERY_S)[0]:
+                continue
+            if not (line := sys.stdin.readline()):
+                return
             if line.startswith("check "):
                 query.stop()  # it has counted everything; two cores are few for both
                 say(check=check(spark, options.landing, options, line.split(" ", 1)[1].strip()))

@@ -1,0 +1,44 @@
+"""docs/examples/vitals_job.py, the Spark half of `make run`, on a machine that is too busy for Spark's patience."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+
+EXAMPLES = Path(__file__).parents[3] / "docs/examples"
+LATE = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*) [ -e '{told}' ] || {{ touch '{told}'; exec sleep 12; }} ;; esac
+exec '{python}' "$@"
+"""
+
+
+@pytest.mark.slow  # the scratch folder is one whose name is too long for Unix sockets
+def test_a_stream_whose_python_came_too_late_is_begun_again(landing: MadeLanding, tmp_path: Path) -> None:
+    landing.land(log_piece([MadeRecord("Vitals", body=b'{"value": 7}', properties="run\x01r")], 0))
+    told, python = tmp_path / "told", tmp_path / "python"
+    python.write_text(LATE.format(told=told, python=sys.executable))
+    python.chmod(0o755)
+    command = [sys.executable, str(EXAMPLES / "vitals_job.py"), "--landing", str(landing.root), "--run", "r"]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            [*command, "--since-ms", "0", "--scratch", str(tmp_path / ("scratch" * 12))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "PYSPARK_PYTHON": str(python)},
+        ) as job,
+    ):
+        assert job.stdout
+        said = (json.loads(line) for line in job.stdout)
+        assert next(said) == {"ready": True}
+        table = next(said)["table"]
+        job.communicate(timeout=120)
+    assert told.exists()
+    assert [(row["topic"], row["messages"], row["vital_avg"]) for row in table] == [("Vitals", 1, 7.0)]
+    assert "begun again" in (tmp_path / "log").read_text()
