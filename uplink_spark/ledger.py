@@ -166,7 +166,14 @@ class Ledger:
     # Gaps
 
     def declare(self, gap: Gap) -> None:
-        """Append and sync a gap. Blocks. Raises OSError."""
+        """Append and sync a gap. Blocks. Raises OSError.
+
+        One whose id was given away since it was made gets the next: its receipt would count for both.
+        """
+        run, number = gap.gap_id
+        taken = [each.gap_id[1] for each in self.gap_log.gaps if each.gap_id[0] == run]
+        if number in taken:
+            gap.facts["id"] = [run, max(taken) + 1]
         self.gap_log.append(gap)
         self._synced_gaps.add(gap.start, gap.end)
 

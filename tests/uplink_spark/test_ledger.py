@@ -50,6 +50,15 @@ def test_a_receipt_lets_bytes_go_only_after_it_was_saved(ledger: Ledger) -> None
     assert ledger.unshipped(0, 130) == [(100, 130)]
 
 
+def test_of_two_losses_that_were_made_at_once_each_waits_for_its_own_receipt(ledger: Ledger) -> None:
+    first, second = gap(1, 0, 100), gap(1, 100, 200)
+    for each in (first, second, gap(3, 200, 300), gap(1, 300, 400)):
+        ledger.declare(each)
+    ledger.gap_delivered(first)
+    assert [each.gap_id[1] for each in ledger.undelivered()] == [2, 3, 4]
+    assert [each.gap_id[1] for each in opened(ledger.folder).gap_log.gaps] == [1, 2, 3, 4]
+
+
 def test_a_save_that_fails_lets_nothing_go_and_keeps_the_state_before(ledger: Ledger) -> None:
     ledger.receipt("log", seen(0, 50))
     ledger.save()
