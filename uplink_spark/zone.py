@@ -55,7 +55,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         try:
             return os.listdir(os.path.join(self.root, folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # somebody's file among the folders of days
             return []
 
     def replace(self, path: str, data: bytes) -> None:

@@ -55,6 +55,14 @@ def test_earliest_is_what_retention_has_left_and_the_zone_is_sound(landing: Made
     assert (found.findings, found.orphans, found.entries) == ([], [], 6)
 
 
+def test_a_file_of_somebody_elses_among_the_days_stops_nothing(landing: MadeLanding) -> None:
+    land(landing, 4)
+    (landing.root / "pack/0000/.note").touch()
+    assert len(clean(landing.root, 2, today=4).packs) == 2
+    (found,) = check(ZoneReader(str(landing.root)), deep=True)
+    assert (found.findings, found.orphans) == ([], [])
+
+
 def test_who_asks_for_less_is_told_or_goes_on_from_the_oldest(landing: MadeLanding) -> None:
     land(landing, 4)
     clean(landing.root, 2, today=4)
