@@ -67,7 +67,7 @@ compiled: .venv/.ready .venv/.spark-compiled
 
 # Spark's Python workers import out of zip files of sources, and would compile them at each start: a second of a core.
 .venv/.spark-compiled: .venv/.ready
-	@scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
+	@mkdir -p .build/tmp; scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
 	  rm -rf $$scratch/*; $(PY) -m zipfile -e $$zip $$scratch/all && \
 	  $(PY) -W ignore -m compileall -q -b --invalidation-mode unchecked-hash $$scratch/all && \
 	  $(PY) -m zipfile -c $$scratch/new.zip $$scratch/all/* && mv $$scratch/new.zip $$zip || exit; \
