@@ -291,6 +291,7 @@ def hints(place: Place) -> str:
     """Return how to use what is up: a client's address in four languages, and how to let other machines in."""
     return f"""
 Everything stays up until Ctrl-C. NameServer {place.namesrv}; logs in {place.var}/log.
+How the box fares: .venv/bin/rocketbox status --data {place.var}/box
 
 Java    producer.setNamesrvAddr("{place.namesrv}");
 Go      rocketmq.NewProducer(producer.WithNameServer([]string{{"{place.namesrv}"}}))
