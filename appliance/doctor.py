@@ -86,9 +86,10 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
     if not found:
         return
     kind, options = found["type"], set(found.get("options", "").split(","))
+    folder = found.get("folder", "/var/lib/rocketbox")
     value = f"{kind} on {found.get('device')} at {found.get('mount')}"
     if kind in NO_DURABILITY:
-        step = "put /var/lib/rocketbox on a local ext4 or xfs partition"
+        step = f"put {folder} on a local ext4 or xfs partition"
         yield Finding("D103", "error", value, f"{kind} does not keep what was synced", step)
     elif options & {"nobarrier", "barrier=0"}:
         reason = "barriers are off: a sync reaches no further than the disk's cache"
@@ -97,7 +98,7 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
         step = "fsck the partition, then reboot; see D104"
         yield Finding("D103", "error", value, "the file system is read-only after an error", step)
     elif found.get("mount") == "/":
-        step = "give /var/lib/rocketbox a partition of its own, see fstab.example"
+        step = f"give {folder} a partition of its own, see fstab.example"
         yield Finding("D103", "warning", value, "shares the root file system: logs of others can fill it", step)
     elif "discard" in options or "noatime" not in options:
         what = "online discard stalls flushes on cheap SSDs" if "discard" in options else "reads cause writes (atime)"

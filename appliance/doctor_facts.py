@@ -76,13 +76,14 @@ def sync_ms(folder: Path) -> dict[str, float]:
 
 
 def file_system(folder: Path, mounts: Path) -> dict[str, str]:
-    """Return the mount that a folder lies on."""
+    """Return the folder and the mount that it lies on."""
     best: list[str] = []
     for line in mounts.read_text().splitlines():
         words = line.split()
         if folder.absolute().is_relative_to(words[1]) and (not best or len(words[1]) >= len(best[1])):
             best = words
-    return {"device": best[0], "mount": best[1], "type": best[2], "options": best[3]}
+    there = {"folder": str(folder.absolute())}
+    return there | {"device": best[0], "mount": best[1], "type": best[2], "options": best[3]}
 
 
 def disk(folder: Path, sys: Path) -> dict[str, Any]:

@@ -121,3 +121,9 @@ def test_a_box_that_is_well_has_only_good_findings_and_exit_0() -> None:
 
 def test_missing_facts_find_nothing() -> None:
     assert examine({}) == []
+
+
+def test_the_file_system_is_to_be_changed_under_the_folder_that_was_looked_at() -> None:
+    there = WELL["file_system"] | {"mount": "/", "folder": "/srv/rocketbox"}
+    (found,) = [finding for finding in examine(WELL | {"file_system": there}) if finding.code == "D103"]
+    assert "/srv/rocketbox" in found.next

@@ -36,7 +36,8 @@ def test_the_longest_mount_wins(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/a / ext4 rw 0 0\n/dev/b /var/lib/rocketbox ext4 rw,noatime 0 0\n/dev/c /var xfs rw 0 0\n")
     assert file_system(Path("/var/lib/rocketbox/store"), mounts)["device"] == "/dev/b"
-    assert file_system(Path("/var/log"), mounts)["type"] == "xfs"
+    found = file_system(Path("/var/log"), mounts)
+    assert (found["type"], found["folder"]) == ("xfs", "/var/log")
 
 
 def test_swap_in_compressed_memory_does_not_count(tmp_path: Path) -> None:
