@@ -4,6 +4,8 @@ import argparse
 import faulthandler
 import gc
 import importlib
+import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -92,9 +94,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
     except KeyboardInterrupt:  # of a command that has nothing to put away
         return INTERRUPTED
+    except BrokenPipeError:
+        if not _reader_gone():
+            raise
+        return 0
+    return code
+
+
+def _reader_gone() -> bool:
+    """Tell whether nobody reads the output any more (`rocketbox … | head -1`); then what is left of it goes nowhere."""
+    asked = select.poll()
+    asked.register(sys.stdout.fileno(), 0)  # a pipe without a reader is POLLERR, poll(2)
+    gone = any(events & select.POLLERR for _, events in asked.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
 
 
 if __name__ == "__main__":

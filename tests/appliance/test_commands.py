@@ -278,3 +278,17 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("appliance.commands.doctor.run", interrupted)
     assert main(["doctor"]) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["config", "show", "--origin"], ["completion", "bash"]])
+def test_output_that_nobody_reads_to_its_end_is_no_error(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "appliance", *command], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
