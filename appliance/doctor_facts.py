@@ -78,11 +78,12 @@ def sync_ms(folder: Path) -> dict[str, float]:
 def file_system(folder: Path, mounts: Path) -> dict[str, str]:
     """Return the folder and the mount that it lies on."""
     best: list[str] = []
+    folder = folder.resolve()
     for line in mounts.read_text().splitlines():
         words = line.split()
-        if folder.absolute().is_relative_to(words[1]) and (not best or len(words[1]) >= len(best[1])):
+        if folder.is_relative_to(words[1]) and (not best or len(words[1]) >= len(best[1])):
             best = words
-    there = {"folder": str(folder.absolute())}
+    there = {"folder": str(folder)}
     return there | {"device": best[0], "mount": best[1], "type": best[2], "options": best[3]}
 
 

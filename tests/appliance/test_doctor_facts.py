@@ -38,6 +38,7 @@ def test_the_longest_mount_wins(tmp_path: Path) -> None:
     assert file_system(Path("/var/lib/rocketbox/store"), mounts)["device"] == "/dev/b"
     found = file_system(Path("/var/log"), mounts)
     assert (found["type"], found["folder"]) == ("xfs", "/var/log")
+    assert file_system(Path("/var/log/../lib/rocketbox"), mounts)["device"] == "/dev/b"
 
 
 def test_swap_in_compressed_memory_does_not_count(tmp_path: Path) -> None:
