@@ -108,6 +108,8 @@ async def stop_by_signal() -> None:
 
 def taken(port: int, option: str) -> str | None:
     """Return one sentence when somebody listens on the port already, with the process where it can be seen."""
+    if not 0 < port < 65536:
+        return f"{option} {port}: a port is a number from 1 to 65535"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -328,6 +328,12 @@ def main(arguments: list[str]) -> int:
         code = trio.run(partial(demonstrate, place))
     except* (StartFailed, ClientError) as failures:
         show(f"\n{first(failures)}")
+    except* OSError as failures:
+        failure = first(failures)
+        if not (isinstance(failure, OSError) and failure.filename):
+            raise
+        show(f"{failure.filename}: {failure.strerror}; it must be writable, or choose: make run ARGS='--var DIR'")
+        code = 2
     except* (Stopped, KeyboardInterrupt):
         show("\nstopped")
         code = 0 if options.keep else 130

@@ -1,4 +1,4 @@
-"""docs/examples/vitals_job.py, the Spark half of `make run`, on a machine that is too busy for Spark's patience."""
+"""`make run` where something is in its way: a machine too busy for Spark's patience, a folder, a port."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
@@ -42,3 +43,18 @@ def test_a_stream_whose_python_came_too_late_is_begun_again(landing: MadeLanding
     assert told.exists()
     assert [(row["topic"], row["messages"], row["vital_avg"]) for row in table] == [("Vitals", 1, 7.0)]
     assert "begun again" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(("--var", "/proc/none"), "/proc/none"), (("--gateway-port", "70000"), "--gateway-port 70000: a port is")],
+)
+def test_what_cannot_be_used_is_named_in_one_line(wrong: tuple[str, str], said: str) -> None:
+    names = ("--namesrv-port", "--broker-port", "--gateway-port")
+    ports = [word for name in names for word in (name, str(free_port()))]
+    command = [sys.executable, str(EXAMPLES / "vitals.py"), *ports, *wrong]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert line.startswith(said)
