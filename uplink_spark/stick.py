@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uplink_spark.batch import Contents, PieceSource, encode_piece
+from uplink_spark.batch import MAX_RAW_BYTES, Contents, PieceSource, encode_piece
 from uplink_spark.cbor import Fields, decode_map, encode_map
 from uplink_spark.cutter import CutOrder, cut_piece
 from uplink_spark.errors import PieceDamaged, UplinkError
@@ -180,7 +180,7 @@ def _export_lane(
             topics = state.ledger.express_at(start)
             order = CutOrder(
                 _source_of(state, start), start, min(end, state.boundary(start)), state.file_end(start),
-                state.config.piece_bytes, codec, skip=() if pick else topics, pick=topics if pick else (),
+                min(state.config.piece_bytes, MAX_RAW_BYTES), codec, skip=() if pick else topics, pick=topics if pick else (),
             )  # fmt: skip
             piece = cut_piece(state.source.read_log, order)
             header, start = piece.header, piece.header.end
@@ -284,7 +284,7 @@ def _still_true(state: ShipperState, row: StickReceipt) -> bool:
     file_end = state.file_end(row.start)
     pick = state.ledger.express_at(row.start) if row.kind == "pick" else ()
     order = CutOrder(
-        _source_of(state, row.start), row.start, min(row.end, file_end), file_end, 8 << 20, "none", pick=pick
+        _source_of(state, row.start), row.start, min(row.end, file_end), file_end, MAX_RAW_BYTES, "none", pick=pick
     )
     header = cut_piece(state.source.read_log, order).header
     return (header.end, header.sha) == (row.end, row.sha)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from uplink_spark import testing_site
 from uplink_spark.__main__ import main
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.landing import open_zone
@@ -218,3 +219,17 @@ async def test_a_stick_comes_home_although_the_oldest_of_its_log_has_gone_meanwh
         taken = await state.in_thread(import_receipts, state, stick, SECRET, now_ms)
         assert taken == store.durable - store.first
         assert uplink.may_release(store.first, store.durable)
+
+
+async def test_pieces_on_a_stick_are_no_larger_than_a_gateway_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stick, landing = tmp_path / "stick", tmp_path / "landing"
+    large = testing_site.store_config(tmp_path / "store")._replace(segment_bytes=16 * MIB)
+    monkeypatch.setattr(testing_site, "store_config", lambda root: large)
+    async with box(tmp_path / "store", 1, piece_bytes=64 * MIB) as (store, uplink):
+        state = uplink.shipper.state
+        await fill(store, 10, MIB - 1000)
+        await state.in_thread(export_pieces, state, stick, SECRET, "none")
+        assert await sweep(landing, stick) == (2, 2)
+        assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == store.durable
