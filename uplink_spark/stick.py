@@ -177,10 +177,11 @@ def _export_lane(
     """Write the log of some ranges, or what of them travels on the express lane."""
     for start, end in holes:
         while start < end:
-            topics = state.ledger.express_at(start)
+            topics, limit = state.ledger.express_at(start), min(end, state.boundary(start))
             order = CutOrder(
-                _source_of(state, start), start, min(end, state.boundary(start)), state.file_end(start),
-                min(state.config.piece_bytes, MAX_RAW_BYTES), codec, skip=() if pick else topics, pick=topics if pick else (),
+                _source_of(state, start), start, limit, state.file_end(start),
+                min(state.config.piece_bytes, MAX_RAW_BYTES), codec,
+                skip=() if pick else topics, pick=topics if pick else (),
             )  # fmt: skip
             piece = cut_piece(state.source.read_log, order)
             header, start = piece.header, piece.header.end
