@@ -115,15 +115,14 @@ class CommitLog:
 
     def when_durable(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on stable storage, wake(reason) if they will not be."""
-        if self._waiting:
-            if (last := self._waiting[-1][0]) > log_offset:
-                log_offset = last  # a late asker waits for the group before it
-        elif log_offset <= self.durable:
+        if log_offset <= self.durable:
             wake(None)
             return
         if self.failure is not None:
             wake(self.failure)
             return
+        if self._waiting and (last := self._waiting[-1][0]) > log_offset:
+            log_offset = last  # a late asker waits for the group before it
         self._waiting.append((log_offset, wake))
 
     async def prepare_spare(self) -> None:

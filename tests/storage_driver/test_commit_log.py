@@ -86,13 +86,22 @@ async def test_a_message_can_be_pulled_before_it_is_acknowledged_and_both_only_o
 
 async def test_a_late_asker_for_an_early_offset_waits_for_the_group_before_it() -> None:
     bench = Bench()
-    bench.log.when_durable(0, lambda reason: bench.events.append("at once"))
     bench.put(10)
-    bench.log.when_durable(0, lambda reason: bench.events.append("late"))
-    assert bench.events == ["at once"]
+    bench.put(20)
+    bench.log.when_durable(10, lambda reason: bench.events.append("late"))
     async with bench.running():
-        await bench.wait(10)
-    assert bench.events[-2:] == ["woke 10 None", "late"]
+        await bench.wait(30)
+    assert bench.events[-3:] == ["woke 10 None", "woke 30 None", "late"]
+
+
+async def test_what_is_durable_waits_for_nobody_who_waits_for_what_is_yet_to_come() -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.wait(bench.put(100) + 100)
+        told: list[str | None] = []
+        bench.log.when_durable(bench.log.durable + 1, lambda reason: None)  # as the uplink does
+        bench.log.when_durable(bench.log.durable, told.append)
+        assert told == [None]
 
 
 @pytest.mark.parametrize(("left", "rolls"), [(BLANK_BYTES, False), (BLANK_BYTES - 1, True)])
