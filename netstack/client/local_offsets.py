@@ -6,6 +6,7 @@
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -26,6 +27,7 @@ class LocalOffsets:
         base = folder or Path.home() / ".rocketmq_offsets"
         self.path = base / client_id / group / "offsets.json"
         self._offsets: dict[MessageQueue, int] = {}
+        self._one_thread = trio.CapacityLimiter(1)  # what is persisted last is written last
 
     async def load(self) -> None:
         """Read the file, or its copy when it is damaged. Raises ClientError when both are."""
@@ -67,19 +69,20 @@ class LocalOffsets:
         body = ResetOffset(dict(self._offsets)).to_bytes()
         with trio.CancelScope(shield=True):
             try:
-                await trio.to_thread.run_sync(self._write, body)
+                await trio.to_thread.run_sync(self._write, body, limiter=self._one_thread)
             except ClientError as error:
                 _log.warning("event=offset_not_persisted reason=%s", error)
 
     def _write(self, body: bytes) -> None:
+        # Another program, or another client in this one, may have the same group and id, hence the same file.
+        fresh = self.path.with_suffix(f".json.{os.getpid()}-{id(self):x}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self.path.with_suffix(".json.tmp")
             with fresh.open("wb") as file:
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())
-            if self.path.exists():
+            with suppress(FileNotFoundError):
                 self.path.replace(self.path.with_suffix(".json.bak"))
             fresh.replace(self.path)
         except OSError as error:

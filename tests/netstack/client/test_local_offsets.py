@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from netstack.client.errors import ClientError
 from netstack.client.local_offsets import LocalOffsets
@@ -52,3 +53,18 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, caplog: p
     store = LocalOffsets(tmp_path / "file", "c", "g")
     await store.persist([])
     assert "offsets_folder" in caplog.text
+
+
+async def test_of_offsets_written_at_once_the_last_stay_and_none_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, other = LocalOffsets(tmp_path, "c", "g"), LocalOffsets(tmp_path, "c", "g")  # as of another process
+    for offset in range(20):
+        async with trio.open_nursery() as nursery:
+            for each in (store, other, store):
+                each.set(QUEUE, offset)
+                nursery.start_soon(each.persist, [QUEUE])
+        await store.load()
+        assert store.get(QUEUE) == offset
+    assert not caplog.text
+    assert sorted(path.name for path in store.path.parent.iterdir()) == ["offsets.json", "offsets.json.bak"]
