@@ -13,6 +13,9 @@ from netstack.command import RemotingCommand, encode_command
 from netstack.json_body import MessageQueue
 from netstack.peer import Peer
 
+PACE_BYTES = 64 * 1024  # posted between two turns of the writer: with a window at once, client and broker take turns
+FRAME_BYTES = 1024  # what a send costs besides its body, in time of bodies
+
 
 class Pending:
     """A send under way; `wait` gives its result."""
@@ -79,6 +82,7 @@ class Pipeline:
         self._sender, self._nursery = sender, nursery
         self._under_way = 0
         self._bytes = 0
+        self._posted = 0  # bytes since the writer had a turn
         self._room: trio.Event | None = None
         self._empty: trio.Event | None = None
         self._deadlines: deque[Pending] = deque()
@@ -109,11 +113,12 @@ class Pipeline:
             while self._under_way >= options.window or (self._bytes >= options.window_bytes and self._under_way):
                 self._room = self._room or trio.Event()
                 await self._room.wait()
+                self._posted = 0
             route = sender.known_route(out.topic)
             if route is None:
                 route = await sender.route(out.topic)
             else:
-                await trio.lowlevel.checkpoint_if_cancelled()
+                await self._pace(FRAME_BYTES + len(out.body))
             if self._closed:
                 raise _closed()
         now = trio.current_time()
@@ -125,6 +130,15 @@ class Pipeline:
         self._deadlines.append(pending)
         self._post(pending, route)
         return pending
+
+    async def _pace(self, size: int) -> None:
+        """Let the writer have its turn when there is enough for it."""
+        self._posted += size
+        if self._posted < PACE_BYTES:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            self._posted = 0
+            await trio.lowlevel.checkpoint()
 
     def _post(self, pending: Pending, route: TopicRoute) -> None:
         """Put the request onto the connection, if there is one; else leave it to a task."""

@@ -74,6 +74,19 @@ async def test_no_more_than_the_window_is_under_way() -> None:
         assert {(await pending.wait()).queue_offset for pending in under_way} == {5}
 
 
+async def test_the_first_sends_of_a_window_leave_while_it_is_filled() -> None:
+    async with opened(ProducerOptions(window=1000)) as (broker, producer):
+        await producer.instance.route("T")
+        await producer.submit(Message("T", b"x"))
+        await until(lambda: broker.seen == 1)  # from here on there is a connection
+        submitted = 0
+        while broker.seen == 1:
+            await producer.submit(Message("T", bytes(1024)))
+            submitted += 1
+            assert submitted < 999, "a full window would have let the broker have its turn"
+        broker.go.set()
+
+
 async def test_large_bodies_count_by_their_bytes() -> None:
     options = ProducerOptions(window_bytes=2000, compress_from=1 << 20)
     async with opened(options) as (broker, producer), trio.open_nursery() as nursery:
