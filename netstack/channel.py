@@ -28,6 +28,11 @@ class Channel:
         """Set when the connection has ended, from whichever side."""
         return self.peer.closed
 
+    def silent_since(self, moment: float) -> bool:
+        """True when nothing has come from the other side after this moment of trio's clock."""
+        heard_at = self._connection.heard_at
+        return heard_at is None or heard_at <= moment
+
     async def ask(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         """Return the answer, whatever its code. Raises AskTimeout, ChannelClosed."""
         return await self.peer.ask_command(command, timeout_s)

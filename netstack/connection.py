@@ -61,6 +61,11 @@ class Connection:
         self.peer.close_reason = self.peer.close_reason or reason
         self._nursery.cancel_scope.cancel()
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the peer's last bytes came, by trio's clock; None before its first frame."""
+        return self._pace.read_at if self._pace.frames else None
+
     def overdue(self, now: float) -> str | None:
         """Return why this connection is to be closed now, or None."""
         limits, outbox = self._governor.limits, self._outbox

@@ -170,11 +170,12 @@ class Instance:
         answers: dict[str, RemotingCommand] = {}
 
         async def ask_one(address: str) -> None:
+            asked_at = trio.current_time()
             try:
                 answers[address] = await self.ask(address, code, ext, body)
             except ClientError as error:
                 if isinstance(error, TimedOut):
-                    self._links.drop(address)
+                    self._links.drop_silent(address, asked_at)
                 _log.warning("event=ask_failed address=%s code=%d reason=%s", address, code, error)
 
         async with trio.open_nursery() as nursery:
@@ -252,12 +253,13 @@ class Instance:
         reason = "no NameServer address is known"
         for step in range(len(self.name_servers)):
             at = (self._preferred + step) % len(self.name_servers)
+            asked_at = trio.current_time()
             try:
                 answer = await self.ask(self.name_servers[at], code, ext, body)
             except (Unreachable, TimedOut) as error:
                 reason = error.reason if isinstance(error, Unreachable) else str(error)
                 if isinstance(error, TimedOut):
-                    self._links.drop(self.name_servers[at])
+                    self._links.drop_silent(self.name_servers[at], asked_at)
             else:
                 self._preferred = at
                 return answer

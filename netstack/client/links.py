@@ -76,6 +76,12 @@ class Links:
         if channel is not None:
             channel.close()
 
+    def drop_silent(self, address: str, since: float) -> None:
+        """Close a connection over which nothing came since then; one that brings other answers is not dead."""
+        channel = self._channels.get(address)
+        if channel is not None and channel.silent_since(since):
+            self.drop(address)
+
     def keep_only(self, addresses: Collection[str]) -> None:
         """Close connections to places that no route names any more."""
         for address in [each for each in self._channels if each not in addresses]:

@@ -135,3 +135,23 @@ async def test_failures_name_the_place_and_the_time() -> None:
             await trio.testing.wait_all_tasks_blocked()
             instance._links.drop(address)
         assert (await instance.ask(address, 99)).code == 0  # over a new connection
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others_answered", [True, False])
+async def test_a_heartbeat_without_an_answer_ends_only_a_connection_that_brings_nothing_else(
+    others_answered: bool,
+) -> None:
+    def answer(request: RemotingCommand, peer: Peer) -> Answer:
+        return None if request.code == 34 else Reply(request.reply())
+
+    async with serving(answer) as port, Instance("127.0.0.1:1") as instance:
+        address = f"127.0.0.1:{port}"
+        await instance.ask_ok(address, 100)
+        channel = instance.connected(address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(instance.heartbeat, [address])
+            await trio.testing.wait_all_tasks_blocked(0.02)  # it has been sent
+            if others_answered:
+                await instance.ask_ok(address, 100)
+        assert (instance.connected(address) is channel) is others_answered
