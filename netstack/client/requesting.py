@@ -27,8 +27,9 @@ class Requesting:
             TTL=str(int(timeout_s * 1000)),
         )
         if instance.routes.get(message.topic) is None:
-            await self._sender.route(message.topic)
-            await instance.heartbeat()  # or the broker does not know this connection
+            route = await self._sender.route(message.topic)  # perhaps the template's, which the instance does not keep
+            masters = {addresses[0] for addresses in route.brokers.values() if 0 in addresses}
+            await instance.heartbeat(masters)  # or the broker does not know this connection
             if trio.current_time() >= until:
                 raise TimedOut(f"route and greeting for a request on {message.topic}", timeout_s)
         arrived = trio.Event()

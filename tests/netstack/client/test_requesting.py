@@ -2,13 +2,14 @@
 
 import pytest
 
-from netstack.client import Message, NoReply, Producer, make_reply
+from netstack.client import Instance, Message, NoReply, Producer, make_reply
 from netstack.client.errors import ClientError, ReplyImpossible
 from netstack.client.messages import ReceivedMessage
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Reply
 from netstack.peer import Peer
-from tests.netstack.client.small_cluster import SmallCluster
+from netstack.testing import serving
+from tests.netstack.client.small_cluster import ROUTE, SmallCluster
 
 ASKED = {"CLUSTER": "C", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "c@1", "TTL": "3000"}
 
@@ -74,3 +75,23 @@ async def test_a_request_without_a_reply_leaves_nothing_behind(code: int, timeou
         assert (properties["mine"], len(properties["CORRELATION_ID"])) == ("kept", 36)
         before = [seen for seen, _ in cluster.seen]
         assert before.index(34) < before.index(310), "the broker must know this connection before the reply comes"
+
+
+async def test_the_broker_of_a_topic_that_nobody_knows_yet_hears_of_who_asks_before_the_request() -> None:
+    cluster = Responder()
+    cluster.code = 13
+
+    async with serving(cluster.answer) as port:
+
+        def names(request: RemotingCommand, peer: Peer) -> Answer:
+            known = request.ext["topic"] == "TBW102"
+            return Reply(request.reply(body=ROUTE % (port, 4, 4)) if known else request.reply(17, "none"))
+
+        async with (
+            serving(names) as named,
+            Instance(f"127.0.0.1:{named}") as instance,
+            Producer("p", instance=instance) as producer,
+        ):
+            with pytest.raises(ClientError, match="code 13"):
+                await producer.request(Message("new", b"x"), timeout_s=60)
+    assert cluster.codes().index(34) < cluster.codes().index(310)
