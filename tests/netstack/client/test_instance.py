@@ -1,6 +1,7 @@
 """The instance: NameServers in turn, heartbeats to who is new, routes kept fresh, wrong use told."""
 
 import re
+import socket
 from typing import Any
 
 import pytest
@@ -79,6 +80,54 @@ async def test_a_name_server_that_fails_is_passed_over_and_one_that_works_is_kep
         instance.name_servers[1] = "127.0.0.1:2"
         with pytest.raises(NoNameServer):
             await instance.refresh("T")
+
+
+class Resolver(trio.abc.HostnameResolver):
+    """Names whose machine moves; its port says which one it is."""
+
+    def __init__(self) -> None:
+        self.port = 0
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", self.port))]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+async def test_the_name_of_a_name_server_that_moved_is_resolved_anew() -> None:
+    before, after, resolver = Fake(), Fake(), Resolver()
+    previous = trio.socket.set_custom_hostname_resolver(resolver)
+    try:
+        async with Instance("names.plant.example:9876") as instance, serving(after.handle) as after.port:
+            async with serving(before.handle) as before.port:
+                resolver.port = before.port
+                await instance.refresh("T")
+                assert (105 in before.codes, after.codes) == (True, [])
+            resolver.port, after.queues = after.port, 5
+            await until(lambda: not instance._links.addresses)
+            await instance.refresh("T")
+            assert 105 in after.codes
+    finally:
+        trio.socket.set_custom_hostname_resolver(previous)
+
+
+async def test_what_a_broker_of_5_answers_to_a_heartbeat_is_understood() -> None:
+    fake = Fake()
+
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        answer = fake.handle(request, peer)
+        if request.code == 34:
+            return Reply(request.reply(ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}))
+        return answer
+
+    async with serving(handle) as fake.port, Instance(f"127.0.0.1:{fake.port}") as instance:
+        instance.add(Consumer(), consumes=True)  # type: ignore[arg-type]
+        await instance.route("T")
+        for number in (1, 2):
+            await instance.heartbeat()
+            assert [beat.consumer_data_set[0].group_name for beat in fake.heartbeats[-number:]] == ["CG"] * number
 
 
 async def test_many_askers_cause_one_look_up() -> None:
