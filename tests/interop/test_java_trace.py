@@ -30,20 +30,21 @@ def tracing(jvm: Jvm, name: str, group: str) -> Any:
 def test_what_tracing_clients_did_with_a_message_is_found_by_its_id(jvm: Jvm, cluster: Box) -> None:
     topic, sender, reader = unique("traced"), unique("traced_sender"), unique("traced_reader")
     began_ms, make = int(time.time() * 1000) - 60_000, partial(tracing, jvm)
-    with producer(jvm, cluster.namesrv, group=sender, make=make) as client:
-        sent = client.send(jvm.message(topic, b"seen by many", tags="t", keys="k"))
-        with push_consumer(jvm, cluster.namesrv, topic, group=reader, make=make) as collected:
-            (got,) = collected.wait_count(1, IN_TIME_S)
-    assert got.message_id == sent.getMsgId()
 
-    def traced() -> str:
-        asked = ["queryMsgTraceById", "-i", sent.getMsgId(), "-t", TRACE_TOPIC, "-n", cluster.namesrv]
+    def traced(message_id: str) -> str:
+        asked = ["queryMsgTraceById", "-i", message_id, "-t", TRACE_TOPIC, "-n", cluster.namesrv]
         if jvm.version >= "5":
             asked += ["-b", str(began_ms), "-e", str(began_ms + 600_000)]
         said = mqadmin(jvm.version, asked)
         return said if sender in said and reader in said else ""
 
-    said = until(traced, seconds=IN_TIME_S, what="the trace of both")
+    with producer(jvm, cluster.namesrv, group=sender, make=make) as client:
+        sent = client.send(jvm.message(topic, b"seen by many", tags="t", keys="k"))
+        with push_consumer(jvm, cluster.namesrv, topic, group=reader, make=make) as collected:
+            (got,) = collected.wait_count(1, IN_TIME_S)
+            assert got.message_id == sent.getMsgId()
+            # While both live: at its end a client gives its last traces half a second.
+            said = until(lambda: traced(got.message_id), seconds=IN_TIME_S, what="the trace of both")
     assert "Pub" in said
     assert "Sub" in said
     assert "success" in said
