@@ -122,7 +122,7 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
     try:
         asked = json.loads(line)
         name, values = asked["do"], asked.get("with", {})
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {"refused": "not a question of one JSON line"}
     action = actions.get(name) if isinstance(name, str) else None
     if action is None or not isinstance(values, dict):

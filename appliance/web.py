@@ -19,7 +19,7 @@ import trio
 log = logging.getLogger("appliance.web")
 HEADER_BYTES, BODY_BYTES, TARGET_LENGTH = 16_384, 8_192, 4_096
 REQUEST_S, IDLE_S, SEND_S = 10.0, 30.0, 20.0
-RECEIVE_BYTES = 16_384
+RECEIVE_BYTES, MOST_FIELDS = 16_384, 20
 LINGER_S, LINGER_READS = 1.0, 64
 TEXT, HTML = "text/plain; charset=utf-8", "text/html; charset=utf-8"
 Headers = tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class Request:
 
     def form(self) -> dict[str, str]:
         """Return the fields of a submitted form."""
-        return dict(parse_qsl(self.body.decode(errors="replace"), max_num_fields=20))
+        return _fields(self.body.decode(errors="replace"))
 
     def cookie(self, name: str) -> str:
         """Return a cookie's value, empty when it is not there."""
@@ -155,11 +155,15 @@ async def _let_read(stream: trio.SocketStream) -> None:
 def _request(head: h11.Request, body: bytes, near: bool) -> Request:
     path, _, query = head.target.decode("ascii", "replace").partition("?")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    return Request(head.method.decode("ascii"), unquote(path), _fields(query), headers, body, near)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the fields of a query or a form, none of them where there are too many."""
     try:
-        pairs = dict(parse_qsl(query, max_num_fields=20))
+        return dict(parse_qsl(text, max_num_fields=MOST_FIELDS))
     except ValueError:
-        pairs = {}
-    return Request(head.method.decode("ascii"), unquote(path), pairs, headers, body, near)
+        return {}
 
 
 async def _responded(request: Request, respond: Respond) -> Response:

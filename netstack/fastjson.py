@@ -168,7 +168,10 @@ def _without_surrogates(text: str) -> str:
 
 
 def _encodable(value: Any, depth: int = 0) -> Any:
-    """Return the value without what orjson refuses. Raises ProtocolError for a circle of references."""
+    """Return the value as orjson takes it: no half surrogates, long integers as digits.
+
+    Raises ProtocolError for a circle of references.
+    """
     if depth > MAX_DEPTH:
         raise ProtocolError(f"JSON: deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
@@ -177,6 +180,8 @@ def _encodable(value: Any, depth: int = 0) -> Any:
         return {_without_surrogates(str(key)): _encodable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_encodable(item, depth + 1) for item in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return orjson.Fragment(b"%d" % value)
     return value
 
 

@@ -148,14 +148,14 @@ class Box:
         changes: list[str] = []
         if "config" in request:
             changes += self._config_changes(_bytes_of(request, "config"))
-        for name, data in dict(request.get("keys", {})).items():
-            path = self._key_path(str(name))
+        for name, data in _keys_of(request).items():
+            path = self._key_path(name)
             if not path.exists() or path.read_bytes() != data:
                 changes.append(f"key {name}")
         if "network" in request and self._network_text(request) != _read(self.files.network):
-            changes.append(f"network {request['network'].get('address', 'dhcp')}")
+            changes.append(f"network {_map_of(request, 'network').get('address', 'dhcp')}")
         if request.get("bundle"):
-            changes += self._bundle_changes(request["bundle"])
+            changes += self._bundle_changes(_map_of(request, "bundle"))
         if "time" in request and abs(int(request["time"]) - self._now_s()) > 2:
             changes.append("clock")
         identity = hashlib.sha256(cbor2.dumps([_timeless(request), changes], canonical=True)).hexdigest()[:16]
@@ -174,8 +174,8 @@ class Box:
         if "time" in request and "clock" in plan.changes:
             self.hands.set_time(int(request["time"]))
         progress("clock", 1, steps)
-        for name, data in dict(request.get("keys", {})).items():
-            self._write_key(self._key_path(str(name)), bytes(data))
+        for name, data in _keys_of(request).items():
+            self._write_key(self._key_path(name), data)
         progress("keys", 2, steps)
         if "network" in request:
             write_file(self.files.network, self._network_text(request).encode(), mode=0o644)
@@ -196,15 +196,15 @@ class Box:
         checks = {}
         if "config" in request:
             checks["config"] = _read(self.files.config) == _bytes_of(request, "config").decode()
-        for name, data in dict(request.get("keys", {})).items():
-            path = self._key_path(str(name))
+        for name, data in _keys_of(request).items():
+            path = self._key_path(name)
             checks[f"key {name}"] = path.exists() and path.read_bytes() == data
         if "network" in request:
             checks["network"] = _read(self.files.network) == self._network_text(request)
         slots = self.files.slots.load()
         running = self.files.slots.running() or slots.active
         if request.get("bundle"):
-            checks["version"] = slots.version(running) == str(request["bundle"].get("version"))
+            checks["version"] = slots.version(running) == str(_map_of(request, "bundle").get("version"))
             checks["slot"] = self._slot_fits(running)
         wrong = [name for name, fits in checks.items() if not fits]
         if wrong:
@@ -357,7 +357,7 @@ class Box:
                 os.chown(one, product.st_uid, product.st_gid)
 
     def _network_text(self, request: Mapping[str, Any]) -> str:
-        return network_unit({str(key): str(value) for key, value in dict(request["network"]).items()})
+        return network_unit({str(key): str(value) for key, value in _map_of(request, "network").items()})
 
 
 def network_unit(network: Mapping[str, str]) -> str:
@@ -386,6 +386,18 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _timeless(request: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in request.items() if key != "time"}
+
+
+def _map_of(request: Mapping[str, Any], name: str) -> Mapping[Any, Any]:
+    value = request.get(name, {})
+    if not isinstance(value, dict):
+        raise ProvisioningError("E401", f"{name} must be a map")
+    return value
+
+
+def _keys_of(request: Mapping[str, Any]) -> dict[str, bytes]:
+    keys = _map_of(request, "keys")
+    return {str(name): _bytes_of(keys, name) for name in keys}
 
 
 def _bytes_of(request: Mapping[str, Any], name: str) -> bytes:

@@ -89,7 +89,7 @@ class Page:
         if await has_bearer(self._watched, request):
             return True
         given = request.cookie(COOKIE)
-        return bool(given) and hmac.compare_digest(given, session_of(await self._token()))
+        return bool(given) and is_token(given, session_of(await self._token()))
 
     async def _token(self) -> str:
         return await trio.to_thread.run_sync(read_token, self._watched.data)
@@ -182,7 +182,10 @@ def same_origin(request: Request) -> bool:
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    try:
+        return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    except ValueError:
+        return False  # no address at all
 
 
 def secure_headers(style: str, script: str) -> tuple[tuple[str, str], ...]:

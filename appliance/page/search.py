@@ -17,6 +17,7 @@ from storage_driver.record import MessageQueue, StoredMessage, decode_host, deco
 MOST_FOUND = 50
 MOST_TOPICS = 200  # looked through when no topic is named
 READ_BYTES = 4 << 20
+START_BYTES = 200  # of a body, in a list
 FOREVER_MS = 1 << 62
 COMPRESSED = 1  # in sys_flag
 Row = dict[str, Any]
@@ -136,8 +137,8 @@ async def _read(watched: Watched, queue: MessageQueue, first: int) -> list[Store
 def summary(message: StoredMessage) -> Row:
     """Return a message as a row of a list."""
     properties = message.property_map
-    start = readable(message)[:200]
-    kind, text = words.body_text(start)
+    body = readable(message)
+    kind, text = words.body_text(body, START_BYTES)
     return {
         "at": message.message_id,
         "topic": message.topic,
@@ -147,7 +148,7 @@ def summary(message: StoredMessage) -> Row:
         "keys": properties.get("KEYS", ""),
         "tags": properties.get("TAGS", ""),
         "bytes": len(message.body),
-        "start": start.decode(errors="replace") if kind != "bytes" else text.split("  ")[1] if text else "",
+        "start": text.split("  ")[1] if kind == "bytes" else body[:START_BYTES].decode(errors="ignore"),
     }
 
 

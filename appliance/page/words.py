@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Sequence
@@ -69,15 +70,19 @@ def curve(values: Sequence[float], *, closed: bool = False) -> str:
     return f"{path}L{WIDTH:.0f} {HEIGHT:.0f}L0 {HEIGHT:.0f}Z" if closed else path
 
 
-def body_text(body: bytes) -> tuple[str, str]:
-    """Return what kind of body it is, and the text to show: JSON set out, text as it is, else hexadecimal."""
-    shown = body[:PREVIEW_BYTES]
+def body_text(body: bytes, most: int = PREVIEW_BYTES) -> tuple[str, str]:
+    """Return what kind of body it is, and the text to show: JSON set out, text as it is, else hexadecimal.
+
+    Looks at the first `most` bytes; a letter that is cut there is left out.
+    """
+    shown = body[:most]
     try:
-        text = shown.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=len(body) <= most)
     except UnicodeDecodeError:
         return "bytes", hexadecimal(shown[:4096])
     try:
-        return "JSON", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        set_out = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        return "JSON", set_out.encode(errors="backslashreplace").decode()  # half a surrogate pair is no UTF-8
     except (ValueError, RecursionError):
         readable = all(letter.isprintable() or letter in "\r\n\t" for letter in text)
         return ("text", text) if readable else ("bytes", hexadecimal(shown[:4096]))

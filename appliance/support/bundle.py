@@ -72,7 +72,7 @@ def _fetched(part: Part, redactor: Redactor) -> tuple[bytes | None, dict[str, An
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         return None, {"name": part.name, "reason": reason or type(exc).__name__}
     before = redactor.counts.total()
-    content = redactor.file(part.name, text).encode()
+    content = redactor.file(part.name, text).encode(errors="backslashreplace")  # half a surrogate pair is no UTF-8
     cut = max(0, len(content) - part.most)
     row = {"name": part.name, "bytes": len(content) - cut, "redacted": redactor.counts.total() - before}
     if cut:

@@ -85,8 +85,8 @@ async def test_a_folder_comes_along_and_is_closed_behind_its_question(tmp_path: 
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"\n", b"{\n", b"[]\n", b'"double"\n', b'{"with": {}}\n', b"\xff\n", b"x" * admin.LINE_BYTES],
-    ids=["nothing", "empty", "half", "list", "text", "no do", "no UTF-8", "too long"],
+    [b"", b"\n", b"{\n", b"[]\n", b'"double"\n', b'{"with": {}}\n', b"\xff\n", b"x" * admin.LINE_BYTES, b"[" * 60_000],
+    ids=["nothing", "empty", "half", "list", "text", "no do", "no UTF-8", "too long", "too deep"],
 )
 async def test_what_is_no_question_is_told_so(tmp_path: Path, sent: bytes) -> None:
     async with served(tmp_path / "admin.sock"):

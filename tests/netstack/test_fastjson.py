@@ -86,6 +86,12 @@ def test_texts_with_lone_surrogates_are_written_with_a_replacement() -> None:
     assert fastjson.dumps({"a": ["\udcff", 1], "b\udcff": None}) == '{"a":["\ufffd",1],"b\ufffd":null}'.encode()
 
 
+def test_integers_beyond_64_bits_are_written_as_they_were_read() -> None:
+    assert fastjson.dumps(fastjson.loads(b"{a:[%d,%d,1]}" % (10**30, -(10**30)))) == b'{"a":[%d,%d,1]}' % (
+        *(10**30, -(10**30)),
+    )
+
+
 def test_a_circle_of_references_is_read_and_refused_when_written() -> None:
     found = fastjson.loads(b'{"a":{"x":{"$ref":"$.b"}},"b":{"y":{"$ref":"$.a"}}}')
     assert found["a"]["x"]["y"] is found["a"]

@@ -50,6 +50,10 @@ def test_a_plan_is_good_for_exactly_what_was_asked_and_the_clock_does_not_change
         ({"keys": {".hidden": b"x"}}, "E401"),
         ({"bundle": {"sha256": "../../../../etc/passwd", "version": "9"}}, "E303"),
         ({"bundle": {"version": "9"}}, "E303"),
+        ({"bundle": "9"}, "E401"),
+        ({"network": [["address", "dhcp"]]}, "E401"),
+        ({"keys": b"x"}, "E401"),
+        ({"keys": {"k": 5}}, "E401"),  # five bytes of zero are no key
     ],
 )
 def test_what_cannot_be_right_is_refused_when_planning(

@@ -78,6 +78,22 @@ async def test_a_foreign_name_a_foreign_origin_and_a_missing_token_get_nothing(t
         assert b" 400 " in await raw(port, question("/uplink", bearer, method="POST", body="do=pause"))  # no uplink
 
 
+async def test_headers_and_forms_that_no_browser_sends_are_refused_and_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    async with running_box(tmp_path, f"[page]\nport = {port}\n") as box, connected(box) as channel:
+        cookie = question("/uplink", "Cookie: rocketbox=ü", method="POST", body="do=pause")
+        assert b" 401 " in await raw(port, cookie)
+        assert b" 403 " in await raw(port, question("/login", "Origin: http://[", method="POST", body="token=x"))
+        assert b" 401 " in await raw(port, question("/login", method="POST", body="token=x&" + "a=1&" * 20))
+        await channel.ask(send("Engine", b'"\\ud83d"', queue_id=0), timeout_s=5)
+        listed = (await raw(port, question("/messages?topic=Engine"))).decode()
+        (place,) = set(re.findall(r"/message\?at=(\w+)", listed))
+        assert "ud83d" in (await raw(port, question(f"/message?at={place}"))).decode()
+    assert "event=page_failed" not in caplog.text
+
+
 async def test_every_page_forbids_whatever_is_not_its_own(tmp_path: Path) -> None:
     port = free_port()
     async with running_box(tmp_path, f"[page]\nport = {port}\n"):

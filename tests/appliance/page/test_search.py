@@ -112,6 +112,14 @@ async def test_what_a_sender_makes_up_is_shown_and_no_error(tmp_path: Path) -> N
         assert whole["body"]["kind"] == "bytes"
 
 
+async def test_the_start_of_a_long_text_is_text_wherever_it_is_cut(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (at, made, _):
+        for before in ("", "x", "xx"):
+            body = (before + "测" * 100).encode()
+            read = await stored(at, made, Message("T", 0, body, b"", 0, 0, 1, STORE_HOST))
+            assert summary(read)["start"] == before + "测" * 66  # of 200 bytes
+
+
 async def test_a_packed_body_is_shown_unpacked_but_never_more_than_a_preview_of_it(tmp_path: Path) -> None:
     async with watched(tmp_path) as (at, made, _):
         bomb = zlib.compress(b"0" * (4 << 20))

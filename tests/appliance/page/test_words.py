@@ -40,6 +40,17 @@ def test_bodies_are_shown_as_what_they_are() -> None:
     assert words.body_text(b"[" * 100_000)[0] == "text"  # nested too deep for a parser
 
 
+def test_a_body_cut_within_a_letter_is_still_a_text() -> None:
+    assert words.body_text("x€€€".encode(), 6) == ("text", "x€")
+    assert words.body_text(("ü" * words.PREVIEW_BYTES).encode()[1:])[0] == "bytes"  # it begins within one
+    assert words.body_text("€".encode()[:2])[0] == "bytes"  # nobody cut it
+
+
+def test_half_a_surrogate_pair_in_json_is_shown_as_it_was_written() -> None:
+    kind, text = words.body_text(b'{"a":"\\ud800"}')
+    assert (kind, text.encode()) == ("JSON", b'{\n  "a": "\\ud800"\n}')
+
+
 def test_commands_are_set_as_code_and_markup_stays_text() -> None:
     assert words.commands("run `a <b>` & see") == "run <code>a &lt;b&gt;</code> &amp; see"
     assert words.commands("one ` alone") == "one ` alone"
