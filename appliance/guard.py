@@ -14,11 +14,12 @@ from appliance.broker.permissions import KEYS, AccessRules, Permissions
 from appliance.clock import clock_trusted, wall_ms
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
 from appliance.interfaces import Network, is_loopback, read_addresses, read_networks, remembered
+from appliance.late_door import LateDoor
 from appliance.probe import OwnWay
 from appliance.requests import Handle, deferred
 from appliance.settings import Config
 from netstack.codes import RequestCode
-from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsUnusable, client_context
+from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsStatistics, TlsUnusable, client_context
 from watchdog.proof import Reason
 
 log = logging.getLogger("appliance")
@@ -36,7 +37,7 @@ class Guard(NamedTuple):
 
     permissions: Permissions
     keys: Keys
-    door: TlsDoor | None
+    door: TlsDoor | LateDoor | None
     own_way: OwnWay
     mode: str
 
@@ -70,13 +71,13 @@ class Guard(NamedTuple):
         elif self.mode == KEYS and not keys.accounts:
             step = "rocketbox access add NAME --publish TOPIC --subscribe TOPIC"
             yield "degraded", Reason("D303", "access.mode is keys and there is no key: nobody can get in", step)
-        if self.door is not None:
-            yield from certificate_reasons(self.door, wall_ms(), clock_trusted())
+        seen = self.door.statistics() if self.door else None
+        if seen is not None:
+            yield from certificate_reasons(seen, wall_ms(), clock_trusted())
 
 
-def certificate_reasons(door: TlsDoor, now_ms: int, trusted: bool) -> Iterable[tuple[str, Reason]]:
+def certificate_reasons(seen: TlsStatistics, now_ms: int, trusted: bool) -> Iterable[tuple[str, Reason]]:
     """Return that the certificate ends soon, if the clock can tell, or that the files on disk are not in force."""
-    seen = door.statistics()
     left = (seen.not_after_ms - now_ms) // DAY_MS
     if trusted and left < EXPIRY_DAYS:
         text = f"the TLS certificate ends in {left} days" if left >= 0 else "the TLS certificate has expired"
@@ -106,8 +107,16 @@ def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
     return cert, Path(config.tls.private_key) if config.tls.private_key else folder / "box.key"
 
 
-def open_door(config: Config, data: Path) -> TlsDoor | None:
+def open_door(config: Config, data: Path) -> TlsDoor | LateDoor | None:
     """Return the door, None for a box without TLS. Raises ConfigError when TLS is a must and cannot be."""
+    said, (cert, _) = config.tls, tls_files(config, data)
+    plain = (said.mode, said.client_auth, said.cert) == (TlsMode.PERMISSIVE, ClientAuth.NONE, "")
+    if plain and is_loopback(config.listen.host) and not cert.exists():
+        return LateDoor(lambda: _door(config, data))
+    return _door(config, data)
+
+
+def _door(config: Config, data: Path) -> TlsDoor | None:
     mode, (cert, key) = TlsMode(config.tls.mode), tls_files(config, data)
     if config.tls.client_auth == ClientAuth.REQUIRE and mode is not TlsMode.ENFORCING:
         text = "without tls.mode = enforcing plain text gets in with no certificate at all"
@@ -116,8 +125,6 @@ def open_door(config: Config, data: Path) -> TlsDoor | None:
         return None
     try:
         if not config.tls.cert and not cert.exists():
-            if mode is TlsMode.PERMISSIVE and is_loopback(config.listen.host):
-                return None  # nobody else gets here
             _make_own(cert, key, config.box.name)
         trust = Path(config.tls.trust) if config.tls.trust else None
         password = Path(config.tls.passphrase_file) if config.tls.passphrase_file else None

@@ -26,6 +26,7 @@ from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
     from appliance.health import HealthBoard
+    from appliance.late_door import LateDoor
     from appliance.page.history import History
     from appliance.web import Respond
     from netstack.tls import TlsDoor
@@ -51,7 +52,7 @@ class Watched(NamedTuple):
     board: HealthBoard | None
     uplink: Uplink | None
     now_ms: Callable[[], int]
-    door: TlsDoor | None = None
+    door: TlsDoor | LateDoor | None = None
 
 
 async def observe(

@@ -170,8 +170,8 @@ def _network(watched: Watched, sheet: Sheet) -> None:
 
 
 def _tls(watched: Watched, sheet: Sheet) -> None:
-    if watched.door is not None:
-        seen = watched.door.statistics()
+    seen = watched.door.statistics() if watched.door else None
+    if seen is not None:
         sheet.add("rocketbox_tls_expiry_seconds", (seen.not_after_ms - watched.now_ms()) / 1000)
         sheet.add("rocketbox_tls_files_refused", int(bool(seen.failure)))
 

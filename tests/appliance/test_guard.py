@@ -21,6 +21,7 @@ from appliance.config import load_config
 from appliance.doctor_facts import answers
 from appliance.errors import ConfigError
 from appliance.guard import certificate_reasons, make_guard, open_door, own_addresses
+from appliance.late_door import LateDoor
 from appliance.probe import Probe
 from appliance.testing import wall_ms
 from netstack.acl import sign
@@ -112,9 +113,8 @@ async def test_the_box_gets_through_its_own_doors_when_both_are_locked(
 
 async def test_a_certificate_is_made_for_a_box_that_others_reach(tmp_path: Path) -> None:
     open_to_network = load_config("[listen]\nhost = '0.0.0.0'\n", source="test", facts=FACTS)
-    assert open_door(load_config("", source="test", facts=FACTS), tmp_path) is None  # nobody else gets there
-    door = open_door(open_to_network, tmp_path)
-    assert door is not None
+    assert isinstance(open_door(load_config("", source="test", facts=FACTS), tmp_path), LateDoor)
+    assert isinstance(open_door(open_to_network, tmp_path), TlsDoor)
     first = (tmp_path / "tls/box.crt").read_bytes()
     open_door(open_to_network, tmp_path)
     assert (tmp_path / "tls/box.crt").read_bytes() == first
@@ -147,14 +147,14 @@ def test_certificates_cannot_be_required_beside_plain_text(tmp_path: Path, files
 def test_the_alarm_comes_thirty_days_before_the_end_and_only_with_a_clock_that_can_tell(
     files: tuple[Path, Path],
 ) -> None:
-    door = TlsDoor(TlsConfig(*files))
+    seen = TlsDoor(TlsConfig(*files)).statistics()
     end_ms, day_ms = not_after_ms(files[0].read_text()), 86_400_000
-    assert list(certificate_reasons(door, end_ms - 31 * day_ms, True)) == []
-    ((state, reason),) = certificate_reasons(door, end_ms - 29 * day_ms, True)
+    assert list(certificate_reasons(seen, end_ms - 31 * day_ms, True)) == []
+    ((state, reason),) = certificate_reasons(seen, end_ms - 29 * day_ms, True)
     assert (state, reason.code, "29 days" in reason.text) == ("degraded", "D303", True)
-    ((_, reason),) = certificate_reasons(door, end_ms + day_ms, True)
+    ((_, reason),) = certificate_reasons(seen, end_ms + day_ms, True)
     assert "expired" in reason.text
-    assert list(certificate_reasons(door, end_ms + day_ms, False)) == []
+    assert list(certificate_reasons(seen, end_ms + day_ms, False)) == []
 
 
 async def test_certificate_and_keys_change_under_a_running_box_and_connections_go_on(
