@@ -72,8 +72,9 @@ class CommitLog:
         self._oldest_at: float | None = None  # since when the oldest record that is not durable waits
         self._waiting: deque[tuple[int, Wake]] = deque()  # offsets never fall, so one sync frees a prefix
         self._work = trio.Event()
-        self._rested = False  # the budget, if there is one, has passed for the next batch
+        self._rested = not flush_budget_s  # the budget, if there is one, has passed for the next batch
         self._batch: tuple[list[Undurable], int, float]  # in the thread's hands: records, end, when it was taken
+        self._nudge: Callable[[], None] = lambda: None  # has the thread begin, when it rests
         self._spare_thread = trio.CapacityLimiter(1)
 
     @property
@@ -124,6 +125,7 @@ class CommitLog:
         if self._waiting and (last := self._waiting[-1][0]) > log_offset:
             log_offset = last  # a late asker waits for the group before it
         self._waiting.append((log_offset, wake))
+        self._nudge()
 
     async def prepare_spare(self) -> None:
         """Have the next segment's file ready once the tail is more than half full. Raises OSError."""
@@ -136,15 +138,16 @@ class CommitLog:
 
     async def run(self) -> None:
         """Write batches until cancelled or until the disk fails; a batch handed to the thread is always finished."""
-        async with open_sync_thread() as thread:
+        async with open_sync_thread(self._take, self._written) as thread:
+            self._nudge = thread.nudge
             while self.failure is None:
                 if not self._pending:
                     self._work = trio.Event()
                     await self._work.wait()
                 if self._budget_s:
                     await trio.sleep(self._budget_s)
-                self._rested = True
-                await thread.do_all(self._take, self._written)
+                    self._rested = True
+                await thread.do_all()
 
     def _take(self) -> Callable[[], Written] | None:
         """Return the call that writes and syncs what waits."""

@@ -100,10 +100,10 @@ async def inline(fn: Callable[..., T], *args: Any, **_: Any) -> T:
     return result
 
 
-async def all_inline(take: Callable[[], Callable[[], T] | None], done: Callable[[outcome.Outcome[T]], None]) -> None:
+async def all_inline(thread: SyncThread) -> None:
     """As SyncThread.do_all, in the loop."""
-    while call := take():
-        done(await inline(outcome.capture, call))
+    while not thread._ending and (call := thread._take()):
+        thread._done(await inline(outcome.capture, call))
 
 
 class Workload:
@@ -200,15 +200,17 @@ def record(seed: int, messages: int) -> tuple[MemoryDisk, Trace]:
 
 def deterministic(main: Callable[[], Awaitable[None]], seed: int) -> None:
     """Run trio so that the same seed gives the same order of steps."""
-    threads, flag = (trio.to_thread.run_sync, SyncThread.do_all), trio_run._ALLOW_DETERMINISTIC_SCHEDULING
+    threads = trio.to_thread.run_sync, SyncThread.do_all, SyncThread.nudge
+    flag = trio_run._ALLOW_DETERMINISTIC_SCHEDULING
     trio.to_thread.run_sync = inline  # type: ignore[assignment]
-    SyncThread.do_all = lambda self, take, done: all_inline(take, done)  # type: ignore[method-assign]
+    SyncThread.do_all = all_inline  # type: ignore[method-assign, assignment]
+    SyncThread.nudge = lambda self: None  # type: ignore[method-assign]
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_run._r.seed(seed)
     try:
         trio.run(main, clock=MockClock(autojump_threshold=0))
     finally:
-        trio.to_thread.run_sync, SyncThread.do_all = threads  # type: ignore[method-assign]
+        trio.to_thread.run_sync, SyncThread.do_all, SyncThread.nudge = threads  # type: ignore[method-assign]
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = flag  # type: ignore[misc]
 
 

@@ -5,7 +5,7 @@ import outcome
 import pytest
 import trio
 
-from storage_driver.sync_thread import SyncThread, open_sync_thread
+from storage_driver.sync_thread import open_sync_thread
 
 
 class Script:
@@ -17,21 +17,32 @@ class Script:
     def take(self) -> Callable[[], int] | None:
         return self.calls.pop(0) if self.calls else None
 
-    async def run(self, thread: SyncThread) -> list[int]:
-        await thread.do_all(self.take, self.ended.append)
+    def done(self, ended: outcome.Outcome[int]) -> None:
+        self.ended.append(ended)
+
+    @property
+    def values(self) -> list[int]:
         return [ended.value for ended in self.ended if isinstance(ended, outcome.Value)]
 
 
 async def test_one_other_thread_does_all_calls_and_their_ends_are_heard_in_the_loop() -> None:
     heard: list[int] = []
-    async with open_sync_thread() as thread:
-        script = Script(threading.get_ident, lambda: 1 // 0, threading.get_ident)
-        first, last = await script.run(thread)
+    script = Script(threading.get_ident, lambda: 1 // 0, threading.get_ident)
+
+    def done(ended: outcome.Outcome[int]) -> None:
+        heard.append(threading.get_ident())
+        script.done(ended)
+
+    async with open_sync_thread(script.take, done) as thread:
+        await thread.do_all()
         assert [type(ended) for ended in script.ended] == [outcome.Value, outcome.Error, outcome.Value]
-        await thread.do_all(Script(int).take, lambda ended: heard.append(threading.get_ident()))
-        assert await Script().run(thread) == [], "nothing to do"
-    assert first == last != threading.get_ident()
-    assert heard == [threading.get_ident()]
+        await thread.do_all()
+        assert len(script.ended) == 3, "nothing to do"
+        script.calls.append(threading.get_ident)
+        await thread.do_all()
+    assert set(script.values) != {threading.get_ident()}
+    assert len(set(script.values)) == 1
+    assert heard == [threading.get_ident()] * 4
 
 
 async def test_the_next_call_begins_before_any_task_has_a_turn() -> None:
@@ -49,11 +60,33 @@ async def test_the_next_call_begins_before_any_task_has_a_turn() -> None:
     async def turn() -> None:
         turns.append("task")
 
-    async with open_sync_thread() as thread:
-        await thread.do_all(take, done)
+    async with open_sync_thread(take, done) as thread:
+        await thread.do_all()
         await trio.testing.wait_all_tasks_blocked()
     assert turns[:3] == ["asked", "heard 1", "asked"]
     assert turns.count("task") == 2
+
+
+async def test_a_nudge_has_an_idle_thread_begin_at_once_and_a_busy_one_go_on() -> None:
+    begun, finish = threading.Event(), threading.Event()
+
+    def call() -> int:
+        begun.set()
+        finish.wait(60)
+        return 7
+
+    script = Script(call, lambda: 8)
+    async with open_sync_thread(script.take, script.done) as thread:
+        thread.nudge()
+        assert begun.wait(60), "without a turn of the loop"
+        thread.nudge()
+        assert len(script.calls) == 1, "one call at a time"
+        finish.set()
+        await thread.do_all()
+        assert script.values == [7, 8]
+        thread.nudge()
+        await thread.do_all()
+        assert script.values == [7, 8], "nothing to begin"
 
 
 async def test_a_call_that_has_begun_is_finished_and_heard_before_a_cancellation_counts() -> None:
@@ -67,31 +100,48 @@ async def test_a_call_that_has_begun_is_finished_and_heard_before_a_cancellation
 
     script = Script(call, lambda: 8)
 
-    async def caller() -> None:
-        async with open_sync_thread() as thread:
-            await script.run(thread)
+    async def caller(nudged: bool) -> None:
+        async with open_sync_thread(script.take, script.done) as thread:
+            if nudged:
+                thread.nudge()
+                await trio.sleep_forever()
+            await thread.do_all()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(caller)
-        await begun.wait()
-        nursery.cancel_scope.cancel()
-        token.run_sync_soon(finish.set)
-    assert script.ended == [outcome.Value(7)]
+    for nudged in (False, True):
+        script.calls, script.ended, begun = [call, lambda: 8], [], trio.Event()
+        finish.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(caller, nudged)
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+            token.run_sync_soon(finish.set)
+        assert script.ended == [outcome.Value(7)]
 
 
 async def test_what_hears_and_fails_ends_the_one_who_asked() -> None:
-    def done(ended: outcome.Outcome[int]) -> None:
-        raise KeyError("mine")
+    script = Script(int, int, int)
+    failing = True
 
-    async with open_sync_thread() as thread:
+    def done(ended: outcome.Outcome[int]) -> None:
+        script.done(ended)
+        if failing:
+            raise KeyError("mine")
+
+    async with open_sync_thread(script.take, done) as thread:
         with pytest.raises(KeyError, match="mine"):
-            await thread.do_all(Script(int, int).take, done)
-        assert await Script(int).run(thread) == [0], "and the thread serves on"
+            await thread.do_all()
+        thread.nudge()
+        await trio.testing.wait_all_tasks_blocked(0.2)
+        assert len(script.ended) == 2
+        with pytest.raises(KeyError, match="mine"):
+            await thread.do_all()
+        failing = False
+        await thread.do_all()
+        assert script.values == [0, 0, 0], "and the thread serves on"
 
 
 async def test_the_thread_has_ended_when_the_context_is_left() -> None:
     before = threading.active_count()
-    async with open_sync_thread() as thread:
-        await Script(int).run(thread)
+    async with open_sync_thread(Script().take, Script().done):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
