@@ -48,7 +48,8 @@ class Pending:
     async def wait(self) -> SendResult:
         """Return the result once it is there. Raises what `send` would raise."""
         if not self.done:
-            self._event = self._event or trio.Event()
+            if self._event is None:
+                self._event = trio.Event()
             await self._event.wait()
         if self.error is not None:
             raise self.error.with_traceback(None)
@@ -111,7 +112,8 @@ class Pipeline:
         sender, options = self._sender, self._sender.options
         with EndsOnFailure(out.ended) if out.ended is not None else _NOBODY_WAITS:
             while self._under_way >= options.window or (self._bytes >= options.window_bytes and self._under_way):
-                self._room = self._room or trio.Event()
+                if self._room is None:
+                    self._room = trio.Event()
                 await self._room.wait()
                 self._posted = 0
             route = sender.known_route(out.topic)
@@ -221,7 +223,8 @@ class Pipeline:
     async def wait_empty(self) -> None:
         """Return once every send has its result."""
         while self._under_way:
-            self._empty = self._empty or trio.Event()
+            if self._empty is None:
+                self._empty = trio.Event()
             await self._empty.wait()
 
     async def watch_deadlines(self) -> None:

@@ -119,7 +119,8 @@ class Puller:
 
     def pause(self) -> None:
         """Make no further pulls; what is under way still arrives."""
-        self._resumed = self._resumed or trio.Event()
+        if self._resumed is None:
+            self._resumed = trio.Event()
 
     def resume(self) -> None:
         if self._resumed is not None:

@@ -74,6 +74,35 @@ async def test_no_more_than_the_window_is_under_way() -> None:
         assert {(await pending.wait()).queue_offset for pending in under_way} == {5}
 
 
+async def test_tasks_that_wait_side_by_side_all_go_on() -> None:
+    sent: list[Pending] = []
+    ended: list[str] = []
+    async with opened(ProducerOptions(window=1)) as (broker, producer), trio.open_nursery() as nursery:
+
+        async def submit() -> None:  # the later two wait for room
+            sent.append(await producer.submit(Message("T", b"x")))
+            await sent[-1].wait()
+
+        async def wait(what: str) -> None:
+            await (first.wait() if what == "answer" else producer.wait_sent())
+            ended.append(what)
+
+        first = await producer.submit(Message("T", b"first"))
+        with trio.move_on_after(0.01):
+            await first.wait()
+        with trio.move_on_after(0.01):
+            await producer.wait_sent()
+        for _ in range(2):
+            nursery.start_soon(submit)
+            nursery.start_soon(wait, "answer")
+            nursery.start_soon(wait, "all")
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert (sent, ended) == ([], [])
+        broker.go.set()
+        await until(lambda: len(ended) == 4)
+    assert [pending.done for pending in sent] == [True, True]
+
+
 async def test_the_first_sends_of_a_window_leave_while_it_is_filled() -> None:
     async with opened(ProducerOptions(window=1000)) as (broker, producer):
         await producer.instance.route("T")

@@ -235,6 +235,7 @@ async def test_a_paused_consumer_gets_nothing_new_until_it_resumes(own_cluster: 
         async with PushConsumer(topic, instance=producer.instance, options=FIRST, topics={topic: "*"}) as consumer:
             await take_all(consumer, 1)
             consumer.pause()
+            consumer.pause()  # twice is paused, too
             await fill(producer, topic, 200)
             with trio.move_on_after(0.2):
                 while True:
