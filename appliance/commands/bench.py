@@ -110,13 +110,16 @@ async def _produce(instance: Instance, arguments: argparse.Namespace, figures: d
                     failed += await _failures(under_way[: -arguments.window], figures)
                     del under_way[: -arguments.window]
             await producer.wait_sent()
-        failed += await _failures([pending for pending in under_way if pending.done], figures)
         seconds = time.perf_counter() - began
+        answered = [pending for pending in under_way if pending.done]
+        failed += await _failures(answered, figures)
     progress.end()
-    figures["produced_per_s"] = round((progress.count - failed * arguments.batch) / seconds)
+    if late := (len(under_way) - len(answered)) * arguments.batch:
+        figures["first_failure"] = f"{late} messages were not acknowledged within {arguments.timeout:g} s"
+    figures["failed"] = failed * arguments.batch + late
+    figures["produced_per_s"] = round((progress.count - figures["failed"]) / seconds)
     figures["produce_cpu"] = round((time.process_time() - cpu) / seconds, 3)
-    figures["failed"] = failed * arguments.batch
-    return failed == 0 and progress.count >= int(arguments.messages)
+    return figures["failed"] == 0 and progress.count >= int(arguments.messages)
 
 
 async def _failures(under_way: list[Pending], figures: dict[str, Any]) -> int:

@@ -1,6 +1,7 @@
 """`rocketbox send`: messages from the command line or as JSON lines from stdin; exit 0 when all were acknowledged."""
 
 import argparse
+import io
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -115,6 +116,8 @@ async def _messages(arguments: argparse.Namespace) -> AsyncIterator[Message]:
     if arguments.body is not None:
         yield replace(like, body=_body(arguments.body))
         return
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # a body may be any bytes
     while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
         if arguments.json:
             read = read_message(line, arguments.topic)
