@@ -1,22 +1,18 @@
 """`rocketbox serve` and `rocketbox config` as processes and as functions: what they print and how they exit."""
 
 import argparse
-import importlib
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.__main__ import COMMANDS, main
 from appliance.commands.config import with_value
-from appliance.commands.examples import add_examples
 from netstack.channel import open_channel
 from tests.appliance.box import messages_of, pull, send
 
@@ -236,40 +232,11 @@ def test_a_value_goes_into_its_table_wherever_that_is() -> None:
     assert with_value("a.b = 0\n[c]\nb = 5\n", "a.b", "1") == "a.b = 1\n[c]\nb = 5\n"
 
 
-def paths_of(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield a command and all its verbs."""
-    yield name, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for verb, each in action.choices.items():
-                yield from paths_of(f"{name} {verb}", each)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_verb_has_examples_in_its_help_that_its_parser_takes(name: str) -> None:
-    parser = argparse.ArgumentParser(prog=f"rocketbox {name}")
-    importlib.import_module(COMMANDS[name].module).add_arguments(parser)
-    add_examples(name, parser)
-    for path, each in paths_of(name, parser):
-        shown = [line.strip() for line in each.format_help().splitlines()]
-        lines = [line for line in shown if f"{line} ".startswith(f"rocketbox {path} ")]
-        assert lines, path
-        for line in lines:
-            words = shlex.split(re.split(r" {4,}| \| | > ", line)[0])
-            parser.parse_args(words[2:])
-
-
 def test_keys_are_found_under_apaches_word_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["acl", "list", "--data", str(tmp_path), "--json"]) == main(["access", "list", "--data", str(tmp_path)])
     with pytest.raises(SystemExit):
         main(["acl", "--help"])
     assert "rocketbox access add ops-team --admin" in capsys.readouterr().out
-
-
-def test_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["uplink", "export", "--help"])
-    assert "examples:\n  rocketbox uplink export --to /media/stick\n" in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

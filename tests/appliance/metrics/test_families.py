@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.metrics.docs import document
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -20,10 +19,6 @@ NAME = re.compile(r"\b(?:rocketbox|rocketmq|process)_[a-z_]+")
 def names_in(expression: str) -> set[str]:
     found = {name.removesuffix("_") for name in NAME.findall(expression)}
     return {re.sub(r"_(bucket|count|sum)$", "", n) if n not in FAMILIES else n for n in found}
-
-
-def test_the_documentation_is_what_the_command_prints() -> None:
-    assert (DOCS / "metrics.md").read_text() == document(), "rocketbox metrics --docs > docs/metrics.md"
 
 
 def test_counters_alone_end_in_total() -> None:

@@ -72,11 +72,3 @@ def test_a_folder_that_is_no_table_ends_the_job_before_spark_starts(
     assert said.err.count("\n") == 1
     assert str(tmp_path / "none") in said.err
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize("options", [[], ["--day", "2026-11-03", "--all"]])
-def test_compact_wants_a_day_or_all_of_them(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compact.main(["--table", "/t", *options])
-    assert ended.value.code == 2
-    assert "--day" in capsys.readouterr().err

@@ -1,3 +1,5 @@
+"""backup and restore: a copy of a running box serves elsewhere, what is no whole copy is refused."""
+
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,19 @@ async def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path, capsys: 
     said = capsys.readouterr().err
     assert "holds no store" in said
     assert "holds no backup" in said
+
+
+@pytest.mark.slow
+async def test_a_copy_that_lost_a_file_on_its_way_is_not_put_in_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running_box(tmp_path / "first") as box, connected(box) as channel:
+        await channel.ask(send("T", b"m", queue_id=0), timeout_s=5)
+    assert await command("backup", tmp_path / "copy", "--data", tmp_path / "first") == 0
+    (segment,) = (tmp_path / "copy" / "commitlog").iterdir()
+    segment.unlink()
+    assert await command("restore", tmp_path / "copy", "--data", tmp_path / "second") == 2
+    said = capsys.readouterr().err
+    assert "is incomplete" in said
+    assert "fsck --salvage" in said  # the next step
+    assert not (tmp_path / "second" / "store").exists()
