@@ -1,9 +1,10 @@
 """Many boxes at one gateway: 1,000 connections that each ship small pieces, and the memory the gateway needs.
 
-    python tests/bench/bench_boxes.py [--boxes 1000] [--pieces 5] [--every 0] [--plain]
+    python tests/bench/bench_boxes.py [--boxes 1000] [--pieces 5] [--every 0] [--reconnect 0] [--plain]
 
-A long run is `--pieces 60 --every 10`: ten minutes in which each box sends a piece every ten seconds. Over mutual TLS,
-every box with a certificate of its own (two calls of openssl each); --plain leaves that out.
+A long run is `--pieces 60 --every 10 --reconnect 12`: ten minutes in which each box sends a piece every ten seconds and
+connects anew every two minutes. Over mutual TLS, every box with a certificate of its own (two calls of openssl each);
+--plain leaves that out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import random
 import resource
 import shutil
 import ssl
@@ -28,7 +30,7 @@ from uplink_spark import frames
 from uplink_spark.batch import PieceSource
 from uplink_spark.certs import make_box, make_ca, make_gateway
 from uplink_spark.frames import ALPN, FrameType, Hello, encode_frame
-from uplink_spark.link import FrameReader, Outbox, Stream
+from uplink_spark.link import FrameReader, LinkClosed, Outbox, Stream
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 
 TOP = Path(__file__).parents[2]
@@ -42,12 +44,29 @@ class Load:
     boxes: int
     pieces: int
     every_s: float
+    reconnect: int  # pieces after which a box connects anew, 0: never
+
+    def connections(self, number: int) -> list[int]:
+        """Return how many pieces a box sends on each of its connections: the boxes take turns at connecting anew."""
+        if not self.reconnect:
+            return [self.pieces]
+        ends = [*range(1 + number % self.reconnect, self.pieces, self.reconnect), self.pieces]
+        return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-class Totals:
-    """How many boxes are greeted, and what all have got receipted."""
+class Log:
+    """What of a box is receipted: so many pieces, up to an offset."""
 
-    greeted = receipted = 0
+    receipted = end = 0
+
+
+class Crowd:
+    """What all boxes share: the load, its start, how often they were greeted, how many pieces are receipted."""
+
+    greeted = receipted = broken = 0
+
+    def __init__(self, load: Load) -> None:
+        self.load, self.start = load, trio.Event()
 
 
 def make_certs(folder: Path, boxes: int) -> None:
@@ -60,7 +79,7 @@ def make_certs(folder: Path, boxes: int) -> None:
         make_box(folder, f"box-{number}", name=f"box-{number}")
 
 
-async def connect(port: int, name: str, certs: Path | None) -> Stream:
+async def connect(port: int, name: str, certs: Path | None) -> trio.abc.Stream:
     tcp = await trio.open_tcp_stream("127.0.0.1", port)
     if certs is None:
         return tcp
@@ -73,38 +92,52 @@ async def connect(port: int, name: str, certs: Path | None) -> Stream:
     return secured
 
 
-async def one_box(port: int, number: int, load: Load, start: trio.Event, totals: Totals, *, certs: Path | None) -> None:
-    name, epoch = f"box-{number}", number + 1
-    source = PieceSource(name, epoch, 7, 0, NOW, 1)
-    stream = await connect(port, name, certs)
+async def one_box(port: int, number: int, crowd: Crowd, *, certs: Path | None) -> None:
+    """Send all pieces of a box; a connection that ends early is made anew, as a box does it."""
+    source, log = PieceSource(f"box-{number}", number + 1, 7, 0, NOW, 1), Log()
+    for pieces in crowd.load.connections(number):
+        upto = log.receipted + pieces
+        while log.receipted < upto:
+            try:
+                async with await connect(port, source.box, certs) as stream:
+                    await send_pieces(stream, source, log, upto, crowd)
+            except* (OSError, trio.BrokenResourceError, LinkClosed):
+                crowd.broken += 1
+                await trio.sleep(random.uniform(1, 5))
+
+
+async def send_pieces(stream: Stream, source: PieceSource, log: Log, upto: int, crowd: Crowd) -> None:
+    """Greet and send pieces, each once the one before is receipted, until so many are."""
     reader, outbox, receipt = FrameReader(stream), Outbox(stream), trio.Semaphore(0)
-    outbox.put(Hello(name, ((epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "bench").encode())
+    outbox.put(Hello(source.box, ((source.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "bench").encode())
     await outbox.flush()
-    await reader.next_frame(pieces=False)
-    totals.greeted += 1
+    kind, body = await reader.next_frame(pieces=False)
+    assert kind == FrameType.WELCOME, body
+    crowd.greeted += 1
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(answer, reader, outbox, receipt, totals)
+        nursery.start_soon(answer, reader, outbox, receipt, crowd)
         nursery.start_soon(outbox.run)
-        await start.wait()
-        await trio.sleep(load.every_s * number / load.boxes)  # not all at once
-        records, at = [MadeRecord(body=os.urandom(40) + b"x" * 160)] * 50, 0
-        for _ in range(load.pieces):
-            next_at = trio.current_time() + load.every_s
-            raw = encode_log(records, at)
-            outbox.put(encode_frame(FrameType.PIECE, raw_piece(raw, at, source=source)[1]))
+        if not crowd.start.is_set():
+            await crowd.start.wait()
+            await trio.sleep(crowd.load.every_s * source.epoch / crowd.load.boxes)  # not all at once
+        records = [MadeRecord(body=os.urandom(40) + b"x" * 160)] * 50
+        while log.receipted < upto:
+            next_at = trio.current_time() + crowd.load.every_s
+            raw = encode_log(records, log.end)
+            outbox.put(encode_frame(FrameType.PIECE, raw_piece(raw, log.end, source=source)[1]))
             await receipt.acquire()
-            at += len(raw)
+            log.end += len(raw)
+            log.receipted += 1
             await trio.sleep_until(next_at)
         nursery.cancel_scope.cancel()
-    await stream.aclose()
 
 
-async def answer(reader: FrameReader, outbox: Outbox, receipt: trio.Semaphore, totals: Totals) -> None:
+async def answer(reader: FrameReader, outbox: Outbox, receipt: trio.Semaphore, crowd: Crowd) -> None:
     """Take what the gateway sends; a box that waits for the others of a slow machine is asked whether it is there."""
     while True:
         kind, body = await reader.next_frame(pieces=False)
         if kind == FrameType.RECEIPT:
-            totals.receipted += len(frames.decode_receipt(body).rows)
+            crowd.receipted += len(frames.decode_receipt(body).rows)
             receipt.release()
         elif kind == FrameType.PING:
             outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
@@ -116,26 +149,26 @@ def resident_mb(pid: int) -> float:
 
 
 async def run(port: int, pid: int, load: Load, *, certs: Path | None) -> None:
-    start, totals, total = trio.Event(), Totals(), load.boxes * load.pieces
+    crowd, total = Crowd(load), load.boxes * load.pieces
     async with trio.open_nursery() as nursery:
         for number in range(load.boxes):
-            nursery.start_soon(partial(one_box, port, number, load, start, totals, certs=certs))
+            nursery.start_soon(partial(one_box, port, number, crowd, certs=certs))
             if number % 10 == 9:  # no more at once than a busy machine greets in the gateway's 10 s, nor 100 a second
                 await trio.sleep(0.11)
-                while totals.greeted < number:  # noqa: ASYNC110 - a count has no event
+                while crowd.greeted < number:  # noqa: ASYNC110 - a count has no event
                     await trio.sleep(0.02)
         idle = resident_mb(pid)
         began, tenths = time.perf_counter(), [0.0] * 10
-        start.set()
-        while totals.receipted < total:
+        crowd.start.set()
+        while crowd.receipted < total:
             await trio.sleep(0.1)
-            tenth = min(9, totals.receipted * 10 // total)
+            tenth = min(9, crowd.receipted * 10 // total)
             tenths[tenth] = max(tenths[tenth], resident_mb(pid))
         spent = time.perf_counter() - began
     how = "plain" if certs is None else "TLS"
     print(
-        f"{load.boxes} boxes, {how}: gateway {idle:.0f} MB connected, {max(tenths):.0f} MB at most, "
-        f"{totals.receipted / spent:.0f} pieces/s receipted in {spent:.0f} s"
+        f"{load.boxes} boxes, {how}, {crowd.greeted} connections, {crowd.broken} broken: "
+        f"gateway {idle:.0f} MB connected, {max(tenths):.0f} MB at most, {crowd.receipted / spent:.0f} pieces/s receipted in {spent:.0f} s"
     )
     grown = max(tenths[5:]) - max(tenths[:5])
     print(
@@ -157,9 +190,10 @@ def main() -> None:
     parser.add_argument("--boxes", type=int, default=1000)
     parser.add_argument("--pieces", type=int, default=5)
     parser.add_argument("--every", type=float, default=0, help="seconds from one piece of a box to its next")
+    parser.add_argument("--reconnect", type=int, default=0, help="pieces after which a box connects anew; 0: never")
     parser.add_argument("--plain", action="store_true", help="without TLS")
     options = parser.parse_args()
-    load = Load(options.boxes, options.pieces, options.every)
+    load = Load(options.boxes, options.pieces, options.every, options.reconnect)
     allow_files(load.boxes + 256)
     print(f"{platform.machine()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
