@@ -253,7 +253,7 @@ class Uplink(NamedTuple):
     gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
     certs: str = key("", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt")
     max_delay_s: float = key(10.0, Real(0.01, 86_400), "longest wait before a piece leaves")
-    piece_bytes: int = key(4_194_304, Whole(4096, 64 << 20), "raw bytes of a piece")
+    piece_bytes: int = key(4_194_304, Whole(4096, 4 << 20), "raw bytes of a piece")
     order: str = key("live_first", Choice(("live_first", "oldest_first")), "what leaves first after a break")
     backlog_share: float = key(0.3, Real(0, 1), "share of the link for the backlog")
     kbit_s: int = key(0, Whole(0, 100_000_000), "cap; 0: none")

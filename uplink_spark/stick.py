@@ -180,7 +180,7 @@ def _export_lane(
             topics, limit = state.ledger.express_at(start), min(end, state.boundary(start))
             order = CutOrder(
                 _source_of(state, start), start, limit, state.file_end(start),
-                min(state.config.piece_bytes, MAX_RAW_BYTES), codec,
+                state.config.piece_bytes, codec,
                 skip=() if pick else topics, pick=topics if pick else (),
             )  # fmt: skip
             piece = cut_piece(state.source.read_log, order)

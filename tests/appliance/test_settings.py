@@ -2,7 +2,9 @@
 
 import pytest
 
+from appliance.config_rules import Whole
 from appliance.settings import AdvertiseRule, Config, rules, tables
+from uplink_spark.plan import MAX_TARGET
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,9 @@ def test_tables_are_those_of_the_configuration_in_order() -> None:
         "box", "listen", "advertise", "access", "tls", "limits", "store", "broker", "namesrv", "watchdog",
         "update", "metrics", "page", "uplink",
     ]  # fmt: skip
+
+
+def test_a_piece_may_be_set_as_large_as_the_uplink_makes_one() -> None:
+    rule = rules()["uplink.piece_bytes"]
+    assert isinstance(rule, Whole)
+    assert rule.high == MAX_TARGET == Config().uplink.piece_bytes

@@ -221,15 +221,16 @@ async def test_a_stick_comes_home_although_the_oldest_of_its_log_has_gone_meanwh
         assert uplink.may_release(store.first, store.durable)
 
 
-async def test_pieces_on_a_stick_are_no_larger_than_a_gateway_takes(
+async def test_the_largest_pieces_of_a_stick_fit_a_gateways_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stick, landing = tmp_path / "stick", tmp_path / "landing"
     large = testing_site.store_config(tmp_path / "store")._replace(segment_bytes=16 * MIB)
     monkeypatch.setattr(testing_site, "store_config", lambda root: large)
-    async with box(tmp_path / "store", 1, piece_bytes=64 * MIB) as (store, uplink):
+    async with box(tmp_path / "store", 1, piece_bytes=4 * MIB) as (store, uplink):
         state = uplink.shipper.state
-        await fill(store, 10, MIB - 1000)
+        await fill(store, 40, MIB - 1000)
         await state.in_thread(export_pieces, state, stick, SECRET, "none")
-        assert await sweep(landing, stick) == (2, 2)
+        async with gateway(landing):
+            assert await sweep(landing, stick) == (10, 10)
         assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == store.durable
