@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         snapshot = tables.open_table(given.table).snapshot()
         today = day_of(time.time_ns() // 1_000_000)
         days = [given.day] if given.day else [day for day in care.days(snapshot) if day != today]
+        if not days:
+            print("compact: nothing to do, the table has no landed day before today", flush=True)
+            return
         spark = open_session("rocketbox compact", master=given.master)
         for day in days:
             done = care.compact(spark, given.table, day, target_bytes=given.target_mib * care.MIB)

@@ -123,5 +123,8 @@ def test_the_commands_say_what_they_did(
     assert "files_left_out=0 rows_left_out=0" in told
     assert "removed=0" in told
     assert "compact day=1999-01-01 files=0->0 rows=0" in told
+    assert expire.main(["--table", config.table, "--days", "1"]) == 0
+    assert compact.main(["--table", config.table, "--all", "--master", "local[2]"]) == 0
+    assert "nothing to do, the table has no landed day before today" in capsys.readouterr().out
     assert vacuum.main(["--table", config.table + "x"]) == 1
     assert "no table at" in capsys.readouterr().err
