@@ -12,26 +12,17 @@ WHEEL = Path(pyspark.__file__).parent
 
 
 def make_spark_home(folder: Path) -> dict[str, str]:
-    """Make links to the wheel's Spark in folder and return the environment that selects them.
+    """Write Spark's settings for tests into folder and return the environment that selects them and the wheel's Spark.
 
-    Spark lets its Python processes import pyspark from pyspark.zip, where nothing is compiled: a second of processor
-    time each. Here that name is a folder with a link to the installed package.
+    What its Python processes import lies compiled in the wheel's zip files (`make compiled`).
     """
-    home = folder / "spark"
-    libraries = home / "python/lib"
-    (libraries / "pyspark.zip").mkdir(parents=True)
-    (libraries / "pyspark.zip/pyspark").symlink_to(WHEEL)
-    for path in [*WHEEL.glob("python/lib/py4j-*.zip"), *(WHEEL / name for name in ("bin", "sbin", "jars", "conf"))]:
-        link = libraries / path.name if path.suffix == ".zip" else home / path.name
-        if path.exists():
-            link.symlink_to(path)
     settings = folder / "conf"
     settings.mkdir()
     (settings / "spark-defaults.conf").write_text(
         f"spark.driver.extraJavaOptions {JAVA_OPTIONS}\nspark.executor.extraJavaOptions {JAVA_OPTIONS}\n"
     )
     return {
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(WHEEL),
         "SPARK_CONF_DIR": str(settings),
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
