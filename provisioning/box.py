@@ -20,7 +20,7 @@ from provisioning.errors import ProvisioningError
 from provisioning.incoming import arrived
 from provisioning.ownership import SECRET_BYTES, receipt_mac
 from provisioning.session import Owner
-from provisioning.slots import SlotError, Slots
+from provisioning.slots import SlotError, Slots, sync_folder
 
 Progress = Callable[[str, int, int], None]
 MAX_INLINE = 6 * 1024  # configuration and keys travel inside one frame
@@ -97,11 +97,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(fresh, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 class Box:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from provisioning.errors import ProvisioningError
+from provisioning.slots import sync_folder
 
 SYNC_BYTES = 256 * 1024
 SYNC_S = 2.0
@@ -74,11 +75,7 @@ class IncomingFile:
             self.part.unlink()
             raise ProvisioningError("E302", "the file read back differs from what was sent: it was deleted, send again")
         os.replace(self.part, self.whole)
-        handle = os.open(self.whole.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(self.whole.parent)
         return self.whole
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Two root partitions: a new image into the idle one, tried by the boot loader's count, kept or forgotten.
 
-Standard library only and nothing of this package: the system's Python runs it
+Standard library and slots.py only: the system's Python runs it
 (`/usr/lib/rocketbox/image.py VERB`). A boot entry exists only while everything it names is synced; systemd-boot takes
 the tries off in the entry's file name before it starts the kernel, so a kernel that hangs is given up as well.
 """
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+from provisioning.slots import sync_folder
 
 TRIES = 3
 BLOCK = 1 << 20
@@ -262,14 +264,6 @@ def write_synced(path: Path, data: bytes) -> None:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def main(arguments: list[str], places: Places | None = None) -> int:

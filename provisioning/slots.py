@@ -327,6 +327,7 @@ def remove_tree(target: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power cut. Blocks. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

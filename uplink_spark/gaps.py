@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uplink_spark.cbor import decode_map, encode_map
+from uplink_spark.durable import sync_folder, write_synced
 from uplink_spark.errors import PieceDamaged
 
 ITEM = struct.Struct(">II")
@@ -87,7 +88,7 @@ class GapLog:
                 file.truncate(end)
             os.fsync(file.fileno())
         if fresh:
-            self._sync_folder()
+            sync_folder(self._path.parent)
 
     def append(self, gap: Gap) -> None:
         """Make a gap durable; only then may its bytes go. Raises OSError, and then nothing of it is left."""
@@ -105,18 +106,5 @@ class GapLog:
 
     def compact(self, keep: list[Gap]) -> None:
         """Rewrite the file with these gaps only. Raises OSError."""
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.writelines(gap.encode() for gap in keep)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
-        self._sync_folder()
+        write_synced(self._path, b"".join(gap.encode() for gap in keep))
         self.gaps = keep
-
-    def _sync_folder(self) -> None:
-        fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -6,7 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from uplink_spark.landing import make_folders, write_synced
+from uplink_spark.durable import write_synced
+from uplink_spark.landing import make_folders
 from uplink_spark.zone import LocalFiles, open_files
 
 

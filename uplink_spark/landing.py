@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from storage_driver.disk import ask_journal
 from uplink_spark.batch import PieceHeader
+from uplink_spark.durable import sync_folder, write_synced
 from uplink_spark.errors import LandingError, ManifestDamaged, UplinkError
 from uplink_spark.histogram import Histogram
 from uplink_spark.manifest import (
@@ -59,15 +60,6 @@ class NewPiece:
     heals: int = 0
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def make_folders(root: Path, relative: str) -> Path:
     """Create root/relative; each new folder's name is synced in its parent."""
     path = root
@@ -77,17 +69,6 @@ def make_folders(root: Path, relative: str) -> Path:
             path.mkdir(exist_ok=True)
             sync_folder(path.parent)
     return path
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Replace a file atomically: temporary name, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
 
 
 def _write(file: int, data: bytes) -> None:

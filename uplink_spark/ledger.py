@@ -6,7 +6,6 @@ synced lets a CommitLog file go. All offsets are of the log that is on this disk
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from uplink_spark.caps import MonthUse
 from uplink_spark.cbor import Fields, decode_map, encode_map
+from uplink_spark.durable import write_synced
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.gaps import KEPT_GAPS, Gap, GapLog
 from uplink_spark.intervals import Intervals, Range
@@ -122,17 +122,7 @@ class Ledger:
         """Replace the state file and sync it; from then on what it says lets files go. Blocks. Raises OSError."""
         log, pick, data = self.receipted.log.copy(), self.receipted.pick.copy(), self._encode()
         self.unsaved_bytes = 0
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
-        fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_synced(self._path, data)
         self._synced = Lanes(log, pick)
 
     # Facts from the gateway
@@ -170,12 +160,15 @@ class Ledger:
 
         One whose id was given away since it was made gets the next: its receipt would count for both.
         """
-        run, number = gap.gap_id
-        taken = [each.gap_id[1] for each in self.gap_log.gaps if each.gap_id[0] == run]
-        if number in taken:
-            gap.facts["id"] = [run, max(taken) + 1]
+        run, _ = gap.gap_id
+        if any(each.gap_id == gap.gap_id for each in self.gap_log.gaps):
+            gap.facts["id"] = [run, self.next_gap_number(run)]
         self.gap_log.append(gap)
         self._synced_gaps.add(gap.start, gap.end)
+
+    def next_gap_number(self, run: int) -> int:
+        """Return the number above every declared gap's of a run."""
+        return max((gap.gap_id[1] for gap in self.gap_log.gaps if gap.gap_id[0] == run), default=0) + 1
 
     def undelivered(self) -> list[Gap]:
         return [gap for gap in self.gap_log.gaps if gap.gap_id not in self.delivered]

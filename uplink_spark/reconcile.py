@@ -96,10 +96,9 @@ def make_gap(state: ShipperState, start: int, end: int, why: tuple[str, str], ma
     epoch = owner_of(lineage.epochs, start)[0]
     run, run_start, _ = run_of(lineage.runs, start)
     this_run = lineage.runs[-1][0]
-    numbers = [gap.gap_id[1] for gap in state.ledger.gap_log.gaps if gap.gap_id[0] == this_run]
     lost: Lost | None = lost_queues(state.store_root, start, end)
     facts: dict[str, Any] = {
-        "id": [this_run, max(numbers, default=0) + 1 + made],
+        "id": [this_run, state.ledger.next_gap_number(this_run) + made],
         "class": why[0],
         "reason": why[1],
         "declared": state.now_ms(),

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from uplink_spark.batch import decode_header
 from uplink_spark.cbor import Fields, decode_map, encode_map
+from uplink_spark.durable import write_synced
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import Hello, Status
 from uplink_spark.identity import Run
-from uplink_spark.landing import make_folders, write_synced
+from uplink_spark.landing import make_folders
 from uplink_spark.manifest import Entry, retired_folder, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES = 100, 1 << 30

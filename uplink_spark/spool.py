@@ -12,6 +12,7 @@ from pathlib import Path
 
 from uplink_spark.batch import PieceHeader, PieceSource, open_piece
 from uplink_spark.cutter import CutOrder, CutPiece, cut_piece
+from uplink_spark.durable import sync_folder
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import FrameType, encode_frame
 from uplink_spark.identity import owner_of, run_of
@@ -61,7 +62,7 @@ class Spool:
             if piece.header.kind == "pick" and piece.header.records:
                 self._write(piece)
             start = piece.header.end
-        _sync(self._folder)
+        sync_folder(self._folder)
 
     def _write(self, piece: CutPiece) -> None:
         path = self._folder / f"{piece.header.start:020d}-{piece.header.end:020d}.piece"
@@ -82,11 +83,3 @@ class Spool:
     def drop(self, header: PieceHeader) -> None:
         """Forget a receipted piece."""
         (self._folder / f"{header.start:020d}-{header.end:020d}.piece").unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

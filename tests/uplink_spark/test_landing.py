@@ -10,6 +10,7 @@ import pytest
 
 from uplink_spark import landing
 from uplink_spark.coverage import ShardCover
+from uplink_spark.durable import sync_folder
 from uplink_spark.errors import LandingError
 from uplink_spark.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.manifest import LANDING_NAME, encode_mark, manifest_path, pack_path
@@ -183,15 +184,15 @@ def test_no_entry_goes_into_a_next_file_whose_name_is_not_durable(
     monkeypatch.setattr(landing, "FILE_ENTRIES", 2)
     shard.land(0)
     shard.land(1)
-    real, manifest = landing.sync_folder, shard.file.parent
+    manifest = shard.file.parent
     failing = [True]
 
-    def sync_folder(path: Path) -> None:
+    def fails(path: Path) -> None:
         if path == manifest and failing[0] and (manifest / f"{2:020d}.log").exists():
             raise OSError(5, "Input/output error")
-        real(path)
+        sync_folder(path)
 
-    monkeypatch.setattr(landing, "sync_folder", sync_folder)
+    monkeypatch.setattr("uplink_spark.landing.sync_folder", fails)
     for _ in range(2):
         with pytest.raises(OSError, match="Input/output"):
             shard.land(2)

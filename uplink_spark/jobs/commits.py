@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from uplink_spark.durable import sync_folder
 from uplink_spark.errors import UplinkError
 
 COMMITS, SCHEMAS, LAYOUT = "_commits", "_schemas", 1
@@ -247,12 +248,3 @@ class Table:
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         temporary.write_text(json.dumps(body, sort_keys=True))
         os.replace(temporary, path)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
