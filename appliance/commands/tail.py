@@ -13,7 +13,8 @@ from appliance.commands.cluster import (
     print_json,
     run_command,
 )
-from netstack.client import BrokerRefused, MessageQueue, PullConsumer
+from netstack.client import BrokerRefused, MessageQueue
+from netstack.client.looking import QueueReader
 from netstack.codes import ResponseCode
 from uplink_spark.bounds import whole
 
@@ -38,34 +39,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _main(arguments: argparse.Namespace) -> int:
-    async with open_instance(arguments) as instance, PullConsumer("rocketbox_tail", instance=instance) as consumer:
+    async with open_instance(arguments) as instance:
+        reader = QueueReader(instance)
         rows = []
         ends: dict[MessageQueue, int] = {}
-        for queue in await consumer.queues(arguments.topic):
-            at, ends[queue] = await consumer.ends(queue)
+        for queue in await reader.queues(arguments.topic):
+            at, ends[queue] = await reader.ends(queue)
             if arguments.since_ms is not None:
-                at = await consumer.offset_at(queue, arguments.since_ms)
+                at = await reader.offset_at(queue, arguments.since_ms)
             else:
                 at = max(at, ends[queue] - arguments.lines)
             while at < ends[queue]:
-                pulled = await consumer.pull(queue, at, expression=arguments.tags)
+                pulled = await reader.pull(queue, at, expression=arguments.tags)
                 rows += [message_row(message) for message in pulled.messages if message.queue_offset < ends[queue]]
                 at = max(pulled.next_offset, at + 1)
         rows.sort(key=lambda row: (row["stored_ms"], row["broker"], row["queue"], row["offset"]))
         for row in rows if arguments.since_ms is not None else rows[-arguments.lines :]:
             print_json(row)
         if arguments.follow:
-            await _follow(consumer, ends, arguments.tags)
+            await _follow(reader, ends, arguments.tags)
         return OK if rows else NOTHING
 
 
-async def _follow(consumer: PullConsumer, ends: dict[MessageQueue, int], tags: str) -> None:
+async def _follow(reader: QueueReader, ends: dict[MessageQueue, int], tags: str) -> None:
     """Print what comes behind the ends, until interrupted."""
 
     async def follow(queue: MessageQueue, at: int) -> None:
         while True:
             try:
-                pulled = await consumer.pull(queue, at, expression=tags, hold_s=15.0)
+                pulled = await reader.pull(queue, at, expression=tags, hold_s=15.0)
             except BrokerRefused as refused:
                 if refused.code != ResponseCode.SYSTEM_BUSY:  # no room for one more pull that waits: ask again
                     raise

@@ -23,8 +23,8 @@ from netstack.bodies_admin import (
 from netstack.bodies_route import ClusterInfo, KvTable, RouteData, TopicConfig, TopicConfigTable, TopicList
 from netstack.client.errors import BadAnswer, BrokerRefused, ClientError, NoRoute, reading
 from netstack.client.instance import Instance
+from netstack.client.looking import QueueReader
 from netstack.client.messages import MessageQueue, ReceivedMessage
-from netstack.client.pull_consumer import PullConsumer
 from netstack.client.records import decode_records
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import ExtFields, RemotingCommand
@@ -250,13 +250,13 @@ class Admin:
         """Return the first messages stored since a time, over all queues; until_ms 0 means no end."""
         starts = await self.offsets_at(topic, since_ms)
         found: list[ReceivedMessage] = []
-        async with PullConsumer("rocketbox_messages", instance=self._instance) as consumer:
-            for queue, start in starts.items():
-                at, end = start, (await consumer.ends(queue))[1]
-                while at < end and at < start + most:
-                    pulled = await consumer.pull(queue, at)
-                    found += pulled.messages
-                    at = max(pulled.next_offset, at + 1)
+        reader = QueueReader(self._instance)
+        for queue, start in starts.items():
+            at, end = start, (await reader.ends(queue))[1]
+            while at < end and at < start + most:
+                pulled = await reader.pull(queue, at)
+                found += pulled.messages
+                at = max(pulled.next_offset, at + 1)
         found = [each for each in found if each.stored_ms >= since_ms and (not until_ms or each.stored_ms <= until_ms)]
         return sorted(found, key=lambda each: (each.stored_ms, each.log_offset))[:most]
 

@@ -27,10 +27,11 @@ from netstack.client.held import HeldQueue
 from netstack.client.instance import Credentials, Instance, shared_or_own
 from netstack.client.introspection import running_info
 from netstack.client.lifetime import Lifetime
+from netstack.client.looking import QueueReader
 from netstack.client.messages import ReceivedMessage
-from netstack.client.offsets import RemoteOffsets, max_offset, min_offset, offset_at, starting_offset
+from netstack.client.offsets import RemoteOffsets, max_offset, min_offset, starting_offset
 from netstack.client.process_queue import ProcessQueue
-from netstack.client.pulling import FLOW_CONTROL_S, Pulled, pull_once
+from netstack.client.pulling import FLOW_CONTROL_S, pull_once
 from netstack.client.subscriptions import Sql, Subscriptions, subscription
 from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
@@ -44,7 +45,7 @@ LITE = ConsumerOptions(pull_batch=10, hold_s=20.0)
 _log = logging.getLogger("netstack.client")
 
 
-class PullConsumer:
+class PullConsumer(QueueReader):
     """Either subscribe (a member of the group, queues come and go) or assign (fixed queues); use it with `async with`.
 
         async with PullConsumer("group", "127.0.0.1:9876") as consumer:
@@ -64,8 +65,9 @@ class PullConsumer:
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.group, self.options = group, options
-        self.instance, self._own = shared_or_own(instance, namesrv, credentials, tls)
+        shared, self._own = shared_or_own(instance, namesrv, credentials, tls)
+        super().__init__(shared, group)
+        self.options = options
         self._subscriptions = Subscriptions(self.instance.now_ms)
         self._expressions: dict[str, str | Sql] = {}
         self._offsets = RemoteOffsets(self.instance, group)
@@ -171,10 +173,6 @@ class PullConsumer:
                 fixed[queue] = HeldQueue(queue, -1)
                 self._begin(fixed[queue])
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the readable queues of a topic as the NameServer knows them now. Raises NoRoute."""
-        return (await self.instance.refresh(topic)).subscribe
-
     async def queue_changes(self, topic: str) -> AsyncGenerator[tuple[MessageQueue, ...]]:
         """Return the queues of a topic, first as they are, then whenever they differ; looks twice a minute."""
         known: tuple[MessageQueue, ...] | None = None
@@ -257,25 +255,6 @@ class PullConsumer:
     def _cached(self) -> int:
         return sum(held.messages.count for held in self._held.values())
 
-    async def pull(
-        self,
-        queue: MessageQueue,
-        queue_offset: int,
-        *,
-        max_count: int = 32,
-        expression: str | Sql = "*",
-        hold_s: float = 0.0,
-    ) -> Pulled:
-        """Ask once for messages of any queue from an offset on; the positions of this consumer do not matter."""
-        await self.instance.route(queue.topic)
-        wanted = subscription(queue.topic, expression, 0)
-        return await pull_once(
-            *(self.instance, self.group, queue, queue_offset, wanted),
-            max_count=max_count,
-            hold_s=hold_s,
-            timeout_s=hold_s + self.options.failure_delay_s + 10,
-        )
-
     async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """Return the next messages of one queue, nothing when none came in time. The position moves past them."""
         if self.options.auto_commit and trio.current_time() >= self._commit_at:
@@ -344,16 +323,6 @@ class PullConsumer:
 
     async def seek_to_time(self, queue: MessageQueue, time_ms: int) -> None:
         await self.seek(queue, await self.offset_at(queue, time_ms))
-
-    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        """Return the offset of the message stored nearest to this time, as brokers search for it."""
-        await self.instance.route(queue.topic)
-        return await offset_at(self.instance, queue, time_ms)
-
-    async def ends(self, queue: MessageQueue) -> tuple[int, int]:
-        """Return the lowest offset there is and the one the next message will get."""
-        await self.instance.route(queue.topic)
-        return max(0, await min_offset(self.instance, queue)), await max_offset(self.instance, queue)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop pulling these queues; what is cached is still polled. Raises NotAssigned."""

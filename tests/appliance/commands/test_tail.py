@@ -1,14 +1,29 @@
-"""`rocketbox tail -f` at a box that has no room for its long polls."""
+"""`rocketbox tail`: nothing stays behind; `-f` at a box that has no room for its long polls."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from appliance.commands.tail import _follow
-from netstack.client import Message, Producer, PullConsumer
+from netstack.client import Message, Producer
+from netstack.client.looking import QueueReader
 from tests.appliance.box import running_box
 from tests.waiting import until
+
+
+def test_looking_at_messages_leaves_no_group_and_no_topic_behind(rocketbox: Any) -> None:
+    def there() -> list[str]:
+        listed = [rocketbox(what, "list", "--all", "--json")[1] for what in ("groups", "topics")]
+        return [str(row.get("group", row.get("topic"))) for rows in listed for row in rows]
+
+    rocketbox("send", "Looked", "x")
+    before = there()
+    assert "Looked" in before
+    assert rocketbox("tail", "Looked")[1][0]["body"] == "x"
+    assert rocketbox("messages", "find", "Looked", "--since", "1h", "--json")[1][0]["body"] == "x"
+    assert there() == before
 
 
 @pytest.mark.slow
@@ -23,8 +38,8 @@ async def test_a_follower_whose_pulls_may_not_wait_asks_again(
         ends = dict.fromkeys(await producer.queues("T"), 1)
         for queue in ends:
             await producer.send_to(queue, Message("T", b"old"))
-        async with PullConsumer("g", instance=producer.instance) as consumer, trio.open_nursery() as nursery:
-            nursery.start_soon(_follow, consumer, ends, "*")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_follow, QueueReader(producer.instance), ends, "*")
             await trio.sleep(0.3)  # three of four are refused by now
             for queue in ends:
                 await producer.send_to(queue, Message("T", f"new {queue.queue_id}".encode()))
