@@ -23,6 +23,7 @@ SHIPPED_SYSCTL = {
 }
 NO_DURABILITY = {"tmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "fuse.sshfs", "virtiofs"}
 GIB = 1 << 30
+DOWN = "D200"  # no process of the product, or none that shows life
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ def _network(facts: Facts) -> Iterator[Finding]:
         if port.get("taken_by"):
             step = f"stop it, or choose another `{port.get('key', 'listen.broker_port')}`"
             yield Finding("D302", "error", where, f"the port is taken by {port['taken_by']}", step)
-        elif not port.get("reachable", True):
+        elif not port.get("reachable", True) and not _is_down(facts):
             step = "`rocketbox config show --origin`: listen.host and advertise.rules; `nft list ruleset`"
             yield Finding("D302", "error", where, "clients are told this address, but nothing answers there", step)
 
@@ -288,10 +289,16 @@ def _state(facts: Facts) -> Iterator[Finding]:
         return
     for reason in health.get("reasons", ()):
         severity = "warning" if health.get("state") == "degraded" else "error"
-        yield Finding(str(reason["code"]), severity, str(reason["text"]), "the product says so", str(reason["next"]))
+        why = "nothing is served" if reason["code"] == DOWN else "the product says so"
+        yield Finding(str(reason["code"]), severity, str(reason["text"]), why, str(reason["next"]))
+
+
+def _is_down(facts: Facts) -> bool:
+    """Tell whether the product itself is missing, so that nothing can answer."""
+    return any(reason["code"] == DOWN for reason in facts.get("health", {}).get("reasons", ()))
 
 
 CHECKS: tuple[Check, ...] = (
-    *(_sync, _write_cache, _file_system, _wear, _life, _tuning, _space),
-    *(_clock, _watchdog, _slots, _boots, _network, _access, _uplink, _names, _state),
+    *(_state, _sync, _write_cache, _file_system, _wear, _life, _tuning, _space),
+    *(_clock, _watchdog, _slots, _boots, _network, _access, _uplink, _names),
 )

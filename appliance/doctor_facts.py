@@ -17,6 +17,7 @@ from appliance.clock import clock_trusted
 from appliance.disk_wear import wear, whole_disk
 from appliance.doctor import SHIPPED_SYSCTL
 from appliance.duplicate_address import duplicates
+from appliance.health_file import read_health
 from appliance.interfaces import read_interfaces
 from appliance.settings import Config
 from netstack.tls import client_context
@@ -30,8 +31,13 @@ HOURS_A_YEAR = 8766
 DROP_INS = ("etc/systemd/system/rocketbox.service.d", "run/systemd/system/rocketbox.service.d")
 
 
-def gather(data: Path, config: Config | None = None, *, root: Path = Path("/")) -> dict[str, Any]:
-    """Return what can be found out within some seconds; a fact that cannot be read is left out."""
+def gather(
+    data: Path, config: Config | None = None, *, root: Path = Path("/"), health: Path | None = None
+) -> dict[str, Any]:
+    """Return what can be found out within some seconds; a fact that cannot be read is left out.
+
+    `health` is the file in which the product says how it fares, by default that of an installed box.
+    """
     there = next(folder for folder in (data, *data.absolute().parents) if folder.exists())
     sources: dict[str, Callable[[], Any]] = {
         "sync_ms": lambda: sync_ms(there),
@@ -50,7 +56,7 @@ def gather(data: Path, config: Config | None = None, *, root: Path = Path("/")) 
         "addresses": addresses,
         "duplicate_addresses": duplicate_addresses,
         "foreign_names": foreign_names,
-        "health": lambda: read_json(root / "run/rocketbox/health.json") or read_json(data / "run/health.json"),
+        "health": lambda: read_health(health or root / "run/rocketbox/health.json"),
     }
     if config is not None:
         sources |= {

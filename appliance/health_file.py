@@ -30,6 +30,7 @@ def read_health(path: Path, *, now_s: Callable[[], float] = time.time) -> dict[s
     if found.get("state") != "safe" and (ended or age_s > 3 * WRITE_S):
         text = "the product has ended" if ended else f"the health file is {age_s:.0f} s old"
         old = _unknown(text, "`systemctl status rocketbox`, or start it again where it was started by hand")
+        found.pop("since_s", None)  # it counted for the state that was
         return {**found, "state": "failing", "reasons": [*found.get("reasons", []), *old["reasons"]]}
     return found
 

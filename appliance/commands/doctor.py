@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
-from appliance.commands.status import running_ports
+from appliance.commands.status import health_path, running_ports
 from appliance.doctor import SHIPPED_SYSCTL, Finding, examine, exit_status
 from appliance.doctor_facts import gather
 from appliance.errors import ConfigError
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ConfigError as exc:
             step = "`rocketbox config check`"
             findings.append(Finding("E401", "error", str(exc), "the product does not start with this", step))
-        facts = gather(data, config)
+        facts = gather(data, config, health=health_path(arguments))
     if arguments.save:
         arguments.save.write_text(json.dumps(facts, indent=1) + "\n")
     findings += examine(facts)

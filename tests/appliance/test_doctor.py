@@ -88,6 +88,15 @@ CAUSES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no receipts", {"uplink": WELL["uplink"] | {"receipt_age_s": 7800.0}}, "D310", "warning"),
     ("foreign package", {"foreign_names": {"watchdog": "watchdog-pypi"}}, "D401", "error"),
     (
+        "ended",
+        {
+            "health": {"state": "failing", "reasons": [{"code": "D200", "text": "ended", "next": "start it"}]},
+            "ports": [{"address": "127.0.0.1", "port": 10911, "reachable": False}],
+        },
+        "D200",
+        "error",
+    ),
+    (
         "reads only",
         {"health": {"state": "read_only", "reasons": [{"code": "D501", "text": "t", "next": "n"}]}},
         "D501",

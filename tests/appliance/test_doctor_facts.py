@@ -32,6 +32,17 @@ def test_the_facts_of_this_machine_can_be_gathered_kept_and_judged(tmp_path: Pat
     assert {one.code for one in examine(facts)} >= {"D101", "D107"}
 
 
+@pytest.mark.slow
+def test_a_box_that_has_ended_is_told_first_whatever_its_last_word_was(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    file = tmp_path / "health.json"
+    file.write_text(json.dumps({"state": "ok", "since_s": 40, "pid": gone.pid, "reasons": []}))
+    facts = gather(tmp_path, health=file)
+    assert "since_s" not in facts["health"]
+    assert examine(facts)[0].code == "D200"
+
+
 def test_the_longest_mount_wins(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/a / ext4 rw 0 0\n/dev/b /var/lib/rocketbox ext4 rw,noatime 0 0\n/dev/c /var xfs rw 0 0\n")
