@@ -58,9 +58,9 @@ def load_bench(arguments: argparse.Namespace) -> Bench:
 class Console:
     """One run's output: lines for a person, bars for a terminal, objects for a program."""
 
-    def __init__(self, *, as_json: bool, yes: bool = False, out: TextIO = sys.stdout) -> None:
-        self._json, self._yes, self._out = as_json, yes, out
-        self._terminal = out.isatty() and not as_json
+    def __init__(self, *, as_json: bool, yes: bool = False, out: TextIO | None = None) -> None:
+        self._json, self._yes, self._out = as_json, yes, sys.stdout if out is None else out
+        self._terminal = self._out.isatty() and not as_json
         self._bar_open = False
         self._stage, self._began_s, self._began_at, self._drawn_s, self._tenth = "", 0.0, 0, 0.0, -1
 

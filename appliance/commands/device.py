@@ -28,15 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve benches until the line is gone or Ctrl-C; return the exit code."""
-    if arguments.root != Path("/"):
-        prepare(arguments.root, arguments.serial, arguments.model)
-    box = Box(arguments.root)
-    box.hands = real_hands(box)
     try:
+        if arguments.root != Path("/"):
+            prepare(arguments.root, arguments.serial, arguments.model)
+        box = Box(arguments.root)
+        box.hands = real_hands(box)
         trio.run(_serve, arguments, box)
     except ProvisioningError as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return exc.exit_status
+    except OSError as exc:  # --root is no folder, or the port of --listen is taken
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 0
     return 0

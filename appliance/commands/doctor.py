@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
 from appliance.commands.status import health_path, running_ports
@@ -29,19 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Examine; return the exit code."""
     findings: list[Finding] = []
-    if arguments.facts:
-        facts = json.loads(arguments.facts.read_text())
-    else:
-        data = data_folder(arguments)
-        config = None
-        try:
-            config = chosen_config(arguments, data, running_ports(arguments))
-        except ConfigError as exc:
-            step = "`rocketbox config check`"
-            findings.append(Finding("E401", "error", str(exc), "the product does not start with this", step))
-        facts = gather(data, config, health=health_path(arguments))
-    if arguments.save:
-        arguments.save.write_text(json.dumps(facts, indent=1) + "\n")
+    try:
+        facts = saved_facts(arguments.facts) if arguments.facts else own_facts(arguments, findings)
+        if arguments.save:
+            arguments.save.write_text(json.dumps(facts, indent=1) + "\n")
+    except OSError as exc:
+        print(f"rocketbox: {exc.filename}: {exc.strerror}", file=sys.stderr)
+        return 2
+    except ValueError as exc:
+        print(f"rocketbox: {arguments.facts}: not what `rocketbox doctor --save` writes: {exc}", file=sys.stderr)
+        return 2
     findings += examine(facts)
     for one in findings:
         if arguments.json:
@@ -54,6 +52,25 @@ def run(arguments: argparse.Namespace) -> int:
     if status == 0 and not arguments.json:
         print(f"{len(findings)} checks, nothing wrong")
     return status
+
+
+def saved_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of a box that `--save` wrote. Raises OSError, ValueError."""
+    facts = json.loads(path.read_text())
+    if not isinstance(facts, dict):
+        raise ValueError(f"{type(facts).__name__} where an object is expected")
+    return facts
+
+
+def own_facts(arguments: argparse.Namespace, findings: list[Finding]) -> dict[str, Any]:
+    """Return the facts of this box; a configuration that cannot be used is a finding."""
+    data, config = data_folder(arguments), None
+    try:
+        config = chosen_config(arguments, data, running_ports(arguments))
+    except ConfigError as exc:
+        step = "`rocketbox config check`"
+        findings.append(Finding("E401", "error", str(exc), "the product does not start with this", step))
+    return gather(data, config, health=health_path(arguments))
 
 
 def describe(one: Finding) -> str:

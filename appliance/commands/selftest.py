@@ -13,10 +13,12 @@ import trio
 from appliance.admin import NAME, ask
 from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
 from appliance.commands.status import health_path, running_ports
+from appliance.errors import ConfigError
 from appliance.health_file import read_health
 from appliance.own_way import way_in
 from appliance.selftest import ASK_S, SelfTest
 
+NOT_PASSED = 7
 LIMIT_S = 110.0  # the unit ends it after 120
 
 
@@ -27,9 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run every step; return 0, or 7 when one failed."""
+    """Run every step; return 0, or 7 when one failed or the configuration cannot be used."""
     data = data_folder(arguments)
-    config = chosen_config(arguments, data, running_ports(arguments))
+    try:
+        config = chosen_config(arguments, data, running_ports(arguments))
+    except ConfigError as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return NOT_PASSED
     path = health_path(arguments)
     ports, way = (config.listen.broker_port, config.listen.namesrv_port), way_in(path.with_name(NAME))
     admin = path.with_name(NAME)
@@ -46,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not result["ok"]:
             print(f"failed  {result['failed']}; run `rocketbox doctor`")
     _keep(data, result)
-    return 0 if result["ok"] else 7
+    return 0 if result["ok"] else NOT_PASSED
 
 
 def _keep(data: Path, result: dict[str, object]) -> None:
