@@ -17,7 +17,7 @@ TICK_S = 10.0
 TICKS_PER_HOUR_SAMPLE, TICKS_PER_DAY_SAMPLE = 60, 360
 MINUTE, HOUR, DAY = 0, 1, 2
 _KEPT = (7, 7, 25)  # samples of each view
-ITEMS_PER_BREATH = 500
+ITEMS_PER_BREATH, LONGEST_INT = 500, 10
 TPS_WINDOWS_S = (10, 60, 600)
 
 
@@ -170,11 +170,11 @@ class BrokerStats:
                 return self._groups.get((topic, group))
             case "SNDBCK_PUT":
                 return self._returned.get((topic, group))
-            case "QUEUE_PUT" if group.isdecimal():
-                return self._put.get((topic, int(group)))
+            case "QUEUE_PUT":
+                return self._put.get((topic, _number(group)))
             case "QUEUE_GET":
                 queue_id, _, group = group.partition("@")
-                return self._got.get((topic, group, int(queue_id))) if queue_id.isdecimal() else None
+                return self._got.get((topic, group, _number(queue_id)))
             case "BROKER_PUT" | "BROKER_GET" if key == self._cluster:
                 return self.puts if family == "BROKER_PUT" else self.gets
         return None
@@ -259,3 +259,8 @@ class BrokerStats:
             self._topics.setdefault(topic, Item()).set_to_sum(items)
         for key, items in by_group.items():
             self._groups.setdefault(key, Item()).set_to_sum(items)
+
+
+def _number(text: str) -> int:
+    """Return a queue id that a tool named, -1 for what is none."""
+    return int(text) if text.isdecimal() and len(text) <= LONGEST_INT else -1

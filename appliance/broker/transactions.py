@@ -45,7 +45,7 @@ CHECK_TIMES, IMMUNITY, PREPARED_OFFSET = (
 PRODUCER_GROUP, UNIQUE_KEY = "PGROUP", "UNIQ_KEY"
 OP_TAG = encode_properties({"TAGS": "d"})
 ONE_RECORD_BYTES = 32 << 20
-DISCARDED_REMEMBERED = 1024
+DISCARDED_REMEMBERED, LONGEST_LEVEL = 1024, 9
 
 
 class TransactionRules(NamedTuple):
@@ -65,11 +65,8 @@ def half_divert(draft: Draft) -> None:
     """
     if draft.properties.get(HALF, "").lower() != "true":
         return
-    if (
-        draft.reconsume_times > 0
-        and draft.properties.get(DELAY, "0").isdecimal()
-        and int(draft.properties.get(DELAY, "0"))
-    ):
+    level = draft.properties.get(DELAY, "")
+    if draft.reconsume_times > 0 and level.isdecimal() and len(level) <= LONGEST_LEVEL and int(level):
         return
     draft.properties.pop(DELAY, None)
     park(draft, HALF_TOPIC, 0)

@@ -69,6 +69,8 @@ async def test_what_was_never_counted_has_no_view_and_one_sample_is_nothing() ->
     for name, key in (
         ("TOPIC_PUT_NUMS", "U"),
         ("QUEUE_PUT_NUMS", "T@x"),
+        ("QUEUE_PUT_NUMS", "T@" + "9" * 5000),
+        ("QUEUE_GET_NUMS", "T@" + "9" * 5000 + "@g"),
         ("COMMERCIAL_X", "T"),
         ("BROKER_PUT_NUMS", "x"),
     ):

@@ -74,6 +74,10 @@ async def test_a_resent_message_with_a_delay_is_no_half_and_a_delay_on_a_half_is
     resent = Draft("%RETRY%g", 0, b"x", {"TRAN_MSG": "true", "DELAY": "3"}, 0, 0, 1, STORE_HOST, reconsume_times=1)
     half_divert(resent)
     assert resent.topic == "%RETRY%g"
+    for level in ("0", "x", "9" * 5000):  # none that there is
+        half = Draft("T", 0, b"x", {"TRAN_MSG": "true", "DELAY": level}, 0, 0, 1, STORE_HOST, reconsume_times=1)
+        half_divert(half)
+        assert half.topic == HALF
     delayed = Draft("T", 0, b"x", {"TRAN_MSG": "TRUE", "DELAY": "3"}, 0, 4, 1, STORE_HOST)
     half_divert(delayed)
     assert (delayed.topic, delayed.sys_flag, "DELAY" in delayed.properties) == (HALF, 0, False)
