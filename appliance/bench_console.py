@@ -19,10 +19,15 @@ BAR = 20
 REDRAW_S = 0.1
 
 
-def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every command that talks to a box takes."""
+def add_box_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that talks to one box takes."""
     parser.add_argument("--port", metavar="PORT", help="serial device or socket://host:port (default: found)")
     parser.add_argument("--serial", default="", metavar="S", help="only the box with this serial number")
+    add_bench_arguments(parser)
+
+
+def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that talks to boxes takes."""
     parser.add_argument("--baud", type=whole(50), default=115200, help="speed at which the line begins")
     parser.add_argument("--fast", type=whole(50), default=921600, metavar="BAUD", help="speed to try for uploads")
     parser.add_argument("--secret", type=Path, metavar="FILE", help="fleet secret (default: made once per user)")

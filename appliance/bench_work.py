@@ -10,9 +10,10 @@ from typing import Any
 
 from appliance.bench_console import Console
 from appliance.commands.config import toml_value, with_value
+from appliance.config import nearest
 from appliance.config_rules import value_from_text
 from appliance.settings import rules
-from provisioning.bundle import MAGIC, Manifest
+from provisioning.bundle import unsigned_manifest
 from provisioning.errors import ProvisioningError
 from provisioning.flow import Outcome, Wanted, provision
 from provisioning.host import Bench, Conversation, Found, choose_ports, find, keep_trying
@@ -72,18 +73,13 @@ def box_line(identity: Mapping[str, Any]) -> str:
 
 
 def bundle_version(path: Path | None) -> str:
-    """Return the version a bundle claims; the box checks the signature. Raises E303."""
+    """Return the version of a bundle that is whole; the box checks the signature. Raises E303."""
     if path is None:
         return ""
     try:
-        with path.open("rb") as source:
-            head = source.read(8)
-            manifest = source.read(int.from_bytes(head[4:8], "big"))
+        return unsigned_manifest(path).version
     except OSError as exc:
         raise ProvisioningError("E303", f"cannot read {path}: {exc.strerror}") from exc
-    if head[:4] != MAGIC:
-        raise ProvisioningError("E303", f"{path} is no rocketbox bundle")
-    return Manifest.from_cbor(manifest, 0).version
 
 
 def render_config(template: Path | None, *, name: str, site: str, settings: Mapping[str, str]) -> bytes | None:
@@ -101,7 +97,8 @@ def render_config(template: Path | None, *, name: str, site: str, settings: Mapp
     known = rules()
     for key, value in wanted.items():
         if key not in known:
-            raise ProvisioningError("E401", f"{key} is no setting: see `rocketbox config show`", errors=[key])
+            text = f"{key} is no setting{nearest(key, known) or ': `rocketbox config show` lists all'}"
+            raise ProvisioningError("E401", text, errors=[key])
         try:
             text = with_value(text, key, toml_value(value_from_text(known[key], value)))
         except ValueError as exc:

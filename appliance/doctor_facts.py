@@ -34,10 +34,7 @@ DROP_INS = ("etc/systemd/system/rocketbox.service.d", "run/systemd/system/rocket
 def gather(
     data: Path, config: Config | None = None, *, root: Path = Path("/"), health: Path | None = None
 ) -> dict[str, Any]:
-    """Return what can be found out within some seconds; a fact that cannot be read is left out.
-
-    `health` is the file in which the product says how it fares, by default that of an installed box.
-    """
+    """Return what can be found out within some seconds, `health` from that file; what cannot be read is left out."""
     there = next(folder for folder in (data, *data.absolute().parents) if folder.exists())
     sources: dict[str, Callable[[], Any]] = {
         "sync_ms": lambda: sync_ms(there),

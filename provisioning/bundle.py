@@ -147,6 +147,25 @@ def describe_part(path: Path, kind: str) -> Part:
 
 def open_bundle(path: Path, keys: Path) -> Manifest:
     """Check length and signature, return the manifest; nothing else of the file has been used. Raises E303."""
+    data, signature = _read_head(path)
+    trusted = sorted(keys.glob("*.pem"))
+    if not trusted:
+        raise ProvisioningError("E303", f"no trusted key in {keys}: install the product's package again")
+    if not any(signature_fits(PURPOSE + data, signature, key) for key in trusted):
+        names = ", ".join(key.stem for key in trusted)
+        raise ProvisioningError("E303", f"the signature of {path.name} fits none of the trusted keys ({names})")
+    return _manifest(data)
+
+
+def unsigned_manifest(path: Path) -> Manifest:
+    """Return what a bundle claims to be when it is whole; whether to believe it is the box's to say. Raises E303."""
+    manifest = _manifest(_read_head(path)[0])
+    check_parts(path, manifest)
+    return manifest
+
+
+def _read_head(path: Path) -> tuple[bytes, bytes]:
+    """Return the bytes of the manifest and their signature. Raises E303."""
     with path.open("rb") as source:
         head = source.read(8)
         if len(head) < 8 or head[:4] != MAGIC:
@@ -157,13 +176,11 @@ def open_bundle(path: Path, keys: Path) -> Manifest:
         data, signature = source.read(length), source.read(SIGNATURE_BYTES)
     if len(data) < length or len(signature) < SIGNATURE_BYTES:
         raise ProvisioningError("E303", f"{path.name} is cut short: fetch it again")
-    trusted = sorted(keys.glob("*.pem"))
-    if not trusted:
-        raise ProvisioningError("E303", f"no trusted key in {keys}: install the product's package again")
-    if not any(signature_fits(PURPOSE + data, signature, key) for key in trusted):
-        names = ", ".join(key.stem for key in trusted)
-        raise ProvisioningError("E303", f"the signature of {path.name} fits none of the trusted keys ({names})")
-    return Manifest.from_cbor(data, 8 + length + SIGNATURE_BYTES)
+    return data, signature
+
+
+def _manifest(data: bytes) -> Manifest:
+    return Manifest.from_cbor(data, len(MAGIC) + LENGTH.size + len(data) + SIGNATURE_BYTES)
 
 
 def check_fits(manifest: Manifest, target: Target, wishes: Wishes = Wishes()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from provisioning.errors import ProvisioningError
 BLOCK = 1 << 20
 LARGEST = 2 << 40
 ZEROS = bytes(BLOCK)
+LABEL = b"EFI PART"  # at byte 512 of a disk with a GPT
 ESP_AT = BLOCK  # where the image's FAT partition begins
 FACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
@@ -122,17 +124,32 @@ def write_image(image: Path, disk: Disk, show: Callable[[str, int, int], None]) 
     return Written(size, real, found)
 
 
-def write_facts(disk: Disk, facts: Mapping[str, str]) -> None:
-    """Write serial number and model onto the FAT partition of a flashed disk; the first boot takes them. E301, E303."""
+def check_image(image: Path) -> None:
+    """Raise E303 unless a file begins like a disk with a partition table."""
+    try:
+        with open_image(image) as source:
+            label = source.read(512 + len(LABEL))[512:]
+    except OSError as exc:
+        raise ProvisioningError("E303", f"cannot read {image}: {exc.strerror}") from exc
+    if label != LABEL:
+        raise ProvisioningError("E303", f"{image} is no disk image: `make image` makes rocketbox-VERSION.img.zst")
+
+
+def check_facts(facts: Mapping[str, str]) -> None:
+    """Raise E301 or E303 when these could not be written onto a disk, before anything is."""
     for name, value in facts.items():
         if not FACT.fullmatch(value):
             raise ProvisioningError("E301", f"{value!r} is no {name}: letters, digits, dots and dashes, up to 32")
+    if facts and shutil.which("mcopy") is None:
+        raise ProvisioningError("E303", "the program mcopy is missing: `apt-get install mtools`")
+
+
+def write_facts(disk: Disk, facts: Mapping[str, str]) -> None:
+    """Write serial number and model onto the FAT partition of a flashed disk; the first boot takes them. E301, E303."""
+    check_facts(facts)
     for name, value in facts.items():
         words = ["mcopy", "-o", "-i", f"{disk.path}@@{ESP_AT}", "-", f"::/rocketbox/{name}.txt"]
-        try:
-            done = subprocess.run(words, input=f"{value}\n", capture_output=True, text=True, check=False)
-        except FileNotFoundError as exc:
-            raise ProvisioningError("E303", "the program mcopy is missing: `apt-get install mtools`") from exc
+        done = subprocess.run(words, input=f"{value}\n", capture_output=True, text=True, check=False)
         if done.returncode:
             text = f"{disk.path} holds no rocketbox image to write a {name} to: {done.stderr.strip()[:200]}"
             raise ProvisioningError("E303", text)

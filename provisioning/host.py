@@ -14,7 +14,18 @@ import trio
 
 from provisioning.device import SPEEDS
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.frame import ACK, CHUNK, ERROR, PROGRESS, REQUEST, RESULT, FrameDecoder, Message, encode_frame
+from provisioning.frame import (
+    ACK,
+    CHUNK,
+    ERROR,
+    MAX_PIECE,
+    PROGRESS,
+    REQUEST,
+    RESULT,
+    FrameDecoder,
+    Message,
+    encode_frame,
+)
 from provisioning.ownership import bench_mac, box_mac, box_secret, owner_id
 from provisioning.port import Candidate, Line, open_line
 from provisioning.session import PROTO
@@ -70,6 +81,9 @@ class Conversation:
         """
         self._number = self._number % 0xFFFFFFFF + 1
         frame = encode_frame([REQUEST, self._number, op, dict(arguments or {})])
+        if len(frame) - 2 > MAX_PIECE:
+            text = f"configuration and keys need {len(frame) - 2} bytes, {MAX_PIECE} travel at once"
+            raise ProvisioningError("E401", f"{text}: give some of the keys in another run, those on the box stay")
         travel_s, silences = 2 * len(frame) * 10 / self.line.baud, 0
         while silences < ATTEMPTS:
             first_s = IDENTIFY_S * 2**silences if op == "identify" else REPLY_S

@@ -146,6 +146,8 @@ async def open_line(name: str, *, baud: int = 115200) -> Line:
     """Open a serial device or `socket://host:port`. Raises ProvisioningError E101 or E103."""
     if name.startswith("socket://"):
         host, _, port = name.removeprefix("socket://").rpartition(":")
+        if not port.isdecimal() or not host:
+            raise ProvisioningError("E101", f"{name} names no port: write socket://HOST:PORT", port=name)
         try:
             return StreamLine(await trio.open_tcp_stream(host, int(port)), name)
         except (OSError, ValueError) as exc:
@@ -171,8 +173,21 @@ def open_serial(name: str, baud: int) -> DescriptorLine:
         if code == errno.EACCES:
             text = f"no right to open {name}: join the group dialout, or use sudo"
             raise ProvisioningError("E101", text, port=name) from exc
-        raise ProvisioningError("E101", f"{name} cannot be opened: {exc}", port=name) from exc
+        raise ProvisioningError("E101", _cannot_open(name, exc), port=name) from exc
     return DescriptorLine(port.fileno(), name, baud=baud, port=port)
+
+
+def _cannot_open(name: str, error: BaseException) -> str:
+    """Return why a device cannot be opened, and what there is instead."""
+    code = getattr(error, "errno", None)
+    if isinstance(error.__context__, termios.error):
+        code = error.__context__.args[0]
+    if code == errno.ENOENT:
+        there = ", ".join(one.text for one in candidates()) or "no USB serial adapter: is it plugged in?"
+        return f"there is no {name}; there is {there}"
+    if code == errno.ENOTTY:
+        return f"{name} is no serial port"
+    return f"{name} cannot be opened: {os.strerror(code) if code else error}"
 
 
 def pty_pair() -> tuple[DescriptorLine, str]:

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from appliance.bench_console import Console, add_bench_arguments, add_output_arguments
+from appliance.bench_console import Console, add_box_arguments, add_output_arguments
 from appliance.commands import provision
 from provisioning.errors import ProvisioningError
-from provisioning.flash import check_target, examine, write_facts, write_image
+from provisioning.flash import check_facts, check_image, check_target, examine, write_facts, write_image
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     app = verbs.add_parser("app", help="install a bundle into a box's idle slot")
     app.add_argument("bundle", type=Path, metavar="FILE.rbx")
-    add_bench_arguments(app)
+    add_box_arguments(app)
     app.add_argument("--downgrade", action="store_true", help="also an older version")
     app.add_argument("--retry", action="store_true", help="also a version that was rolled back")
     app.add_argument("--receipts", type=Path, default=Path("receipts"), metavar="DIR")
@@ -49,13 +49,16 @@ def flash_disk(arguments: argparse.Namespace, console: Console) -> int:
     disk = examine(arguments.to)
     console.say("Disk", f"{disk.path}, {disk.model}, {disk.size / 1e9:.1f} GB")
     check_target(disk, force=arguments.force)
+    facts = {"serial": arguments.serial, "model": arguments.model} if arguments.serial else {}
+    check_facts(facts)
+    check_image(arguments.image)
     if arguments.dry_run:
         return 0
     if disk.is_block and not console.ask(f"Everything on {disk.path} will be lost. Write?"):
-        return 0
+        console.warn("nothing was written: nobody agreed (--yes agrees)")
+        return provision.NOT_AGREED
     written = write_image(arguments.image, disk, console.show)
-    if arguments.serial:
-        write_facts(disk, {"serial": arguments.serial, "model": arguments.model})
+    write_facts(disk, facts)
     text = f"{written.size / 1e6:.0f} MB, {written.real / 1e6:.0f} MB of them written, read back equal"
     console.say("Done", text, sha256=written.sha256)
     return 0

@@ -7,7 +7,7 @@ import trio
 
 from appliance.bench_console import Console, add_bench_arguments, load_bench
 from appliance.bench_work import bundle_version, provision_box, render_config
-from appliance.commands.provision import INTERRUPTED, add_target_arguments
+from appliance.commands.provision import INTERRUPTED, NOT_AGREED, add_target_arguments
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.fleet import Fleet, Result, Row, read_rows
 from provisioning.flow import Outcome, Wanted, load_receipt
@@ -25,7 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     apply.add_argument("file", type=Path, metavar="boxes.csv")
     add_bench_arguments(apply)
     add_target_arguments(apply)
-    apply.add_argument("--ports", default="", metavar="A,B,…", help="ports to look at (default: all adapters)")
+    apply.add_argument(
+        "--port",
+        "--ports",
+        action="append",
+        default=[],
+        metavar="A,B,…",
+        help="serial devices or socket://host:port (default: all adapters)",
+    )
     apply.add_argument("--jobs", type=whole(1), default=4, metavar="N", help="boxes at a time")
     apply.add_argument("--labels", type=Path, default=Path("labels.csv"), metavar="FILE", help="also FILE with .html")
 
@@ -52,9 +59,14 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     prints = {row.line: row.fingerprint(configs[row.line] or b"", version) for row in rows}
     fleet = Fleet(rows, prints, arguments.receipts, bench.fleet_secret)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
-    if arguments.dry_run:
-        for row, port, serial in fleet.assign(boxes):
+    planned = fleet.assign(boxes)
+    if arguments.dry_run or not arguments.yes:
+        for row, port, serial in planned:
             console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
+        if planned and not arguments.dry_run and not console.ask(f"Set up {len(planned)}, and claim what nobody owns?"):
+            console.warn("nothing was changed: the plan was not agreed to (--yes agrees)")
+            return NOT_AGREED
+    if arguments.dry_run:
         return 0
 
     async def work(port: str, serial: str, row: Row) -> Outcome:
@@ -94,9 +106,8 @@ def config_of(row: Row, folder: Path) -> bytes | None:
 
 
 def ports_of(arguments: argparse.Namespace, console: Console) -> list[str]:
-    if arguments.ports:
-        return [name.strip() for name in arguments.ports.split(",")]
-    return [arguments.port] if arguments.port else choose_ports(candidates(), console.ask)
+    named = [name.strip() for several in arguments.port for name in several.split(",") if name.strip()]
+    return named or choose_ports(candidates(), console.ask)
 
 
 async def boxes_at(ports: list[str], baud: int, console: Console) -> dict[str, str]:

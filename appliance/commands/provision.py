@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from appliance.bench_console import Console, add_bench_arguments, load_bench
+from appliance.bench_console import Console, add_box_arguments, load_bench
 from appliance.bench_work import bundle_version, find_box, provision_box, render_config
 from provisioning.errors import ProvisioningError
 from provisioning.fleet import network_errors
@@ -18,7 +18,7 @@ INTERRUPTED, NOT_AGREED = 130, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    add_bench_arguments(parser)
+    add_box_arguments(parser)
     add_target_arguments(parser)
     parser.add_argument("--name", default="", help="broker name, 1 to 40 of a-z 0-9 -")
     parser.add_argument("--site", default="", help="where the box stands")

@@ -37,7 +37,7 @@ EXAMPLE = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
-    from appliance.bench_console import add_bench_arguments
+    from appliance.bench_console import add_box_arguments
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of the box")
     parser.add_argument("--data", type=Path, metavar="DIR", help="state of the box")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-mib", type=amount(), default=CAP_BYTES / MIB, metavar="N", help="size of the file at most"
     )
     parser.add_argument("--over-serial", action="store_true", help="fetch it from the box at a serial port (--port)")
-    add_bench_arguments(parser)
+    add_box_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

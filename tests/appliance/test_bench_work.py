@@ -68,7 +68,10 @@ def test_json_is_one_object_a_line_and_nobody_to_ask_means_no_change(bench: Benc
 @pytest.mark.slow
 def test_a_fleet_file_is_applied_labelled_and_skipped_the_second_time(bench: Bench) -> None:
     (bench.folder / "boxes.csv").write_bytes("\ufeffname;serial;site\r\npress-{n:03d};;Hall 3\r\n".encode())
-    words = ("fleet", "apply", "boxes.csv", "--ports", bench.port, "--yes")
+    words = ("fleet", "apply", "boxes.csv", "--port", bench.port, "--yes")
+    asked = bench.run(*words[:-1])
+    assert (asked.returncode, "Plan      press-001: RBX-0007" in asked.stdout) == (2, True)
+    assert Box(bench.box).identity()["claimed"] is None
     assert "Done      press-001            RBX-0007" in bench.run(*words).stdout
     again = bench.run(*words)
     assert "Total     0 done, 1 skipped, 0 failed" in again.stdout
@@ -80,11 +83,15 @@ def test_a_fleet_file_is_applied_labelled_and_skipped_the_second_time(bench: Ben
 
 @pytest.mark.slow
 def test_an_image_is_flashed_into_a_file(bench: Bench) -> None:
-    (bench.folder / "box.img").write_bytes(os.urandom(100_000))
+    (bench.folder / "box.img").write_bytes(bytes(512) + b"EFI PART" + os.urandom(100_000))
     done = bench.run("flash", "disk", "box.img", "--to", "out.img")
     assert (done.returncode, "read back equal" in done.stdout) == (0, True)
     assert (bench.folder / "out.img").read_bytes() == (bench.folder / "box.img").read_bytes()
     assert bench.run("flash", "disk", "none.img", "--to", "out.img").returncode == 5
+    (bench.folder / "app.rbx").write_bytes(b"RBX1" + os.urandom(5000))
+    for words, said in ((("app.rbx",), "no disk image"), (("box.img", "--serial", "a b"), "no serial")):
+        refused = bench.run("flash", "disk", *words, "--to", "new.img")
+        assert (said in refused.stderr, (bench.folder / "new.img").exists()) == (True, False)
 
 
 def test_a_boxs_configuration_is_the_template_with_its_own_values(tmp_path: Path) -> None:
@@ -97,15 +104,23 @@ def test_a_boxs_configuration_is_the_template_with_its_own_values(tmp_path: Path
     assert "segment_mib = 128" in text
     assert 'name = "press-007"' in text
     assert render_config(None, name="", site="", settings={}) is None
-    with pytest.raises(ProvisioningError, match="no setting"):
+    with pytest.raises(ProvisioningError, match="no setting: `rocketbox config show`"):
         render_config(None, name="", site="", settings={"a.b": "1"})
+    with pytest.raises(ProvisioningError, match=r'no setting, did you mean "listen\.host"'):
+        render_config(None, name="", site="", settings={"listen.hots": "1"})
 
 
 def test_a_file_that_is_no_bundle_is_refused_before_any_port_is_opened(tmp_path: Path) -> None:
     (tmp_path / "x.rbx").write_bytes(b"hello world, this is no bundle")
     with pytest.raises(ProvisioningError, match="no rocketbox bundle"):
         bundle_version(tmp_path / "x.rbx")
-    assert bundle_version(signed_bundle(tmp_path)) == "1.4.0"
+    whole = signed_bundle(tmp_path)
+    assert bundle_version(whole) == "1.4.0"
+    data = whole.read_bytes()
+    for spoilt in (data[:-100], data[:-3] + b"???"):
+        whole.write_bytes(spoilt)
+        with pytest.raises(ProvisioningError, match="fetch it again"):
+            bundle_version(whole)
     assert bundle_version(None) == ""
 
 

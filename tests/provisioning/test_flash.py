@@ -1,12 +1,14 @@
 import gzip
 import hashlib
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.flash import BLOCK, Disk, check_target, examine, write_image
+from provisioning.flash import BLOCK, Disk, check_facts, check_image, check_target, examine, write_image
 
 IMAGE = os.urandom(BLOCK) + bytes(3 * BLOCK) + os.urandom(5000)
 
@@ -38,6 +40,28 @@ def test_a_damaged_archive_is_e303(tmp_path: Path) -> None:
     with pytest.raises(ProvisioningError) as caught:
         write_image(image, examine(tmp_path / "disk.img"), quiet)
     assert caught.value.code == "E303"
+
+
+@pytest.mark.parametrize("suffix", [".img", ".img.gz", ".img.xz", ".img.zst"])
+def test_an_image_is_known_by_its_partition_table_however_it_is_packed(tmp_path: Path, suffix: str) -> None:
+    disk, other = bytes(512) + b"EFI PART" + os.urandom(300_000), os.urandom(300_000)
+    for name, data in (("disk", disk), ("other", other)):
+        (tmp_path / f"{name}.img").write_bytes(data)
+        if suffix != ".img":
+            tool = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}[suffix[4:]]
+            if shutil.which(tool) is None:
+                pytest.skip(f"no {tool} here")
+            subprocess.run([tool, "-kqf", str(tmp_path / f"{name}.img")], check=True)
+    check_image(tmp_path / f"disk{suffix}")
+    with pytest.raises(ProvisioningError, match="no disk image"):
+        check_image(tmp_path / f"other{suffix}")
+
+
+def test_facts_that_no_disk_can_hold_are_refused_before_anything_is_written() -> None:
+    with pytest.raises(ProvisioningError) as caught:
+        check_facts({"serial": "RBX 7"})
+    assert caught.value.code == "E301"
+    check_facts({})
 
 
 def disk(**more: object) -> Disk:

@@ -52,6 +52,15 @@ async def test_both_ends_talk_over_a_socket_as_over_a_cable(tmp_path: Path) -> N
     await listener.aclose()
 
 
+async def test_a_request_that_no_box_would_take_is_told_at_once_and_not_sent() -> None:
+    bench, box = memory_stream_pair()
+    with pytest.raises(ProvisioningError, match="in another run") as raised:
+        await Conversation(StreamLine(bench, "line")).request("plan", {"keys": {"ca.crt": bytes(9000)}})
+    assert raised.value.code == "E401"
+    await bench.aclose()
+    assert await box.receive_some() == b""
+
+
 async def test_a_box_that_shows_life_is_waited_for_however_often_it_falls_silent(autojump_clock: MockClock) -> None:
     bench, box = memory_stream_pair()
 

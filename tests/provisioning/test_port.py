@@ -31,6 +31,14 @@ async def test_a_port_that_is_not_there_is_e101(tmp_path: Path) -> None:
     assert await code_of(str(tmp_path / "ttyUSB9")) == "E101"
     assert await code_of("socket://127.0.0.1:1") == "E101"
     assert await code_of("socket://nonsense") == "E101"
+    for name, said in (
+        (str(tmp_path / "ttyUSB9"), "ttyUSB9; there is "),
+        ("socket://host", "write socket://HOST:PORT"),
+        ("/dev/null", "/dev/null is no serial port"),
+        (str(tmp_path), "cannot be opened: Is a directory"),
+    ):
+        with pytest.raises(ProvisioningError, match=said):
+            await open_line(name)
 
 
 async def test_bytes_of_every_value_pass_a_raw_line_both_ways() -> None:
