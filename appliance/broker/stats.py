@@ -1,7 +1,8 @@
 """What was sent, pulled and sent back, by topic, group and queue, with the views that tools ask for.
 
 Counting is two additions; views come from samples: every 10 s (a minute), every 10 min (an hour), every hour (a day).
-Only what moved keeps samples, so a thousand idle topics cost nothing. Queues keep the minute view alone.
+A view begins with what was there before its first sample, so that the first messages of a topic count too; of what no
+longer moves only that is kept. Queues keep the minute view alone.
 Source: RocketMQ 4.9.8 BrokerStatsManager, StatsItem, StatsSnapshot.
 """
 
@@ -15,6 +16,7 @@ import trio
 
 TICK_S = 10.0
 TICKS_PER_HOUR_SAMPLE, TICKS_PER_DAY_SAMPLE = 60, 360
+PERIODS_MS = (10_000, 600_000, 3_600_000)  # between the samples of each view
 MINUTE, HOUR, DAY = 0, 1, 2
 _KEPT = (7, 7, 25)  # samples of each view
 ITEMS_PER_BREATH, LONGEST_INT = 500, 10
@@ -45,13 +47,13 @@ class Item:
         self.size = sum([part.size for part in parts])
 
     def sample(self, view: int, now_ms: int) -> None:
-        """Take one sample; a view in which nothing moved any more is emptied."""
+        """Take one sample; of a view in which nothing moved any more only where it stands is kept."""
         kept = self.samples[view]
-        if kept and kept[1] == self.calls:
-            del kept[:]
+        if (kept[1] if kept else 0) == self.calls:
+            del kept[4:]
             return
-        if not kept and not self.calls:
-            return
+        if len(kept) < 8:
+            kept[:] = array("q", (now_ms - PERIODS_MS[view], *(kept[1:4] or (0, 0, 0))))
         kept.extend((now_ms, self.calls, self.count, self.size))
         del kept[: max(0, len(kept) - 4 * _KEPT[view])]
 

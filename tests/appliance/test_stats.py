@@ -58,10 +58,10 @@ async def test_sizes_are_counted_beside_numbers() -> None:
         await ticked(clock, stats, 1, tick)
     views = stats.views("TOPIC_PUT_SIZE", "T")
     assert views is not None
-    assert views[0] == View(600, 30.0, 300.0)
+    assert views[0] == View(900, 30.0, 300.0)
 
 
-async def test_what_was_never_counted_has_no_view_and_one_sample_is_nothing() -> None:
+async def test_what_was_never_counted_has_no_view_and_no_sample_is_nothing() -> None:
     clock = Clock()
     stats = clock.stats()
     stats.put("T", 0, 1, 1)
@@ -91,6 +91,21 @@ async def test_an_idle_counter_falls_to_zero_and_rises_again() -> None:
     assert stats.put_tps("T") == pytest.approx(0.1)
 
 
+async def test_messages_of_one_moment_count_in_every_view_also_after_a_rest() -> None:
+    clock = Clock()
+    stats = clock.stats()
+    for first in (0, 10_080):  # the second time a day and three hours later
+        stats.put("T", 0, 12, 1)
+        await ticked(clock, stats, 1, first)
+        views = stats.views("TOPIC_PUT_NUMS", "T") or ()
+        assert views[0] == View(12, 1.2, 12.0)
+        await ticked(clock, stats, 300, first + 1)
+        views = stats.views("TOPIC_PUT_NUMS", "T") or ()
+        assert [view.total for view in views] == [0, 12, 12]
+        await ticked(clock, stats, 9_779, first + 301)
+        assert stats.views("TOPIC_PUT_NUMS", "T") == (View(), View(), View())
+
+
 async def test_hour_and_day_have_their_own_samples() -> None:
     clock = Clock()
     stats = clock.stats()
@@ -98,7 +113,7 @@ async def test_hour_and_day_have_their_own_samples() -> None:
         stats.put("T", 0, 1, 1)
         await ticked(clock, stats, 1, tick)
     minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
-    assert (minute.total, hour.total, day.total) == (6, 360, 720)
+    assert (minute.total, hour.total, day.total) == (6, 360, 721)
 
 
 async def test_rates_cover_ten_seconds_a_minute_and_ten() -> None:
