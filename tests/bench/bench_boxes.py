@@ -168,7 +168,8 @@ async def run(port: int, pid: int, load: Load, *, certs: Path | None) -> None:
     how = "plain" if certs is None else "TLS"
     print(
         f"{load.boxes} boxes, {how}, {crowd.greeted} connections, {crowd.broken} broken: "
-        f"gateway {idle:.0f} MB connected, {max(tenths):.0f} MB at most, {crowd.receipted / spent:.0f} pieces/s receipted in {spent:.0f} s"
+        f"gateway {idle:.0f} MB connected, {max(tenths):.0f} MB at most, "
+        f"{crowd.receipted / spent:.0f} pieces/s receipted in {spent:.0f} s"
     )
     grown = max(tenths[5:]) - max(tenths[:5])
     print(
