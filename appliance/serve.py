@@ -216,7 +216,7 @@ async def _let_in(
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
-    actions = uplink_actions(uplink, frame.data / "uplink.secret", now_ms) if uplink else {}
+    actions = uplink_actions(uplink, frame.data / "uplink.secret") if uplink else {}
     await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions()})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
     host = frame.own if config.listen.host not in LOCAL else LOOPBACK

@@ -2,16 +2,17 @@
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from appliance.admin import Action, AdminRefused, Question
 
 if TYPE_CHECKING:
     from uplink_spark.shipper import Uplink
 
+Result = TypeVar("Result")
 GOOD, UNHEALTHY = 0, 10
 SHOWN = 1000
 
@@ -40,9 +41,9 @@ def stick_secret(path: Path) -> bytes:
     return secret
 
 
-def uplink_actions(uplink: "Uplink", secret_file: Path, now_ms: Callable[[], int]) -> dict[str, Action]:
+def uplink_actions(uplink: "Uplink", secret_file: Path) -> dict[str, Action]:
     """Return the actions by name, over the uplink of a running box."""
-    asked = _Asked(uplink, secret_file, now_ms)
+    asked = _Asked(uplink, secret_file)
     names = ("status", "pause", "resume", "ship-now", "gaps", "receipts", "test", "export", "import", "discard")
     return {f"uplink.{name}": getattr(asked, name.replace("-", "_").replace("import", "take")) for name in names} | {
         "uplink.identity": asked.identity
@@ -50,9 +51,9 @@ def uplink_actions(uplink: "Uplink", secret_file: Path, now_ms: Callable[[], int
 
 
 class _Asked:
-    def __init__(self, uplink: "Uplink", secret_file: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, uplink: "Uplink", secret_file: Path) -> None:
         self._uplink, self._state = uplink, uplink.shipper.state
-        self._secret_file, self._now_ms = secret_file, now_ms
+        self._secret_file = secret_file
 
     async def status(self, question: Question) -> object:
         from uplink_spark.report import healthy, status_json, status_text
@@ -104,9 +105,8 @@ class _Asked:
         from uplink_spark.stick import export_pieces
 
         state, folder = self._state, _folder(question)
-        index = await self._on_stick(
-            lambda secret: export_pieces(state, folder, secret, _stick_codec(state.config.codec))
-        )
+        spool, codec = self._uplink.shipper.quota.spool, _stick_codec(state.config.codec)
+        index = await self._on_stick(lambda secret: export_pieces(state, spool, folder, secret, codec))
         size = sum(file.length for file in index.files)
         text = f"{len(index.files)} pieces, {size} bytes, log up to {index.durable}; sweep the stick at the centre next"
         return said(text, {"pieces": len(index.files), "bytes": size, "durable": index.durable})
@@ -114,16 +114,16 @@ class _Asked:
     async def take(self, question: Question) -> object:
         from uplink_spark.stick import import_receipts
 
-        folder = _folder(question)
-        taken = await self._on_stick(lambda secret: import_receipts(self._state, folder, secret, self._now_ms))
+        folder, spool = _folder(question), self._uplink.shipper.quota.spool
+        taken = await self._on_stick(lambda secret: import_receipts(self._state, spool, folder, secret))
         self._state.notify()
         return said(f"{taken} bytes receipted", {"bytes": taken})
 
-    async def _on_stick(self, work: Callable[[bytes], Any]) -> Any:
+    async def _on_stick(self, work: Callable[[bytes], Awaitable[Result]]) -> Result:
         from uplink_spark.errors import UplinkError
 
         try:
-            return await self._state.in_thread(lambda: work(stick_secret(self._secret_file)))
+            return await work(await self._state.in_thread(stick_secret, self._secret_file))
         except UplinkError as exc:
             raise AdminRefused(str(exc)) from exc
         except OSError as exc:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from uplink_spark import frames
-from uplink_spark.batch import Contents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.batch import MAX_RAW_BYTES, Contents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.caps import SMALLEST_PIECE, Allowed
 from uplink_spark.cbor import encode_map
 from uplink_spark.connect import Connection, TurnedAway
@@ -22,7 +22,7 @@ from uplink_spark.identity import owner_of, run_of
 from uplink_spark.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
 from uplink_spark.link import IDLE_PING_S, LinkClosed, pump, unexpected
 from uplink_spark.plan import Cut, CutFacts, Flight, SendPlan, Wait, make_plan, target_bytes
-from uplink_spark.spool import Spool
+from uplink_spark.spool import Spool, SpoolLane
 from uplink_spark.state import ShipperState
 from uplink_spark.wrapping import Job, Jobs, wrap_all
 
@@ -54,7 +54,7 @@ class Conversation:
         codec: str,
         *,
         on_progress: Callable[[], None],
-        spool: Spool | None = None,
+        spool: Spool,
     ) -> None:
         self._state, self._link, self._on_progress = state, connection, on_progress
         welcome = connection.welcome
@@ -73,8 +73,7 @@ class Conversation:
         self._blobs: set[int] = set()
         self._max_piece = state.config.piece_bytes
         self._gaps = state.ledger.undelivered()
-        self._spool = spool
-        self._spooled = list(spool.pieces()) if spool is not None else []
+        self._spooled = SpoolLane(spool, state.ledger)
         self._log_plan, self._pick_plan = self._plans()
         self._saved_at = trio.current_time()
 
@@ -90,6 +89,7 @@ class Conversation:
     async def run(self) -> None:
         """Converse until the connection ends. Raises what ended it."""
         self._note_window(self._flight.window)
+        await self._state.in_thread(self._spooled.look)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read)
             nursery.start_soon(self._tick)
@@ -129,8 +129,11 @@ class Conversation:
                 return 60.0
             await self._send_gap(self._gaps.pop(0), out)
             return 0.0
-        if self._spooled and self._state.allowed().express and self._flight.room(0, self._state.rate.wire):
-            await self._queue(Job(self._spooled.pop(0).to_piece()), out)
+        room_for_any = self._flight.room(MAX_RAW_BYTES, self._state.rate.wire)
+        if self._spooled.waiting and self._state.allowed().express and room_for_any:
+            kept = await self._state.in_thread(self._spooled.take)
+            if kept is not None:
+                await self._queue(Job(kept.to_piece()), out)
             return 0.0
         facts, waits = self._facts(), [60.0]
         for lane, plan, weight in (("express", self._pick_plan, 0), ("log", self._log_plan, facts.target)):
@@ -294,8 +297,8 @@ class Conversation:
                 state.ledger.gap_delivered(flying.gap)
             else:
                 state.ledger.receipt(header.kind, seen)
-                if header.kind == "pick" and self._spool is not None and header.end <= state.source.first:
-                    await state.in_thread(self._spool.drop, header)
+                if self._spooled.sent(header):
+                    await state.in_thread(self._spooled.receipted, header)
                 state.progress.receipted(header.raw_bytes, now)
                 state.counts.repeat_bytes += header.raw_bytes if row.dup else 0
             self._forced.pop(header.start, None)
@@ -348,6 +351,9 @@ class Conversation:
             self._suspect(flying)
         else:  # its trouble, not the piece's: once more, later
             self._rest_until = trio.current_time() + max(REFUSED_S, refusal.retry_ms / 1000)
+        if self._spooled.sent(header):
+            self._spooled.refused(header)
+            return
         plan = self._pick_plan if header.kind == "pick" else self._log_plan
         plan.again(header.start, header.end)
 
@@ -384,6 +390,7 @@ class Conversation:
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
             self._gaps += [g for g in self._state.ledger.undelivered() if g not in self._gaps and not self._flies(g)]
+            await self._state.in_thread(self._spooled.look)
             self._state.notify()
 
     def _flies(self, gap: Gap) -> bool:

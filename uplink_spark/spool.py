@@ -16,6 +16,8 @@ from uplink_spark.durable import sync_folder
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import FrameType, encode_frame
 from uplink_spark.identity import owner_of, run_of
+from uplink_spark.intervals import Range
+from uplink_spark.ledger import Ledger
 from uplink_spark.state import ShipperState
 
 SPOOL_BYTES = 256 << 20
@@ -26,7 +28,6 @@ PIECE_BYTES = 4 << 20
 class Spooled:
     """One kept piece."""
 
-    path: Path
     header: PieceHeader
     container: bytes
 
@@ -65,21 +66,66 @@ class Spool:
         sync_folder(self._folder)
 
     def _write(self, piece: CutPiece) -> None:
-        path = self._folder / f"{piece.header.start:020d}-{piece.header.end:020d}.piece"
-        with open(path, "wb") as file:
+        with open(self._path((piece.header.start, piece.header.end)), "wb") as file:
             file.write(piece.frame[5:])
             file.flush()
             os.fsync(file.fileno())
 
+    def places(self) -> list[Range]:
+        """The ranges of the kept pieces, oldest first."""
+        paths = sorted(self._folder.glob("*.piece")) if self._folder.exists() else []
+        return [(int(path.stem[:20]), int(path.stem[21:])) for path in paths]
+
+    def read(self, place: Range) -> Spooled | None:
+        """Return the piece of a range, None where it is damaged or has been dropped. Raises OSError."""
+        try:
+            container = self._path(place).read_bytes()
+            return Spooled(open_piece(container).header, container)
+        except (FileNotFoundError, PieceDamaged):
+            return None
+
     def pieces(self) -> Iterator[Spooled]:
         """The kept pieces, oldest first; damaged ones are left out."""
-        for path in sorted(self._folder.glob("*.piece")) if self._folder.exists() else []:
-            container = path.read_bytes()
-            try:
-                yield Spooled(path, open_piece(container).header, container)
-            except PieceDamaged:
-                continue
+        yield from (kept for place in self.places() if (kept := self.read(place)) is not None)
 
-    def drop(self, header: PieceHeader) -> None:
+    def drop(self, place: Range) -> None:
         """Forget a receipted piece."""
-        (self._folder / f"{header.start:020d}-{header.end:020d}.piece").unlink(missing_ok=True)
+        self._path(place).unlink(missing_ok=True)
+
+    def _path(self, place: Range) -> Path:
+        return self._folder / f"{place[0]:020d}-{place[1]:020d}.piece"
+
+
+class SpoolLane:
+    """What of the spool is still to be sent on one connection; `look`, `take` and `receipted` block."""
+
+    def __init__(self, spool: Spool, ledger: Ledger) -> None:
+        self._spool, self._ledger = spool, ledger
+        self._sent: set[Range] = set()
+        self.waiting: list[Range] = []
+
+    def look(self) -> None:
+        """See what waits now; what has been receipted meanwhile goes."""
+        places = self._spool.places()
+        for place in places:
+            if self._ledger.receipted.pick.covers(*place):
+                self._spool.drop(place)
+        self.waiting = [
+            place for place in places if place not in self._sent and not self._ledger.receipted.pick.covers(*place)
+        ]
+
+    def take(self) -> Spooled | None:
+        """Return the oldest piece that waits, None where it cannot be read any more."""
+        place = self.waiting.pop(0)
+        self._sent.add(place)
+        return self._spool.read(place)
+
+    def sent(self, header: PieceHeader) -> bool:
+        return header.kind == "pick" and (header.start, header.end) in self._sent
+
+    def receipted(self, header: PieceHeader) -> None:
+        self._spool.drop((header.start, header.end))
+
+    def refused(self, header: PieceHeader) -> None:
+        """The next look finds it there."""
+        self._sent.remove((header.start, header.end))

@@ -161,11 +161,15 @@ class ShipperState:
         self.step = step_from(os.environ.get("UPLINK_STOP_AT"))
         self.damage: deque[str] = deque(maxlen=20)
         self.throttle = LinkThrottle(self)
-        self._thread = trio.CapacityLimiter(1)
+        self._thread, self._beside = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
     async def in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
         """Run something that reads, compresses or syncs; one at a time."""
         return await trio.to_thread.run_sync(call, *args, limiter=self._thread)
+
+    async def beside(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Run a part of something that takes minutes and that shipping must not wait for; one at a time."""
+        return await trio.to_thread.run_sync(call, *args, limiter=self._beside)
 
     # Waking
 

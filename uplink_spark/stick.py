@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uplink_spark.batch import MAX_RAW_BYTES, Contents, PieceSource, encode_piece
+import trio
+
+from uplink_spark.batch import MAX_RAW_BYTES, Contents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.cbor import Fields, decode_map, encode_map
 from uplink_spark.cutter import CutOrder, cut_piece
 from uplink_spark.errors import PieceDamaged, UplinkError
@@ -24,6 +26,7 @@ from uplink_spark.identity import owner_of, run_of
 from uplink_spark.intervals import Range
 from uplink_spark.ledger import ReceiptSeen
 from uplink_spark.reconcile import repairs_below
+from uplink_spark.spool import Spool
 from uplink_spark.state import ShipperState
 
 INDEX, RECEIPTS = "INDEX.mac", "RECEIPTS.cbor"
@@ -153,42 +156,92 @@ def check_contents(path: Path, data: bytes, file: StickFile) -> None:
         raise StickRefused(f"{path}: length or SHA-256 differs from the index")
 
 
-def export_pieces(state: ShipperState, target: Path, secret: bytes, codec: str) -> StickIndex:
-    """Write what is not receipted to target/<box>, synced, index last; the log goes on shipping. Blocks."""
-    folder, ledger, source = target / state.config.box, state.ledger, state.source
-    durable, lineage = source.durable, source.lineage
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What the centre is not known to have, when an export begins."""
+
+    durable: int
+    epochs: tuple[tuple[int, int], ...]
+    gaps: tuple[Gap, ...]
+    log: tuple[Range, ...]
+    picks: tuple[Range, ...]
+    spooled: tuple[Range, ...]
+
+
+def _missing(state: ShipperState, spool: Spool) -> _Missing:
+    """Look at the ledger, in which the losses a recovery covered are declared first. Blocks."""
+    ledger, source = state.ledger, state.source
+    durable, epochs = source.durable, tuple(source.lineage.epochs)
     for gap in repairs_below(state):
         ledger.declare(gap)
     picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
-    files = [_export_gap(state, folder, gap, codec) for gap in ledger.undelivered()]
-    files += _export_lane(state, folder, ledger.unshipped(source.first, durable), codec)
-    files += _export_lane(state, folder, picks, codec, pick=True)
+    log = ledger.unshipped(source.first, durable)
+    return _Missing(durable, epochs, tuple(ledger.undelivered()), tuple(log), tuple(picks), tuple(spool.places()))
+
+
+async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret: bytes, codec: str) -> StickIndex:
+    """Write what is not receipted to target/<box>, synced, index last; shipping and receipts go on meanwhile.
+
+    Raises OSError and, where a new epoch begins meanwhile, StickRefused.
+    """
+    folder, missing = target / state.config.box, await state.in_thread(_missing, state, spool)
+    files = [await state.beside(_export_gap, state, folder, gap, codec) for gap in missing.gaps]
+    for place in missing.spooled:
+        kept = await state.beside(spool.read, place)
+        if kept is not None:  # else it has been receipted
+            files.append(await state.beside(_write, folder, _name_of(kept.header), kept.container))
+    files += await _export_lane(state, folder, missing.log, codec)
+    files += await _export_lane(state, folder, missing.picks, codec, pick=True)
+    lineage = state.source.lineage
+    if tuple(lineage.epochs) != missing.epochs:
+        raise StickRefused("the log parted from the centre's history meanwhile: export again")
     index = StickIndex(
-        state.config.box, tuple(lineage.epochs[-16:]), tuple(lineage.runs[-1024:]), durable, tuple(files)
+        state.config.box, missing.epochs[-16:], tuple(lineage.runs[-1024:]), missing.durable, tuple(files)
     )
-    _write(folder, INDEX, index.encode(secret))
-    os.sync()
+    await state.beside(_write, folder, INDEX, index.encode(secret))
+    await state.beside(os.sync)
     return index
 
 
-def _export_lane(
+async def _export_lane(
     state: ShipperState, folder: Path, holes: Sequence[Range], codec: str, *, pick: bool = False
-) -> Iterator[StickFile]:
+) -> list[StickFile]:
     """Write the log of some ranges, or what of them travels on the express lane."""
+    files: list[StickFile] = []
     for start, end in holes:
-        while start < end:
-            topics, limit = state.ledger.express_at(start), min(end, state.boundary(start))
-            order = CutOrder(
-                _source_of(state, start), start, limit, state.file_end(start),
-                state.config.piece_bytes, codec,
-                skip=() if pick else topics, pick=topics if pick else (),
-            )  # fmt: skip
-            piece = cut_piece(state.source.read_log, order)
-            header, start = piece.header, piece.header.end
-            if (header.kind == "pick") == pick:  # bytes that are no records go with the log
-                ending = "pick.piece" if pick else "piece"
-                name = f"{header.epoch:016x}/{header.start:020d}-{header.end:020d}.{ending}"
-                yield _write(folder, name, piece.frame[5:])
+        while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
+            order, began = _order(state, start, end, codec, pick), trio.current_time()
+            try:
+                header, file = await state.beside(_export_cut, state, folder, order)
+            except OSError:
+                if state.source.first > start:
+                    continue
+                raise
+            files += [file] if file is not None else []
+            start, now = header.end, trio.current_time()
+            await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
+    return files
+
+
+def _order(state: ShipperState, start: int, end: int, codec: str, pick: bool) -> CutOrder:
+    topics, limit = state.ledger.express_at(start), min(end, state.boundary(start))
+    return CutOrder(
+        _source_of(state, start), start, limit, state.file_end(start), state.config.piece_bytes, codec,
+        skip=() if pick else topics, pick=topics if pick else (),
+    )  # fmt: skip
+
+
+def _export_cut(state: ShipperState, folder: Path, order: CutOrder) -> tuple[PieceHeader, StickFile | None]:
+    """Cut one piece and write it; bytes that are no records go with the log only."""
+    piece = cut_piece(state.source.read_log, order)
+    if (piece.header.kind == "pick") != bool(order.pick):
+        return piece.header, None
+    return piece.header, _write(folder, _name_of(piece.header), piece.frame[5:])
+
+
+def _name_of(header: PieceHeader) -> str:
+    ending = "pick.piece" if header.kind == "pick" else "piece"
+    return f"{header.epoch:016x}/{header.start:020d}-{header.end:020d}.{ending}"
 
 
 def _export_gap(state: ShipperState, folder: Path, gap: Gap, codec: str) -> StickFile:
@@ -253,31 +306,36 @@ def read_receipts(folder: Path, secret: bytes) -> tuple[bytes, list[StickReceipt
         raise StickRefused(str(error)) from error
 
 
-def import_receipts(state: ShipperState, target: Path, secret: bytes, now_ms: Callable[[], int]) -> int:
-    """Take the receipts of a stick over and save them; returns the receipted bytes. Blocks.
+async def import_receipts(state: ShipperState, spool: Spool, target: Path, secret: bytes) -> int:
+    """Take the receipts of a stick over and save them; returns the receipted bytes.
 
     A receipt counts only when the bytes still lie here and hash as it says. Raises StickRefused.
     """
-    landing, rows = read_receipts(target / state.config.box, secret)
     ledger = state.ledger
-    if ledger.landing is not None and ledger.landing != landing:
+    landing, rows = await state.beside(read_receipts, target / state.config.box, secret)
+    true = [row for row in rows if row.kind != "gap" and await state.beside(_still_true, state, spool, row)]
+    if ledger.landing not in (None, landing):
         raise StickRefused("the stick was swept into another landing zone than this box ships to")
     ledger.landing = landing
-    taken = 0
     told = {hashlib.sha256(encode_map(gap.facts)).digest(): gap for gap in ledger.undelivered()}
-    for row in rows:
-        if row.kind == "gap":
-            if row.sha in told:
-                ledger.gap_delivered(told[row.sha])
-        elif _still_true(state, row):
-            ledger.receipt(row.kind, ReceiptSeen(row.start, row.end, row.kind, row.seq, 0, row.dup, now_ms()))
-            taken += row.end - row.start if row.kind == "log" else 0
-    ledger.save()
-    return taken
+    for gap in [told[row.sha] for row in rows if row.kind == "gap" and row.sha in told]:
+        ledger.gap_delivered(gap)
+    epochs = state.source.lineage.epochs
+    true = [row for row in true if owner_of(epochs, row.start)[0] == row.epoch]  # none has begun meanwhile
+    for row in true:
+        ledger.receipt(row.kind, ReceiptSeen(row.start, row.end, row.kind, row.seq, 0, row.dup, state.now_ms()))
+    await state.in_thread(ledger.save)
+    for row in true:
+        if row.kind == "pick":
+            await state.beside(spool.drop, (row.start, row.end))
+    return sum(row.end - row.start for row in true if row.kind == "log")
 
 
-def _still_true(state: ShipperState, row: StickReceipt) -> bool:
-    """Whether the piece that was receipted comes out of the log again as it was."""
+def _still_true(state: ShipperState, spool: Spool, row: StickReceipt) -> bool:
+    """Whether the piece that was receipted lies in the spool or comes out of the log again as it was."""
+    kept = spool.read((row.start, row.end)) if row.kind == "pick" else None
+    if kept is not None:
+        return (kept.header.epoch, kept.header.sha) == (row.epoch, row.sha)
     if not state.source.first <= row.start < row.end <= state.source.durable:  # gone since, or of another life
         return False
     if row.kind not in ("log", "pick") or owner_of(state.source.lineage.epochs, row.start)[0] != row.epoch:
@@ -287,5 +345,10 @@ def _still_true(state: ShipperState, row: StickReceipt) -> bool:
     order = CutOrder(
         _source_of(state, row.start), row.start, min(row.end, file_end), file_end, MAX_RAW_BYTES, "none", pick=pick
     )
-    header = cut_piece(state.source.read_log, order).header
+    try:
+        header = cut_piece(state.source.read_log, order).header
+    except OSError:
+        if state.source.first > row.start:
+            return False
+        raise
     return (header.end, header.sha) == (row.end, row.sha)

@@ -45,8 +45,9 @@ def store_config(root: Path) -> StoreConfig:
 
 
 @asynccontextmanager
-async def gateway(landing: Path, port: int = 0, linger_ms: int = 20) -> AsyncIterator[int]:
-    config = GatewayConfig(landing=str(landing), listen=("127.0.0.1", port), linger_ms=linger_ms)
+async def gateway(landing: Path, port: int = 0, linger_ms: int = 20, **settings: object) -> AsyncIterator[int]:
+    plain = GatewayConfig(landing=str(landing), listen=("127.0.0.1", port), linger_ms=linger_ms)
+    config = replace(plain, **settings)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         _, bound = await nursery.start(partial(run_gateway, config, now_ms=wall_ms, used=lambda: 0.1))
         yield bound

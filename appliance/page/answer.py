@@ -156,7 +156,7 @@ class Page:
         uplink, what = self._watched.uplink, request.form().get("do", "")
         if uplink is None or what not in ("pause", "resume", "ship-now"):
             return plain(400, "do is one of pause, resume, ship-now, on a box with an uplink")
-        actions = uplink_actions(uplink, self._watched.data / "uplink.secret", self._watched.now_ms)
+        actions = uplink_actions(uplink, self._watched.data / "uplink.secret")
         await actions[f"uplink.{what}"](Question({}, None))
         return Response(303, b"", HTML, (("Location", "/#uplink"), *self._headers))
 

@@ -10,7 +10,7 @@ from storage_driver.record import MessageQueue
 from uplink_spark.quota import QuotaFacts, QuotaLimits, over_quota
 from uplink_spark.state import quota_left_s
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import MIB, box, fill, gateway, until
+from uplink_spark.testing_site import MIB, box, fill, gateway, message, until
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,32 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.durable))
         assert whole(landing) == [(0, durable)]
     assert counted + len(landed_log(landing, "box-17")) == 16_000
+
+
+@pytest.mark.slow
+async def test_express_only_keeps_the_express_topics_of_what_goes_and_ships_them_within_the_window(
+    tmp_path: Path,
+) -> None:
+    landing = tmp_path / "landing"
+    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
+    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
+        await until(lambda: bool(uplink.shipper.state.ledger.switches))
+        for number in range(34):
+            store.put(message(number, MIB - 1000, topic="bulk" if number == 0 else "alarm"))
+            await store.wait_durable(store.end)
+        await uplink.shipper.quota.look()
+        first, spool = store.first, uplink.shipper.quota.spool
+        assert first >= 25 * MIB
+        assert sum(kept.header.raw_bytes for kept in spool.pieces()) > 20 * MIB
+    serving = gateway(landing, linger_ms=300, window_bytes=12 * MIB)
+    async with serving as port, box(tmp_path / "store", port, **settings) as (store, uplink):
+        state = uplink.shipper.state
+        await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
+        await until(lambda: not state.ledger.undelivered())
+        assert (state.counts.connects, state.alarms) == (1, {})
+    entries = landed_entries(landing, "box-17")
+    assert sum(entry.records for entry in entries if entry.kind == "pick") == 33
+    assert whole(landing) == [(0, max(entry.end for entry in entries))]
 
 
 @pytest.mark.slow

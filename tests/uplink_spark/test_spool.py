@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from uplink_spark import spool as spool_module
 from uplink_spark.batch import open_piece
 from uplink_spark.config import UplinkConfig
 from uplink_spark.ledger import Ledger, ReceiptSeen
-from uplink_spark.spool import Spool
+from uplink_spark.spool import Spool, SpoolLane
 from uplink_spark.state import ShipperState
 from uplink_spark.testing import MadeLog, MadeRecord, encode_log, files_end_at
 
@@ -61,8 +62,8 @@ async def test_what_is_receipted_is_not_kept_again(tmp_path: Path) -> None:
     spool.keep(state, 0, len(RAW))
     assert bodies(spool) == list(range(30, 60, 3))
     for kept in list(spool.pieces()):
-        spool.drop(kept.header)
-        spool.drop(kept.header)  # a second receipt
+        spool.drop((kept.header.start, kept.header.end))
+        spool.drop((kept.header.start, kept.header.end))  # a second receipt
     assert spool.size() == 0
 
 
@@ -70,7 +71,8 @@ async def test_a_piece_that_is_cut_or_damaged_is_left_out_and_kept_anew(tmp_path
     state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
     spool.keep(state, 0, len(RAW))
     (kept,) = spool.pieces()
-    kept.path.write_bytes(kept.container[: len(kept.container) // 3])  # the power went during the write
+    (path,) = (tmp_path / "spool").iterdir()
+    path.write_bytes(kept.container[: len(kept.container) // 3])  # the power went during the write
     assert list(spool.pieces()) == []
     spool.keep(state, 0, len(RAW))
     assert bodies(spool) == list(range(0, 60, 3))
@@ -96,3 +98,43 @@ async def test_pieces_do_not_cross_runs_and_the_spool_ends_at_its_bound(
     spool.keep(state, 0, len(RAW))
     assert bodies(spool) == list(range(0, 60, 3))
     assert {(kept.header.run, kept.header.run_start) for kept in spool.pieces()} == {(7, 0), (9, middle)}
+
+
+async def test_a_connection_sends_each_kept_piece_once_until_it_is_receipted_or_refused(tmp_path: Path) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    lane = SpoolLane(spool, state.ledger)
+    lane.look()
+    assert lane.waiting == []
+    half = RAW.index(b"%032d" % 30) - 88
+    spool.keep(state, 0, half)
+    lane.look()
+    first = lane.take()
+    assert first is not None
+    spool.keep(state, half, len(RAW))  # another file went while the first piece is on its way
+    lane.look()
+    assert lane.waiting == [(half, len(RAW))]
+    second = lane.take()
+    assert second is not None
+    assert lane.sent(first.header)
+    assert lane.sent(second.header)
+    assert not lane.sent(replace(first.header, end=1))
+    lane.receipted(first.header)
+    lane.refused(second.header)
+    lane.look()
+    assert lane.waiting == spool.places() == [(half, len(RAW))]
+    assert lane.take() == second
+    state.ledger.receipt("pick", ReceiptSeen(0, len(RAW), "pick", 1, 0, 0, NOW))  # by a stick
+    lane.look()
+    assert lane.waiting == spool.places() == []
+
+
+async def test_a_kept_piece_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    spool.keep(state, 0, len(RAW))
+    (path,) = (tmp_path / "spool").iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    lane = SpoolLane(spool, state.ledger)
+    lane.look()
+    assert lane.take() is None
+    lane.look()
+    assert lane.waiting == []

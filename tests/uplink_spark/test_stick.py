@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from uplink_spark import stick as stick_module
 from uplink_spark import testing_site
 from uplink_spark.__main__ import main
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.landing import open_zone
 from uplink_spark.reconcile import make_gap
-from uplink_spark.stick import StickRefused, export_pieces, import_receipts, read_index
+from uplink_spark.shipper import Uplink
+from uplink_spark.stick import StickFile, StickIndex, StickRefused, export_pieces, import_receipts, read_index
 from uplink_spark.sweep import sweep_box
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import MIB, box, fill, gateway, message, shipped, until
@@ -24,13 +27,21 @@ pytestmark = pytest.mark.slow
 SECRET = bytes(range(32))
 
 
+async def exported(uplink: Uplink, stick: Path, codec: str = "zlib") -> StickIndex:
+    return await export_pieces(uplink.shipper.state, uplink.shipper.quota.spool, stick, SECRET, codec)
+
+
+async def imported(uplink: Uplink, stick: Path) -> int:
+    return await import_receipts(uplink.shipper.state, uplink.shipper.quota.spool, stick, SECRET)
+
+
 async def export(root: Path, stick: Path, count: int = 300) -> int:
     """A box that never reached the centre writes its log to a stick; returns its durable end."""
     async with box(root, 1) as (store, uplink):
         for number in range(count):
             store.put(message(number))
         await store.wait_durable(store.end)
-        await uplink.shipper.state.in_thread(export_pieces, uplink.shipper.state, stick, SECRET, "zlib")
+        await exported(uplink, stick)
         return store.durable
 
 
@@ -49,8 +60,7 @@ async def test_a_stick_lands_once_and_its_receipts_release_the_log(tmp_path: Pat
     assert len(landed_log(landing, "box-17")) == 300
     async with box(tmp_path / "store", 1) as (store, uplink):
         assert not uplink.may_release(0, durable)
-        state = uplink.shipper.state
-        taken = await state.in_thread(import_receipts, state, stick, SECRET, now_ms)
+        taken = await imported(uplink, stick)
         assert taken == durable
         assert uplink.may_release(0, durable)
         store.put(message(300))
@@ -105,8 +115,7 @@ async def test_a_stick_is_swept_through_the_gateway_that_runs(tmp_path: Path, co
             assert uplink.statistics().counts.raw_bytes == 0  # `have` told it
         if not connected:
             async with box(tmp_path / "store", 1) as (_, uplink):
-                state = uplink.shipper.state
-                assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == durable
+                assert await imported(uplink, stick) == durable
     assert len(landed_log(landing, "box-17")) == 300
 
 
@@ -171,13 +180,13 @@ async def test_a_stick_carries_express_topics_and_declared_losses_and_brings_the
         await store.wait_durable(store.end)
         for number in range(2):
             state.ledger.declare(make_gap(state, 0, 0, ("rejected", "disk_full"), number))
-        await state.in_thread(export_pieces, state, stick, SECRET, "zlib")
+        await exported(uplink, stick)
         assert await sweep(landing, stick) == (4, 4)
         assert not uplink.may_release(0, store.durable)
-        assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == store.durable
+        assert await imported(uplink, stick) == store.durable
         assert uplink.may_release(0, store.durable)
         assert state.ledger.undelivered() == []
-        again = await state.in_thread(export_pieces, state, tmp_path / "again", SECRET, "zlib")
+        again = await exported(uplink, tmp_path / "again")
         assert again.files == ()
     entries = landed_entries(landing, "box-17")
     assert sorted(entry.kind for entry in entries) == ["gap", "gap", "log", "pick"]
@@ -209,14 +218,13 @@ async def test_a_stick_tells_what_a_recovery_had_to_cover(tmp_path: Path) -> Non
 async def test_a_stick_comes_home_although_the_oldest_of_its_log_has_gone_meanwhile(tmp_path: Path) -> None:
     stick, landing = tmp_path / "stick", tmp_path / "landing"
     async with box(tmp_path / "store", 1) as (store, uplink):
-        state = uplink.shipper.state
         await fill(store, 7, MIB - 1000)
-        await state.in_thread(export_pieces, state, stick, SECRET, "none")
+        await exported(uplink, stick, "none")
         await sweep(landing, stick)
         await uplink.shipper.quota.discard(5 * MIB, "test")
         await store.drop_first()
         assert store.first == 5 * MIB
-        taken = await state.in_thread(import_receipts, state, stick, SECRET, now_ms)
+        taken = await imported(uplink, stick)
         assert taken == store.durable - store.first
         assert uplink.may_release(store.first, store.durable)
 
@@ -228,9 +236,89 @@ async def test_the_largest_pieces_of_a_stick_fit_a_gateways_window(
     large = testing_site.store_config(tmp_path / "store")._replace(segment_bytes=16 * MIB)
     monkeypatch.setattr(testing_site, "store_config", lambda root: large)
     async with box(tmp_path / "store", 1, piece_bytes=4 * MIB) as (store, uplink):
-        state = uplink.shipper.state
         await fill(store, 40, MIB - 1000)
-        await state.in_thread(export_pieces, state, stick, SECRET, "none")
+        await exported(uplink, stick, "none")
         async with gateway(landing):
             assert await sweep(landing, stick) == (10, 10)
-        assert await state.in_thread(import_receipts, state, stick, SECRET, now_ms) == store.durable
+        assert await imported(uplink, stick) == store.durable
+
+
+class SlowStick:
+    """A stick that takes its first piece and then nothing until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names, self.go_on = list[str](), threading.Event()
+        self._write = stick_module._write
+        monkeypatch.setattr(stick_module, "_write", self._slowly)
+
+    def _slowly(self, folder: Path, name: str, data: bytes) -> StickFile:
+        self.names.append(name)
+        assert len(self.names) == 1 or self.go_on.wait(60)
+        return self._write(folder, name, data)
+
+
+async def test_a_slow_stick_holds_up_neither_shipping_nor_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stick, landing, slow = tmp_path / "stick", tmp_path / "landing", SlowStick(monkeypatch)
+    async with gateway(landing) as port:
+        async with box(tmp_path / "store", 1) as (store, uplink):
+            await fill(store, 12, MIB - 1000)
+        async with box(tmp_path / "store", port) as (store, uplink), trio.open_nursery() as nursery:
+            uplink.shipper.state.ledger.paused = True
+            exporting = partial(exported, uplink, stick, "none")
+            nursery.start_soon(exporting)
+            await until(lambda: len(slow.names) == 2)
+            uplink.shipper.state.set_paused(False)
+            store.put(message(99))
+            await until(shipped(store, uplink))
+            await uplink.shipper.state.in_thread(uplink.shipper.state.ledger.save)
+            await store.drop_first()  # of what the stick has still to get
+            await store.drop_first()
+            slow.go_on.set()
+    index = read_index(stick / "box-17", SECRET)
+    starts = [int(Path(file.name).name[:20]) for file in index.files]
+    assert starts[0] == 0
+    assert 0 < starts[1] < 5 * MIB  # had been read before its file went
+    assert starts[2] == 10 * MIB
+    assert await sweep(landing, stick) == (len(starts), 0)
+
+
+async def test_an_export_ends_with_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowStick(monkeypatch)
+    async with box(tmp_path / "store", 1) as (store, uplink):
+        await fill(store, 12, MIB - 1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(exported, uplink, tmp_path / "stick", "none")
+            await until(lambda: len(slow.names) == 2)
+            nursery.cancel_scope.cancel()
+            slow.go_on.set()
+    assert len(slow.names) == 2
+    assert not (tmp_path / "stick/box-17/INDEX.mac").exists()
+
+
+async def test_a_stick_carries_the_express_topics_of_files_that_had_to_go(tmp_path: Path) -> None:
+    stick, landing = tmp_path / "stick", tmp_path / "landing"
+    lag = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
+    async with box(tmp_path / "store", 1, **lag) as (store, uplink):
+        await until(lambda: bool(uplink.shipper.state.ledger.switches))
+        for number in range(16):
+            store.put(message(number, MIB - 1000, topic="alarm" if number % 4 == 1 else "bulk"))
+            await store.wait_durable(store.end)
+        await uplink.shipper.quota.look()
+        spool, gone = uplink.shipper.quota.spool, store.first
+        assert gone == 10 * MIB
+        assert sum(kept.header.records for kept in spool.pieces()) == 3
+        await exported(uplink, stick)
+        pieces, new = await sweep(landing, stick)
+        assert pieces == new
+        await imported(uplink, stick)
+        assert spool.places() == []
+        assert uplink.may_release(store.first, store.durable)
+    entries = landed_entries(landing, "box-17")
+    assert sum(entry.records for entry in entries if entry.kind == "pick") == 4  # all of the topic, of lost files, too
+    assert [(e.start, e.end) for e in entries if e.kind == "gap"] == [(0, 5 * MIB), (5 * MIB, 10 * MIB)]
+    async with gateway(landing) as port, box(tmp_path / "store", port, **lag) as (store, uplink):
+        await until(lambda: uplink.statistics().connected)
+        await until(shipped(store, uplink))
+        assert uplink.statistics().counts.raw_bytes == 0
