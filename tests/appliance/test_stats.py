@@ -97,11 +97,11 @@ async def test_messages_of_one_moment_count_in_every_view_also_after_a_rest() ->
     for first in (0, 10_080):  # the second time a day and three hours later
         stats.put("T", 0, 12, 1)
         await ticked(clock, stats, 1, first)
-        views = stats.views("TOPIC_PUT_NUMS", "T") or ()
-        assert views[0] == View(12, 1.2, 12.0)
+        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
+        assert minute == View(12, 1.2, 12.0)
         await ticked(clock, stats, 300, first + 1)
-        views = stats.views("TOPIC_PUT_NUMS", "T") or ()
-        assert [view.total for view in views] == [0, 12, 12]
+        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
+        assert (minute.total, hour.total, day.total) == (0, 12, 12)
         await ticked(clock, stats, 9_779, first + 301)
         assert stats.views("TOPIC_PUT_NUMS", "T") == (View(), View(), View())
 
