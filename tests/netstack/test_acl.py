@@ -5,23 +5,9 @@ import pytest
 from netstack.acl import content, is_signed, sign, verify
 from netstack.command import RemotingCommand, decode_command
 from netstack.frame import Frame
+from tests.netstack.samples import SEND_EXT
 
 SECRET = "12345678"
-SEND_EXT = {
-    "a": "PG",
-    "b": "TopicTest",
-    "c": "TBW102",
-    "d": "4",
-    "e": "1",
-    "f": "0",
-    "g": "1700000000000",
-    "h": "0",
-    "i": "TAGS\x01TagA\x02",
-    "j": "0",
-    "k": "false",
-    "m": "false",
-    "n": "broker-a",
-}
 
 
 def signed(code: int, ext: dict[str, str], body: bytes = b"", token: str | None = None) -> RemotingCommand:

@@ -9,22 +9,8 @@ from hypothesis import strategies as st
 from netstack.command import RemotingCommand, decode_command, encode_command, request
 from netstack.errors import ProtocolError
 from netstack.frame import Frame, FrameDecoder, encode_frame
+from tests.netstack.samples import SEND_EXT
 
-SEND_EXT = {
-    "a": "PG",
-    "b": "TopicTest",
-    "c": "TBW102",
-    "d": "4",
-    "e": "1",
-    "f": "0",
-    "g": "1700000000000",
-    "h": "0",
-    "i": "TAGS\x01TagA\x02",
-    "j": "0",
-    "k": "false",
-    "m": "false",
-    "n": "broker-a",
-}
 REPLY_EXT = {
     "msgId": "7F00000100002A9F0000000000000000",
     "queueId": "3",

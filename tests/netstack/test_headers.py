@@ -16,22 +16,8 @@ from netstack.headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from tests.netstack.samples import SEND_EXT
 
-V2 = {
-    "a": "PG",
-    "b": "TopicTest",
-    "c": "TBW102",
-    "d": "4",
-    "e": "1",
-    "f": "0",
-    "g": "1700000000000",
-    "h": "0",
-    "i": "TAGS\x01TagA\x02",
-    "j": "0",
-    "k": "false",
-    "m": "false",
-    "n": "broker-a",
-}
 V1 = {
     "producerGroup": "PG",
     "topic": "TopicTest",
@@ -67,14 +53,14 @@ GENERIC = [
 
 
 def test_a_send_reads_the_same_from_either_spelling() -> None:
-    send = SendMessageHeader.from_ext(V2)
+    send = SendMessageHeader.from_ext(SEND_EXT)
     assert send == SendMessageHeader.from_ext(V1)
-    assert (send.topic, send.queue_id, send.born_ms, send.properties) == ("TopicTest", 1, 1700000000000, V2["i"])
-    assert send.to_ext() == V2
+    assert (send.topic, send.queue_id, send.born_ms, send.properties) == ("TopicTest", 1, 1700000000000, SEND_EXT["i"])
+    assert send.to_ext() == SEND_EXT
 
 
 def test_a_send_without_the_optional_fields_gets_their_defaults() -> None:
-    required = {name: V2[name] for name in "abcdefgh"}
+    required = {name: SEND_EXT[name] for name in "abcdefgh"}
     send = SendMessageHeader.from_ext({**required, "i": "", "j": "", "l": ""})
     assert (send.properties, send.reconsume_times, send.max_reconsume_times, send.batch) == ("", 0, None, False)
     assert SendMessageHeader.from_ext({**required, "l": "3", "m": "true"}).max_reconsume_times == 3
@@ -83,14 +69,14 @@ def test_a_send_without_the_optional_fields_gets_their_defaults() -> None:
 @pytest.mark.parametrize("name", list("abcdefgh"))
 def test_a_send_that_lacks_a_required_field_is_refused_by_its_name(name: str) -> None:
     with pytest.raises(Refused, match=f"required field {name} is missing") as refused:
-        SendMessageHeader.from_ext({key: value for key, value in V2.items() if key != name})
+        SendMessageHeader.from_ext({key: value for key, value in SEND_EXT.items() if key != name})
     assert refused.value.code == 1
 
 
 @pytest.mark.parametrize(("name", "text"), [("e", "x"), ("f", "2147483648"), ("g", "9" * 19), ("j", "1.5"), ("l", "-")])
 def test_a_send_with_a_wrong_number_is_refused_by_its_name(name: str, text: str) -> None:
     with pytest.raises(Refused, match=f"field {name} is '{text}'"):
-        SendMessageHeader.from_ext({**V2, name: text})
+        SendMessageHeader.from_ext({**SEND_EXT, name: text})
 
 
 def test_a_pull_reads_and_writes_all_its_fields() -> None:
