@@ -1,6 +1,5 @@
 """What the running box does for `rocketbox uplink ...`: each action answers text for people and values for programs."""
 
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from appliance.admin import Action, AdminRefused, Question
+from appliance.private_file import replace_private
 
 if TYPE_CHECKING:
     from uplink_spark.shipper import Uplink
@@ -32,12 +32,8 @@ def stick_secret(path: Path) -> bytes:
         raise AdminRefused(
             f"{path} is not a secret in hex: restore it, or delete it and tell the centre the new one"
         ) from exc
-    secret, temporary = secrets.token_bytes(32), path.with_name(path.name + ".tmp")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(secret.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    secret = secrets.token_bytes(32)
+    replace_private(path, secret.hex() + "\n")
     return secret
 
 

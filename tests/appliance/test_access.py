@@ -1,54 +1,16 @@
 """Keys: the file, its reload, signatures over the wire, what Apache's account commands change."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from appliance.access import OWN_KEY, accounts_path, changing, load_accounts
+from appliance.access import OWN_KEY, load_accounts
 from appliance.admin import ask as ask_admin
-from appliance.broker.accounts import Account, AccountError, Accounts, perm_of
-from netstack.acl import sign
-from netstack.channel import Channel
-from netstack.command import RemotingCommand
-from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
-
-KEYS_MODE = "[access]\nmode = 'keys'\nadmin = 'keys'\n"
-SECRET, ADMIN_SECRET = "device-secret", "admin-secret"
-REMARK = "org.apache.rocketmq.acl.common.AclException: "
-PUB, SUB = perm_of("PUB"), perm_of("SUB")
-
-
-def write(data: Path, *accounts: Account, white: tuple[str, ...] = ()) -> Path:
-    path = accounts_path(data)
-    data.mkdir(parents=True, exist_ok=True)
-    with changing(path) as replace:
-        replace(Accounts({each.name: each for each in accounts}, white))
-    return path
-
-
-DEVICE = Account("device-1", SECRET, topics={"T": PUB | SUB, "SUBONLY": SUB}, groups={"CG": SUB})
-ADMIN = Account("admin-1", ADMIN_SECRET, admin=True)
-
-
-def signed(command: RemotingCommand, name: str = "device-1", secret: str = SECRET) -> RemotingCommand:
-    sign(command, name, secret)
-    return command
-
-
-@asynccontextmanager
-async def guarded(data: Path, *accounts: Account, toml: str = KEYS_MODE) -> AsyncIterator[tuple[Box, Channel]]:
-    write(data, *(accounts or (DEVICE, ADMIN)))
-    async with running_box(data, toml) as box, connected(box) as line:
-        yield box, line
-
-
-async def outcome(line: Channel, command: RemotingCommand) -> tuple[int, str]:
-    answer = await line.ask(command)
-    return answer.code, (answer.remark or "").removeprefix(REMARK)
+from appliance.broker.accounts import Account, AccountError, Accounts
+from tests.appliance.box import ask, heartbeat, pull, send
+from tests.appliance.keys import ADMIN, DEVICE, PUB, SECRET, guarded, outcome, signed, write
 
 
 @pytest.mark.slow

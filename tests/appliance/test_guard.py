@@ -32,8 +32,8 @@ from netstack.errors import ChannelClosed
 from netstack.testing import echo, serving
 from netstack.tls import ClientAuth, TlsConfig, TlsDoor, client_context, not_after_ms
 from tests.appliance.box import FACTS, Box, running_box
+from tests.appliance.keys import write
 from tests.appliance.metrics.test_gather import scraped, value
-from tests.appliance.test_access import write
 from tests.waiting import until_it
 
 pytestmark = [

@@ -2,7 +2,7 @@
 
 import json
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import trio
 
 from appliance.__main__ import main
 from appliance.admin import AdminRefused, AdminSilent, ask
+from appliance.uplink_admin import stick_secret
 from tests.appliance.box import connected, running_box, send
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.landing import open_zone
@@ -115,3 +116,34 @@ async def test_a_box_without_an_uplink_and_a_box_that_is_off_say_so(tmp_path: Pa
                 await trio.to_thread.run_sync(ask, box.data / "run/admin.sock", nonsense)
     with pytest.raises(AdminSilent, match="is the box running"):
         ask(tmp_path / "run/admin.sock", "uplink.status")
+
+
+async def refused(data: Path, do: str, values: Mapping[str, object], folder: Path | None = None) -> str:
+    with pytest.raises(AdminRefused) as caught:
+        await trio.to_thread.run_sync(partial(ask, data / "run/admin.sock", do, values, folder=folder))
+    return str(caught.value)
+
+
+async def test_what_cannot_be_done_is_refused_with_the_reason_and_the_box_goes_on(tmp_path: Path) -> None:
+    stick, secret = tmp_path / "stick", tmp_path / "uplink.secret"
+    stick.mkdir()
+    async with running_box(tmp_path, uplink(1), "box-17") as box, connected(box) as channel:
+        for before, reason in ((None, None), (-1, "x"), ("7", "x"), (7, " ")):
+            values = {"before": before, "reason": reason}
+            assert await refused(tmp_path, "uplink.discard", values) == "discard wants a log offset and a reason"
+        assert await refused(tmp_path, "uplink.export", {}) == "no folder was handed over"
+        secret.write_text("no hex")
+        assert "is not a secret in hex: restore it" in await refused(tmp_path, "uplink.export", {}, stick)
+        secret.unlink()
+        assert "has the stick been swept?" in await refused(tmp_path, "uplink.import", {}, stick)
+        assert (await channel.ask(send("T"), timeout_s=5)).code == 0
+
+
+def test_the_secret_is_made_once_for_the_box_alone_whatever_lay_there(tmp_path: Path) -> None:
+    path = tmp_path / "uplink.secret"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (tmp_path / "uplink.secret.tmp").symlink_to(elsewhere)
+    made = stick_secret(path)
+    assert stick_secret(path) == made == bytes.fromhex(path.read_text())
+    assert (stat.S_IMODE(path.stat().st_mode), elsewhere.read_text()) == (0o600, "mine")
