@@ -95,10 +95,13 @@ class Conversation:
                 return dict(answer[2])
             if answer is not None:
                 raise ProvisioningError.from_wire(answer[2], answer[3], answer[4])
-        if self._decoder.dropped:
-            total = self._decoder.dropped + self._decoder.received
-            text = f"{self._decoder.dropped} of {total} frames on {self.line.name} were damaged: lower --baud"
-            raise ProvisioningError("E104", text, dropped=self._decoder.dropped, frames=total)
+        dropped, received = self._decoder.dropped, self._decoder.received
+        if dropped and received:
+            text = f"{dropped} of {dropped + received} frames on {self.line.name} were damaged: lower --baud"
+            raise ProvisioningError("E104", text, dropped=dropped, frames=dropped + received)
+        if dropped:  # the console of a box that still starts echoes what it is asked; so does a wrong rate look
+            text = f"no box answers at {self.line.name}, only console text or noise: still starting? another --baud?"
+            raise ProvisioningError("E101", text, dropped=dropped, frames=dropped)
         raise ProvisioningError("E101", f"no box answers at {self.line.name}: power? cable? another --port?")
 
     async def _answer(self, number: int, patience_s: float) -> Message | None:

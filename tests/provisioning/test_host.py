@@ -102,6 +102,21 @@ async def test_five_silences_in_a_row_are_a_box_that_is_gone(autojump_clock: Moc
     await box.aclose()
 
 
+async def test_the_echo_of_a_console_is_no_box_yet_and_no_reason_to_go_slower(autojump_clock: MockClock) -> None:
+    bench, console = memory_stream_pair()
+
+    async def echo_as_a_terminal_does() -> None:  # a box that still starts: control characters come back as ^A
+        while asked := bytes(await console.receive_some()):
+            shown = b"".join(b"^" + bytes([byte + 64]) if byte < 32 else bytes([byte]) for byte in asked)
+            await console.send_all(b"Rocketbox starts from rocketbox-a\r\n" + shown)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(echo_as_a_terminal_does)
+        with pytest.raises(ProvisioningError, match="E101 no box answers at starting, only console text or noise"):
+            await Conversation(StreamLine(bench, "starting")).identify()
+        await bench.aclose()
+
+
 async def test_a_box_that_is_still_starting_has_seven_seconds_to_say_who_it_is(autojump_clock: MockClock) -> None:
     bench, box = memory_stream_pair()
 
