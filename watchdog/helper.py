@@ -267,20 +267,25 @@ HANDS: dict[str, Callable[[Box, Action], None]] = {
 }
 
 
-FRESH_S = 5.0
+FRESH_S = 60.0  # TimeoutStartSec= of rocketbox-escalate.service: what this run is about ended no longer ago
 
 
-def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], uptime_s: float) -> list[Exit]:
+def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], history: History) -> list[Exit]:
     """Return the end systemd reports when it never reached the list: no start at all, or no time to note it.
 
-    "success" just after an end was noted is the next start's: a client's connection began it before this ran.
+    "success" after an end that no step has answered yet is the next start's: a client's connection began it before
+    this ran.
     """
     result = environ.get("MONITOR_SERVICE_RESULT")
     if result is None or environ.get("MONITOR_EXIT_CODE"):
         return []
-    if result == "success" and noted and uptime_s - noted[-1].uptime_s < FRESH_S:
+    age_s = history.uptime_s - noted[-1].uptime_s if noted else FRESH_S
+    here = history.boots[-1].boot
+    if result == "success" and age_s < min([FRESH_S, *(step.ago_s for step in history.steps if step.boot == here)]):
         return []
-    return [Exit(uptime_s, "dependency" if result in ("success", "resources") else result)]  # "success": no mount
+    return [
+        Exit(history.uptime_s, "dependency" if result in ("success", "resources") else result)
+    ]  # "success": no mount
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -298,7 +303,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
     elif verb == "run":
         history = load_history(box)
         exits = load_exits(box)
-        exits += _monitored(environ, exits, history.uptime_s)
+        exits += _monitored(environ, exits, history)
         carry_out(box, decide(history, load_slots(box), exits))
     elif verb == "boot":
         keep_boot_id(root)

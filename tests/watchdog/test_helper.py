@@ -32,6 +32,11 @@ def verb(root: Path, *words: str, environ: dict[str, str] | None = None) -> int:
     return main([*words, "--root", str(root), "--dry-run"], environ or {})
 
 
+def later(root: Path, seconds: float) -> None:
+    uptime = root / "proc/uptime"
+    uptime.write_text(f"{float(uptime.read_text().split()[0]) + seconds} 0\n")
+
+
 def test_ends_are_noted_per_boot_and_wanted_stops_do_not_count(tmp_path: Path) -> None:
     root = box_root(tmp_path)
     for environ in (KILLED, STOPPED, CONFIG):
@@ -167,16 +172,26 @@ def test_a_start_that_never_began_is_a_storage_fault(tmp_path: Path) -> None:
     assert [(row["kind"], row["cause"]) for row in steps] == [("restart", "storage"), ("reboot", "storage")]
 
 
-@pytest.mark.parametrize(("later_s", "cause"), [(0, "config"), (60, "storage")])
+@pytest.mark.parametrize(("later_s", "cause"), [(0, "config"), (40, "config"), (60, "storage")])
 def test_a_client_that_starts_the_product_again_at_once_does_not_hide_why_it_ended(
     tmp_path: Path, later_s: int, cause: str
 ) -> None:
     root = box_root(tmp_path)
     verb(root, "record", environ=CONFIG)
-    (root / "proc/uptime").write_text(f"{float((root / 'proc/uptime').read_text().split()[0]) + later_s} 0\n")
+    later(root, later_s)
     verb(root, "run", environ={"MONITOR_SERVICE_RESULT": "success", "MONITOR_EXIT_CODE": ""})
     (row,) = read_lines(root / "var/lib/rocketbox/watchdog/escalations.jsonl")
     assert row["cause"] == cause
+
+
+def test_a_mount_that_is_missing_soon_after_an_answered_end_is_a_storage_fault(tmp_path: Path) -> None:
+    root = box_root(tmp_path)
+    verb(root, "record", environ=CONFIG)
+    for _ in range(2):  # the end is answered; what is started then finds no data disk
+        later(root, 1)
+        verb(root, "run", environ={"MONITOR_SERVICE_RESULT": "success", "MONITOR_EXIT_CODE": ""})
+    rows = read_lines(root / "var/lib/rocketbox/watchdog/escalations.jsonl")
+    assert [row["cause"] for row in rows] == ["config", "storage"]
 
 
 def test_a_stop_that_took_too_long_is_no_storage_fault(tmp_path: Path) -> None:
