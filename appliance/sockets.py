@@ -14,6 +14,8 @@ from appliance.errors import ConfigError, ConfigProblem, PortTaken
 
 FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 BACKLOG = 1024
+NO_ADDRESS = (OSError, UnicodeError)  # the second: no name at all, as "a..b"
+NOT_HERE = "this machine has no such address ({})"
 UNITS = {"broker": "rocketbox-broker.socket", "namesrv": "rocketbox-namesrv.socket"}
 
 
@@ -48,12 +50,13 @@ async def open_port(host: str, port: int, key: str) -> list[trio.SocketListener]
     """Return listeners on host and port; `::` takes IPv4 too. Raises PortTaken, ConfigError."""
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as exc:
+    except NO_ADDRESS as exc:
         raise ConfigError("listen", [ConfigProblem("listen.host", host, f"no such address: {exc}", None)]) from exc
     listeners: list[trio.SocketListener] = []
     for family, kind, proto, _, address in dict.fromkeys(found):
         try:
-            listeners.append(_listener(family, kind, proto, address))
+            made = _listening(family, kind, proto, address)
+            listeners.append(trio.SocketListener(trio.socket.from_stdlib_socket(made)))
         except OSError as exc:
             for listener in listeners:
                 listener.socket.close()
@@ -61,7 +64,20 @@ async def open_port(host: str, port: int, key: str) -> list[trio.SocketListener]
     return listeners
 
 
-def _listener(family: int, kind: int, proto: int, address: tuple[object, ...]) -> trio.SocketListener:
+def host_problem(host: str) -> str | None:
+    """Return why this machine cannot listen at host, None when it can; a name is looked up. Blocks."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, address in dict.fromkeys(found):
+            _listening(family, kind, proto, address).close()
+    except (socket.gaierror, UnicodeError) as exc:
+        return f"no such address: {exc}"
+    except OSError as exc:
+        return NOT_HERE.format(exc.strerror)
+    return None
+
+
+def _listening(family: int, kind: int, proto: int, address: tuple[object, ...]) -> socket.socket:
     made = socket.socket(family, kind, proto)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,7 +88,7 @@ def _listener(family: int, kind: int, proto: int, address: tuple[object, ...]) -
     except OSError:
         made.close()
         raise
-    return trio.SocketListener(trio.socket.from_stdlib_socket(made))
+    return made
 
 
 def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | ConfigError:
@@ -81,8 +97,7 @@ def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | Config
     if exc.errno == errno.EACCES:
         text = f"port {port} needs root: take one from 1024 on"
         return ConfigError("listen", [ConfigProblem(key, port, text, None)])
-    text = f"this machine has no such address ({exc.strerror})"
-    return ConfigError("listen", [ConfigProblem("listen.host", host, text, None)])
+    return ConfigError("listen", [ConfigProblem("listen.host", host, NOT_HERE.format(exc.strerror), None)])
 
 
 def port_of(listeners: list[trio.SocketListener]) -> int:

@@ -15,10 +15,11 @@ from appliance.commands.settings import (
     machine_facts,
     read_config,
 )
-from appliance.config import Config, load_config, nearest
+from appliance.config import Config, line_of, load_config, nearest
 from appliance.config_rules import keys_of, value_from_text
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.settings import rules, tables
+from appliance.sockets import host_problem
 
 WRONG_CONFIG = 78
 
@@ -48,10 +49,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> str:
-    """Return that a file is right. Raises ConfigError."""
+    """Return that a file is right, and right on this machine. Raises ConfigError."""
     arguments.config = arguments.file or arguments.config
-    chosen_config(arguments, data_folder(arguments))
-    return f"{config_file(arguments) or 'defaults'}: no problems"
+    config, file = chosen_config(arguments, data_folder(arguments)), config_file(arguments)
+    check_host(config.listen.host, str(file or "configuration"), read_config(file) if file else "")
+    return f"{file or 'defaults'}: no problems"
+
+
+def check_host(host: str, source: str, text: str) -> None:
+    """Raise ConfigError when this machine cannot listen at `listen.host`, as `serve` would."""
+    problem = host_problem(host)
+    if problem is not None:
+        raise ConfigError(source, [ConfigProblem("listen.host", host, problem, line_of(text, "listen", "host"))])
 
 
 def show(arguments: argparse.Namespace) -> str:
@@ -76,6 +85,8 @@ def change(arguments: argparse.Namespace) -> str:
         value = value_from_text(rule, text.strip())
     except ValueError as exc:
         raise ConfigError("command line", [ConfigProblem(name, text, str(exc), None)]) from exc
+    if name == "listen.host":
+        check_host(str(value), "command line", "")
     file = arguments.config or config_file(arguments) or Path("/etc/rocketbox/rocketbox.toml")
     before = read_config(file) if file.exists() else ""
     after = with_value(before, name, toml_value(value))

@@ -194,6 +194,28 @@ def test_config_check_names_everything_wrong(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == f"{file}: no problems\n"
 
 
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("999.1.1.1", "no such address: "),
+        ("a..b", "no such address: "),
+        ("192.0.2.1", "this machine has no such address (Cannot assign requested address)"),
+    ],
+)
+def test_config_check_refuses_a_host_that_serve_refuses(
+    host: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "box.toml"
+    file.write_text(f'[listen]\nhost = "{host}"\n')
+    assert main(["config", "check", str(file)]) == 78
+    assert f"line 2: listen.host = '{host}': {problem}" in capsys.readouterr().err
+    assert main(["config", "set", f"listen.host={host}", "--config", str(tmp_path / "new.toml")]) == 78
+    assert main(["serve", "--config", str(file), "--data", str(tmp_path / "data")]) == 78
+    assert problem in capsys.readouterr().err
+    file.write_text('[listen]\nhost = "::"\n')
+    assert main(["config", "check", str(file)]) == 0
+
+
 def test_config_show_prints_values_that_the_file_could_hold_and_their_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
