@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from watchdog.feed import FeedStatistics
 from watchdog.history import BootNote
 from watchdog.proof import Reason, Verdict
 
+LOG = logging.getLogger("appliance")
 STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
 LONGEST_LINE = 120
 
@@ -58,7 +60,8 @@ class HealthBoard:
         self._ports = dict(ports or {})
         self._verdict: Verdict | None = None
         self._state, self._since_s = "starting", time.monotonic()
-        self._changed = trio.Event()
+        self._changed, self._written = trio.Event(), True
+        self._said: set[str] = set()  # codes of what the log was told
         self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
 
     def observe(self, verdict: Verdict) -> None:
@@ -102,9 +105,21 @@ class HealthBoard:
         """Keep the file up to date until cancelled."""
         while True:
             self.write()
+            self._tell()
             with trio.move_on_after(WRITE_S):
                 await self._changed.wait()
             self._changed = trio.Event()
+
+    def _tell(self) -> None:
+        """Log what is newly wrong, and what no longer is; the watchdog itself tells why it starves."""
+        reasons = self._now()[1]
+        starving = self._verdict.reasons if self._verdict and not self._verdict.feed else ()
+        for each in reasons:
+            if each.code not in self._said and each not in starving:
+                LOG.warning("event=%s code=%s text=%r next_step=%r", self._state, each.code, each.text, each.next)
+        before, self._said = self._said, {each.code for each in reasons}
+        for code in sorted(before - self._said):
+            LOG.info("event=over code=%s", code)
 
     def _now(self) -> tuple[str, list[Reason]]:
         found = [pair for source in self._sources for pair in source()]
@@ -116,12 +131,20 @@ class HealthBoard:
         return state, [reason for _, reason in found]
 
     def write(self) -> None:
-        """Replace the file, unsynced: it lies in memory and is void after a boot."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Replace the file, unsynced: it lies in memory and is void after a boot. Without room the box goes on."""
+        text = json.dumps({**self.snapshot(), "pid": os.getpid()}) + "\n"
         fresh = self._path.with_name(self._path.name + ".new")
-        fresh.write_text(json.dumps({**self.snapshot(), "pid": os.getpid()}) + "\n")
-        fresh.chmod(0o644)
-        os.replace(fresh, self._path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(text)
+            fresh.chmod(0o644)
+            os.replace(fresh, self._path)
+        except OSError as exc:
+            if self._written:
+                LOG.error("event=health_not_written file=%s reason=%r next_step=free_space_there", self._path, str(exc))
+            self._written = False
+        else:
+            self._written = True
 
 
 def worst(states: Iterable[str]) -> str:

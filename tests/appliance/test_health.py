@@ -42,6 +42,39 @@ def test_the_worst_state_wins(states: list[str], expected: str) -> None:
     assert worst(states) == expected
 
 
+def test_a_health_file_that_cannot_be_written_is_said_once_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = board(tmp_path / "file" / "health.json")
+    (tmp_path / "file").write_text("in the way")
+    one.write()
+    one.write()
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=health_not_written"]
+    (tmp_path / "file").unlink()
+    one.write()
+    assert read_health(tmp_path / "file" / "health.json")["version"] == "1.4.0"
+
+
+async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    found = [("degraded", UPLINK)]
+    one = board(tmp_path / "health.json", found)
+    starving = Verdict(False, "failing", (Reason("D502", "no request was answered", "wait"),))
+    with caplog.at_level("INFO"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run)
+            await trio.sleep(25)
+            found.clear()
+            one.observe(starving)  # the watchdog tells this itself
+            await trio.sleep(15)
+            nursery.cancel_scope.cancel()
+    assert [record.getMessage().partition(" text")[0] for record in caplog.records] == [
+        "event=degraded code=D310",
+        "event=over code=D310",
+    ]
+
+
 def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
     one = board(tmp_path / "health.json", [("degraded", UPLINK)])
     one.observe(Verdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
