@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -322,10 +323,11 @@ def store_config(
 
 def net_limits(config: Config) -> Limits:
     """Return the limits of the two ports."""
-    limits = config.limits
+    limits, descriptors = config.limits, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return Limits(
         connections=limits.connections,
         connections_per_address=limits.connections_per_address,
+        descriptors=max(0, descriptors),  # -1: as many as one likes
         new_per_s=limits.connects_per_s,
         new_burst=limits.connects_burst,
         first_frame_s=limits.first_frame_s,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import trio
 
-from netstack.limits import Counts, Limits, LogLimiter, decide
+from netstack.limits import Counts, Limits, LogLimiter, decide, decide_by_descriptor
 from netstack.seen_headers import SeenHeaders
 
 REFUSED = "refused_"  # with why: access, process, or the limit
@@ -41,12 +41,16 @@ class Governor:
         self._refusal: str | None = None
 
     def refuse_all(self, refuse: bool) -> None:
-        """Let nobody new in while the process is short of memory or descriptors."""
+        """Let nobody new in from elsewhere while the process is short of memory or descriptors."""
         self._refusal = "process: short of memory or descriptors" if refuse else None
 
-    def admit(self, address: str) -> str | None:
-        """Return why a connection of this address is refused, or None; who is let in calls release once."""
-        reason = self._refusal or decide(address, self._counts, trio.current_time(), self.limits)
+    def admit(self, address: str, *, descriptor: int = 0, own: bool = False) -> str | None:
+        """Return why a connection of this address is refused, or None; who is let in calls release once.
+
+        `own`: it comes from this machine, whose watchdog asks so whether requests are answered.
+        """
+        reason = decide_by_descriptor(descriptor, own, self.limits) or (None if own else self._refusal)
+        reason = reason or decide(address, self._counts, trio.current_time(), self.limits)
         if reason is None:
             self.counted["accepted"] += 1
         return reason
@@ -129,4 +133,4 @@ def _quoted(value: object) -> str:
     text = str(value)
     if text and text.isprintable() and not set(text) & set(" \"'="):
         return text
-    return '"' + text.encode("unicode_escape").decode().replace('"', "'") + '"'
+    return '"' + ascii(text)[1:-1].replace("\\'", "'").replace('"', "'") + '"'  # a codec may still have to be opened

@@ -16,6 +16,7 @@ class Limits(NamedTuple):
     new_per_s: float = 50.0  # per address
     new_burst: int = 200
     reserved_for_loopback: int = 8
+    descriptors: int = 0  # of the process: connections take no more than nine tenths of them; 0: as many as there are
     first_frame_s: float = 10.0  # from accept to the first whole frame
     handshake_s: float = 5.0
     frame_s: float = 30.0  # from the first byte of a frame to its last
@@ -84,6 +85,18 @@ def decide(address: str, counts: Counts, now: float, limits: Limits) -> str | No
         if left < 1:
             return f"limits.connects_per_s: {limits.new_per_s:g}"
     counts.add(address, left - 1 if not local else left, now)
+    return None
+
+
+def decide_by_descriptor(descriptor: int, own: bool, limits: Limits) -> str | None:
+    """Return why a connection with this descriptor is refused, or None: files of the store need the last ones.
+
+    The kernel gives the lowest number that is free, so it tells how many are taken. `own`: from this machine, which
+    asks itself whether it still answers. Source: POSIX 2.14, file descriptor allocation.
+    """
+    kept = max(1, limits.descriptors // (20 if own else 10))
+    if limits.descriptors and descriptor >= limits.descriptors - kept:
+        return f"process: {descriptor} of {limits.descriptors} open files are taken"
     return None
 
 

@@ -11,7 +11,7 @@ import trio
 from netstack.connection import Connection, Handle
 from netstack.errors import ProtocolError
 from netstack.governor import Governor
-from netstack.limits import Limits, plain_address
+from netstack.limits import Limits, is_loopback, plain_address
 from netstack.outbox import Outbox
 from netstack.peer import Peer
 
@@ -99,7 +99,8 @@ class _Server:
             sock.close()
             return
         reason = "access: address is not allowed" if self._allow and not self._allow(remote[0]) else None
-        reason = reason or self._governor.admit(remote[0])
+        own = is_loopback(remote[0]) or remote[0] == local[0]
+        reason = reason or self._governor.admit(remote[0], descriptor=sock.fileno(), own=own)
         if reason is not None:
             sock.close()
             self._governor.refused(*remote, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -35,15 +36,21 @@ class VitalSigns:
     def __init__(self, *, cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> None:
         self._memory_limit = memory_limit_bytes(cgroups, own) or os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
         self._descriptor_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._memory_bytes = 0
 
     def read(self) -> Vitals:
-        """Return the present figures; two looks at /proc, under a millisecond."""
-        return Vitals(
-            memory_bytes=int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES,
-            memory_limit_bytes=self._memory_limit,
-            descriptors=len(os.listdir("/proc/self/fd")),
-            descriptor_limit=self._descriptor_limit,
-        )
+        """Return the present figures; two looks at /proc, under a millisecond.
+
+        No descriptor left to look with: then all are taken, and memory is what it was.
+        """
+        try:
+            self._memory_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+            descriptors = len(os.listdir("/proc/self/fd"))
+        except OSError as exc:
+            if exc.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            descriptors = self._descriptor_limit
+        return Vitals(self._memory_bytes, self._memory_limit, descriptors, self._descriptor_limit)
 
 
 def listener_of(port: int) -> str:

@@ -4,9 +4,11 @@ import argparse
 import errno
 import logging
 import os
+import resource
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve; return the exit code."""
     handler = start_logging()
+    use_all_descriptors()
     given = {
         "listen.namesrv_port": arguments.namesrv_port,
         "listen.broker_port": arguments.broker_port,
@@ -66,6 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
         handler.say(f"rocketbox: {text}")
         return code
     return 0
+
+
+def use_all_descriptors() -> None:
+    """Raise the limit of open files to what this user may have: a shell's 1024 are fewer than limits.connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # a sandbox may forbid the call
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def disk_trouble(cause: OSError, data: Path) -> str:

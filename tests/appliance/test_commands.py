@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,34 @@ def test_serve_says_one_line_and_ends_with_0_soon_after_a_signal(tmp_path: Path,
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
+
+
+@pytest.mark.slow
+def test_more_connections_than_the_user_may_have_open_files_end_nothing(tmp_path: Path) -> None:
+    few = 60
+    command = [
+        sys.executable,
+        "-m",
+        "appliance",
+        "serve",
+        "--data",
+        str(tmp_path),
+        "--namesrv-port=0",
+        "--broker-port=0",
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(["prlimit", f"--nofile={few // 2}:{few}", *command], cwd=ROOT, **pipes)  # type: ignore[call-overload]
+    found = READY.fullmatch(first_line(process))
+    assert found
+    with ExitStack() as crowd:
+        ends = [crowd.enter_context(socket.create_connection(("127.0.0.1", int(found[4])))) for _ in range(few)]
+        ends[-1].settimeout(30)
+        assert ends[-1].recv(1) == b""  # closed at once, and the store has files left
+        assert few // 2 < len(os.listdir(f"/proc/{process.pid}/fd")) < few  # a shell's lower limit was raised
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert f"of {few} open files are taken" in errors
 
 
 @pytest.mark.slow

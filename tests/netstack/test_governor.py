@@ -49,6 +49,15 @@ async def test_lines_are_key_value_pairs_and_cannot_be_forged(caplog: pytest.Log
     ]
 
 
+async def test_a_process_that_refuses_everybody_still_lets_its_own_watchdog_ask() -> None:
+    governor = Governor()
+    governor.refuse_all(True)
+    assert governor.admit("10.0.0.1") == "process: short of memory or descriptors"
+    assert governor.admit("127.0.0.1", own=True) is None
+    governor.refuse_all(False)
+    assert governor.admit("10.0.0.1") is None
+
+
 async def test_statistics_are_a_snapshot() -> None:
     governor = Governor()
     assert governor.admit("127.0.0.1") is None

@@ -1,6 +1,15 @@
 """Who is let in: limits per process, per address and per second, with loopback set apart."""
 
-from netstack.limits import Counts, Limits, LogLimiter, decide, host_bytes, is_loopback, plain_address
+from netstack.limits import (
+    Counts,
+    Limits,
+    LogLimiter,
+    decide,
+    decide_by_descriptor,
+    host_bytes,
+    is_loopback,
+    plain_address,
+)
 
 
 def admitted(counts: Counts, address: str, now: float, limits: Limits, times: int) -> int:
@@ -21,6 +30,14 @@ def test_the_last_places_are_kept_for_loopback() -> None:
     assert admitted(counts, "10.0.0.1", 0, limits, 10) == 6
     assert decide("10.0.0.2", counts, 0, limits) == "limits.connections: 6 connections, 6 allowed"
     assert admitted(counts, "127.0.0.1", 0, limits, 10) == 4
+
+
+def test_connections_leave_the_last_descriptors_to_the_store_and_fewer_to_this_machine_itself() -> None:
+    limits = Limits(descriptors=1000)
+    assert [decide_by_descriptor(number, False, limits) is None for number in (899, 900)] == [True, False]
+    assert [decide_by_descriptor(number, True, limits) is None for number in (949, 950)] == [True, False]
+    assert decide_by_descriptor(900, False, limits) == "process: 900 of 1000 open files are taken"
+    assert decide_by_descriptor(100_000, False, Limits()) is None
 
 
 def test_a_burst_is_allowed_and_then_a_rate() -> None:

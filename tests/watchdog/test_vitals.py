@@ -1,5 +1,6 @@
 import gc
 import os
+import resource
 import socket
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_this_process_has_plausible_vitals(tmp_path: Path) -> None:
         os.close(handle)
     assert 4 << 20 < before.memory_bytes < before.memory_limit_bytes
     assert after.descriptors - before.descriptors == 20
+
+
+def test_without_a_descriptor_to_look_with_all_are_taken() -> None:
+    signs = VitalSigns()
+    before = signs.read()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # open(2) is refused from here on with EMFILE
+    try:
+        seen = signs.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (seen.descriptor_ratio, seen.memory_bytes) == (1.0, before.memory_bytes)
 
 
 def test_ratios_are_of_the_limit_and_no_limit_is_no_pressure() -> None:
