@@ -81,6 +81,7 @@ class Hello:
     software: str
     express: tuple[str, ...] = ()
     versions: tuple[int, int] = (VERSION, VERSION)
+    landing: bytes | None = None  # the zone that welcomed the box last
 
     @property
     def epoch(self) -> int:
@@ -98,6 +99,7 @@ class Hello:
             "now": self.now_ms,
             "clk": self.clock_ok,
             "sw": self.software,
+            "landing": self.landing,
         }
         return encode_frame(FrameType.HELLO, encode_map(body))
 
@@ -140,6 +142,7 @@ def _hello_of(fields: Fields) -> Hello:
         fields.text("sw"),
         fields.texts("express"),
         (versions[0], versions[1]),
+        fields.octets("landing", 16) if "landing" in fields.values else None,
     )
 
 
