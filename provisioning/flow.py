@@ -99,7 +99,7 @@ async def provision(
     applied = await talk.request("apply", words)
     verified = await talk.request("verify", request)
     receipt = dict(applied["receipt"])
-    if not receipt_fits(box_secret(bench.fleet_secret, talk.serial), receipt):
+    if receipt.get("serial") != talk.serial or not receipt_fits(box_secret(bench.fleet_secret, talk.serial), receipt):
         raise ProvisioningError("E203", "the receipt's seal does not fit: it was not made by this box")
     await trio.lowlevel.checkpoint()
     return Outcome(talk.serial, owned, changes, receipt, verified)

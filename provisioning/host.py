@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from provisioning.transfer import WINDOW, Receiver, Sender, chunk_bytes
 T = TypeVar("T")
 ATTEMPTS = 5
 REPLY_S, IDENTIFY_S = 2.0, 0.5
+SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it names files of the bench, whoever answers at the port
 SILENT_S = 30.0  # a transfer without a word from the box
 Show = Callable[[str, int, int], None]
 
@@ -128,7 +130,10 @@ class Conversation:
         found = await self.request("identify", {})
         if found.get("proto") != PROTO:
             raise ProvisioningError("E105", f"the box speaks protocol {found.get('proto')}, this bench {PROTO}")
-        self.serial = str(found["serial"])
+        serial = found.get("serial")
+        if not isinstance(serial, str) or not SERIAL.fullmatch(serial):
+            raise ProvisioningError("E105", f"the box calls itself {str(serial)[:80]!r}, which is no serial number")
+        self.serial = serial
         return found
 
     async def own(self, identity: Mapping[str, Any], bench: Bench) -> str:

@@ -43,7 +43,7 @@ def receipt_mac(secret: bytes, receipt: Mapping[str, Any]) -> str:
 
 def receipt_fits(secret: bytes, receipt: Mapping[str, Any]) -> bool:
     """Tell whether the seal was made with this secret over exactly this receipt."""
-    return hmac.compare_digest(str(receipt.get("mac", "")), receipt_mac(secret, receipt))
+    return hmac.compare_digest(str(receipt.get("mac", "")).encode(), receipt_mac(secret, receipt).encode())
 
 
 class Patience:

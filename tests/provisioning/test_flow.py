@@ -8,6 +8,7 @@ import pytest
 from provisioning.errors import ProvisioningError
 from provisioning.flow import Wanted, load_receipt, provision, save_receipt
 from provisioning.host import Bench
+from provisioning.ownership import box_secret, receipt_mac
 
 BENCH = Bench(b"f" * 32)
 IDENTITY = {"claimed": "owner", "serial": "RB1"}
@@ -85,6 +86,18 @@ async def test_a_bundle_goes_over_the_line_only_where_the_version_changes(
     assert talk.asked == ["own", "plan", *(["put bundle 5"] if uploaded else []), "plan", "apply", "verify"]
     assert talk.bodies[0]["bundle"]["version"] == "2"
     assert talk.bodies[2]["plan"] == "p1"  # of the second plan
+
+
+async def test_a_receipt_in_the_name_of_another_box_is_none_whoever_sealed_it() -> None:
+    secret = box_secret(BENCH.fleet_secret, "RB1")
+    for serial, believed in (("RB1", True), ("../RB2", False)):
+        receipt = {"serial": serial}
+        talk = Told([], receipt | {"mac": receipt_mac(secret, receipt)})
+        if believed:
+            assert (await run(talk, Wanted())).receipt["serial"] == "RB1"
+        else:
+            with pytest.raises(ProvisioningError, match="E203"):
+                await run(talk, Wanted())
 
 
 async def test_the_clock_is_set_to_the_time_after_the_upload() -> None:

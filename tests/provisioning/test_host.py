@@ -10,6 +10,7 @@ from provisioning.flow import Wanted, provision
 from provisioning.frame import CHUNK, PROGRESS, RESULT, FrameDecoder, Message, encode_frame
 from provisioning.host import Bench, Conversation, choose_ports
 from provisioning.port import Candidate, StreamLine, open_line, serve_socket
+from provisioning.session import PROTO
 from provisioning.testing import folder_box, signed_bundle
 
 KNOWN = Candidate("/dev/ttyUSB0", "/dev/ttyUSB0 (FTDI FT232R)", True)
@@ -50,6 +51,23 @@ async def test_both_ends_talk_over_a_socket_as_over_a_cable(tmp_path: Path) -> N
     assert (outcome.receipt or {})["version"] == "1.4.0"
     assert {"upload", "bundle"} <= set(shown)
     await listener.aclose()
+
+
+@pytest.mark.parametrize("serial", ["../../etc/cron.d/x", "/root/x", "", "..", "a/b", "a" * 65, None, 7, b"RB1"])
+async def test_what_is_no_serial_number_names_no_file_of_the_bench(serial: object) -> None:
+    bench, box = memory_stream_pair()
+
+    async def answer() -> None:
+        ((_, number, *_),) = FrameDecoder().feed(bytes(await box.receive_some()))
+        await box.send_all(encode_frame([RESULT, number, {"proto": PROTO, "claimed": None, "serial": serial}]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with pytest.raises(ProvisioningError, match="which is no serial number") as raised:
+            await Conversation(StreamLine(bench, "line")).identify()
+    assert raised.value.code == "E105"
+    await bench.aclose()
+    await box.aclose()
 
 
 async def test_a_request_that_no_box_would_take_is_told_at_once_and_not_sent() -> None:

@@ -26,7 +26,9 @@ def test_another_box_has_another_secret_and_the_owner_id_is_short() -> None:
     assert len(owner_id(SECRET)) == 8
 
 
-@pytest.mark.parametrize("change", [{"version": "9"}, {"time_s": 2}, {"settings": {"a": "2"}}, {"mac": ""}])
+@pytest.mark.parametrize(
+    "change", [{"version": "9"}, {"time_s": 2}, {"settings": {"a": "2"}}, {"mac": ""}, {"mac": "ü"}]
+)
 def test_any_change_breaks_the_seal_of_a_receipt(change: dict[str, object]) -> None:
     receipt: dict[str, object] = {"serial": "x", "version": "1", "time_s": 1, "settings": {"a": "1"}}
     receipt["mac"] = receipt_mac(SECRET, receipt)
