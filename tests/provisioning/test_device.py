@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -470,3 +471,46 @@ async def test_the_box_goes_away_when_its_line_does(tmp_path: Path) -> None:
     os.close(cable._box_end)
     with trio.fail_after(25), pytest.RaisesGroup(LinkLost, flatten_subgroups=True):
         await Device(cable.box_line, box).run()
+
+
+@pytest.mark.slow
+async def test_an_owner_installs_rolls_back_and_releases_and_a_senseless_wish_costs_its_answer_alone(
+    tmp_path: Path,
+) -> None:
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
+    left: list[str] = []
+    box.hands = replace(box.hands, activate=lambda progress: None, leave_safe=lambda: left.append("safe"))
+    bundle = signed_bundle(tmp_path, box, size=20_000)
+    sha256 = file_sha256(bundle)
+
+    async def during() -> None:
+        talk = await talk_to(cable)
+        await talk.own(await talk.identify(), BENCH)
+        for op, wish, code in (
+            ("get", {"kind": "shadow"}, "E105"),
+            ("install", {"sha256": "../../etc/passwd"}, "E303"),
+            ("install", {"sha256": sha256}, "E303"),  # not there yet
+            ("plan", {"bundle": "x"}, "E401"),
+            ("put", {"sha256": sha256, "size": 1 << 40}, "E301"),
+            ("put", {"sha256": sha256, "size": "many"}, "E501"),
+            ("time", {}, "E501"),
+        ):
+            assert await refused(talk.request(op, wish)) == code, (op, wish)
+        with bundle.open("rb") as source:
+            await talk.put("bundle", source, sha256, bundle.stat().st_size)
+        assert await talk.request("install", {"sha256": sha256}) == {"slot": "b"}
+        assert await refused(talk.request("install", {"sha256": sha256})) == "E306"  # one is on trial
+        assert await refused(talk.request("commit")) == "E306"  # and does not run yet
+        gone = await talk.request("rollback", {"reason": "second thoughts"})
+        assert gone == {"slot": "a", "version": "1.3.2", "bad": ["1.4.0"]}
+        assert await talk.request("commit") == {"slot": "a", "version": "1.3.2"}
+        assert await refused(talk.request("install", {"sha256": sha256})) == "E305"  # it was rolled back
+        assert await talk.request("safe_leave") == {}
+        assert await talk.request("release") == {}
+        assert await refused(talk.request("reboot")) in ("E201", "E203")
+        assert (await talk.identify())["claimed"] is None
+        await talk.line.aclose()
+
+    await at_the_cable(cable, box, during)
+    assert left == ["safe"]
+    assert not box.files.keys.exists()
