@@ -58,3 +58,21 @@ def test_what_cannot_be_used_is_named_in_one_line(wrong: tuple[str, str], said: 
     assert done.returncode == 2
     (line,) = (done.stdout + done.stderr).splitlines()
     assert line.startswith(said)
+
+
+def test_a_stream_that_lags_behind_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import vitals
+
+    found = {"rows": 2, "missing": 0, "double": 0, "gaps": 0, "unacknowledged": 0}
+    tally = vitals.Tally(sent=2, acknowledged=["A", "B"])
+    assert vitals.verdict(tally, found, str) == 1
+    said = capsys.readouterr().out
+    assert "2 acknowledged = 2 rows in Spark (0 of them counted by the stream so far), 0 missing" in said
+    assert "nothing is lost: this machine is so busy" in said
+    assert vitals.verdict(tally, found | {"missing": 1, "double": 1}, str) == 1
+    assert "nothing is lost" not in capsys.readouterr().out
+    tally.table = [{"messages": 2}]
+    assert vitals.verdict(tally, found, str) == 0
