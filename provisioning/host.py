@@ -7,7 +7,7 @@ import os
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -48,7 +48,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 class Bench:
     """Who provisions: the fleet secret, the name of the owner and of the person."""
 
-    fleet_secret: bytes
+    fleet_secret: bytes = field(repr=False)
     owner_id: str = ""
     user: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from provisioning.errors import ProvisioningError
@@ -27,7 +27,7 @@ class Owner:
     """Whom a box belongs to."""
 
     owner_id: str
-    secret: bytes
+    secret: bytes = field(repr=False)
 
 
 class Session:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Context:
 
     namesrv: str
     access_key: str = ""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -52,8 +52,8 @@ class Credentials:
     """An account of the cluster; every request is signed with it."""
 
     access_key: str
-    secret_key: str
-    security_token: str | None = None
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
 
 
 def wall_ms() -> int:
