@@ -18,6 +18,7 @@ ENTRY_BYTES = ENTRY.size
 HOLE_SIZE = 0x7FFFFFFF
 HOLE = ENTRY.pack(0, HOLE_SIZE, 0)  # stands for a message that is not there; readers skip it
 FILE_ENTRIES = 300_000
+MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @lru_cache(1024)
@@ -147,7 +148,7 @@ class QueueFiles:
             count = min(len(entries) // ENTRY_BYTES, first_entry + self.file_entries - queue_offset)
             try:
                 file = self.file(key, first_entry)
-            except FileNotFoundError:
+            except MISSING:
                 file = self._make(key, first_entry)
                 if not has_files and queue_offset > first_entry:
                     file.write([HOLE * (queue_offset - first_entry)], 0)
@@ -158,12 +159,27 @@ class QueueFiles:
         return touched
 
     def _make(self, key: MessageQueue, first_entry: int) -> DiskFile:
-        self._disk.make_folder(self.folder(key))
+        folder = self.folder(key)
+        try:
+            self._disk.make_folder(folder)
+        except (
+            FileExistsError,
+            NotADirectoryError,
+        ):  # all in here is derived: what is no folder only stands in the way
+            for path in (folder.parent, folder):
+                self._clear(path)
+            self._disk.make_folder(folder)
         temporary, path = self._root / "queue.tmp", self.path(key, first_entry)
         file = make_fixed(self._disk, temporary, path, size=self.file_entries * ENTRY_BYTES, sparse=True)
         self.made.add(path)
         self._remember(key, first_entry, file)
         return file
+
+    def _clear(self, path: Path) -> None:
+        try:
+            self._disk.remove(path)
+        except OSError:
+            pass  # a folder, as it should be, or nothing that can be removed: the next step tells
 
     def read(self, key: MessageQueue, queue_offset: int, count: int) -> bytes:
         """Return entries of one file, up to count; none when the file is missing."""
@@ -171,7 +187,7 @@ class QueueFiles:
         count = min(count, first_entry + self.file_entries - queue_offset)
         try:
             file = self.file(key, first_entry)
-        except FileNotFoundError:
+        except MISSING:
             return b""
         return file.read(count * ENTRY_BYTES, (queue_offset - first_entry) * ENTRY_BYTES)
 

@@ -9,11 +9,13 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 IOV_MAX = 1024
+NOWHERE = "a link that leads nowhere"
 
 
 class SyncFailed(OSError):
@@ -38,6 +40,7 @@ class FileFacts(NamedTuple):
     size: int
     is_folder: bool
     modified_ms: int
+    odd: str = ""  # what it is when it is neither a file nor a folder: NOWHERE, or a pipe, a device
 
 
 class Usage(NamedTuple):
@@ -258,8 +261,11 @@ class RealDisk:
 
     def remove_folder(self, path: Path) -> None:
         try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
+            if stat.S_ISDIR(path.lstat().st_mode):
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
             pass
 
     def make_folder(self, path: Path) -> None:
@@ -288,9 +294,9 @@ class RealDisk:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    stat = entry.stat(follow_symlinks=False)
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    facts.append(FileFacts(entry.name, stat.st_size, is_folder, stat.st_mtime_ns // 1_000_000))
+                    found = _facts_of(entry)
+                    if found is not None:
+                        facts.append(found)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(facts)
@@ -299,8 +305,8 @@ class RealDisk:
         return path.exists()
 
     def usage(self, path: Path) -> Usage:
-        stat = os.statvfs(path)
-        return Usage((stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+        found = os.statvfs(path)
+        return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def boot_id(self) -> str:
         try:
@@ -321,6 +327,23 @@ class RealDisk:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path)) from exc
             raise
         return RealLock(fd)
+
+
+def _facts_of(entry: "os.DirEntry[str]") -> FileFacts | None:
+    """Return what an entry is, or what it leads to; None when it is gone by now."""
+    odd = ""
+    try:
+        status = entry.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            odd = "neither a file nor a folder"
+    except OSError:
+        odd = NOWHERE
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+    is_folder = stat.S_ISDIR(status.st_mode)
+    return FileFacts(entry.name, status.st_size, is_folder, status.st_mtime_ns // 1_000_000, odd)
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

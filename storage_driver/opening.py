@@ -16,10 +16,10 @@ from storage_driver.index_file import Index
 from storage_driver.lineage import Lineage
 from storage_driver.record import MessageQueue
 from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
+from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
 
 VERDICTS_KEPT = 64
-FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
 
 
 @dataclass(slots=True)
@@ -45,19 +45,17 @@ def open_folder(
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
     try:
-        fresh = not disk.exists(root / "abort")
-        for name in FOLDERS:
-            disk.make_folder(root / name)
-        if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
-            disk.sync_folder(root.parent)
-        lock = disk.lock(root / "lock")
+        disk.make_folder(root)
+        moved = free_lock(disk, root)
+        lock = disk.lock(root / LOCK)
     except BlockingIOError as exc:
         raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
     except OSError as exc:
         raise StoreRefused(f"{root} cannot be used: {exc}") from exc
     done = False
     try:
-        opened = _recover(config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
+        moved += _make_folders(disk, root)
+        opened = _recover(config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress, moved=moved)
         done = True
         return opened
     except OSError as exc:
@@ -65,6 +63,20 @@ def open_folder(
     finally:
         if not done:
             lock.release()
+
+
+def _make_folders(disk: Disk, root: Path) -> list[str]:
+    """Make the folders there are not, return what had to be moved out of the way. Raises StoreRefused, OSError."""
+    moved = put_right(disk, root)
+    try:
+        fresh = not disk.exists(root / "abort")
+        for name in FOLDERS:
+            disk.make_folder(root / name)
+        if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
+            disk.sync_folder(root.parent)
+    except OSError as exc:
+        raise StoreRefused(f"{root} cannot be used: {exc}") from exc
+    return moved
 
 
 def _recover(
@@ -75,6 +87,7 @@ def _recover(
     now_ms: Callable[[], int],
     new_id: Callable[[], int],
     progress: Callable[[int, int], None],
+    moved: list[str],
 ) -> Opened:
     began, root = time.perf_counter(), config.root
     lineage = Lineage(StateFile(disk, root / "rocketbox" / "identity.json"), new_id)
@@ -82,12 +95,11 @@ def _recover(
     fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
     if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
         mark.sync()
-    files = QueueFiles(disk, root, file_entries=config.queue_file_entries)
     recovered = Recovery(
         disk,
         root,
         config.segment_bytes,
-        files=files,
+        files=QueueFiles(disk, root, file_entries=config.queue_file_entries),
         progress=progress,
         delays_ms=config.delays_ms,
         trust_above=config.trust_queues_above,
@@ -95,11 +107,11 @@ def _recover(
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
     if config.index_enabled:
         _load_index(index, root, recovered)
-    tables = [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
-    verdict.reasons += tables
+    found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
+    verdict.reasons += found
     if lineage.damage is not None:
         verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
-    if verdict.verdict == "clean" and (verdict.index_rebuilt or tables or lineage.damage):
+    if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
         verdict.verdict = "repaired"
     lineage.begin_run(verdict.first, recovered.end)
     disk.sync_folder(root)

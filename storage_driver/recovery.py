@@ -20,6 +20,7 @@ from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
 from storage_driver.scan import Bad, Blank, fill, is_filler, next_good, walk
 from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, segment_name
+from storage_driver.shapes import set_aside
 
 MOST_BRIDGED = 64
 SYNC_SINGLY = 32  # with more files written one sync of the file system is cheaper
@@ -122,7 +123,6 @@ class Recovery:
             files,
             progress,
         )
-        self._aside = root / "quarantine"
         self._log = root / "commitlog"
         self._last_stored_ms = 0
 
@@ -175,11 +175,7 @@ class Recovery:
             queues.sync()
 
     def _set_aside(self, path: Path, why: str) -> None:
-        self._disk.make_folder(self._aside)
-        name = f"{path.parent.name}-{path.name}"
-        while self._disk.exists(self._aside / name):
-            name += "+"
-        self._disk.rename(path, self._aside / name)
+        name = set_aside(self._disk, self._root, path)
         self.verdict.reasons.append(f"{path.parent.name}/{path.name}: {why}, moved to quarantine/{name}")
 
     def _load_segments(self) -> list[Segment]:

@@ -14,8 +14,9 @@ from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.disk import RealDisk
 from storage_driver.errors import StoreRefused
 from storage_driver.index_file import IndexSize
-from storage_driver.opening import FOLDERS, VERDICTS_KEPT, Opened, open_folder, recovered_topics, state_path
+from storage_driver.opening import VERDICTS_KEPT, Opened, open_folder, recovered_topics, state_path
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties, encode_topic
+from storage_driver.shapes import FOLDERS
 from storage_driver.state_file import StateFile
 from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk

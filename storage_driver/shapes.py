@@ -1,0 +1,81 @@
+"""A folder where a file belongs, a file where a folder belongs, a pipe or a link to nowhere where either does.
+
+No later step can read, write or replace such a thing, so it goes to quarantine/ before one tries: what is kept there
+counts as missing then. Only what holds the log stays where it is behind a link: its disk may not be mounted.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from storage_driver.disk import NOWHERE, Disk, FileFacts
+from storage_driver.errors import StoreRefused
+
+FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
+LOCK, QUARANTINE, TIMERS = "lock", "quarantine", "timers"
+_ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp")
+_TABLES = (".json", ".json.bak", ".json.tmp")
+
+
+def set_aside(disk: Disk, root: Path, path: Path) -> str:
+    """Move what has this path to quarantine/, return its name there. Raises OSError."""
+    folder = root / QUARANTINE
+    disk.make_folder(folder)
+    name = f"{path.parent.name}-{path.name}"[:200]
+    while disk.exists(folder / name):
+        name += "+"
+    disk.rename(path, folder / name)
+    return name
+
+
+def free_lock(disk: Disk, root: Path) -> list[str]:
+    """Set aside what cannot be locked, and what keeps quarantine/ from being a folder. Raises OSError."""
+    reasons = []
+    for facts in disk.list(root):
+        if facts.name == QUARANTINE and not facts.is_folder:
+            disk.rename(root / QUARANTINE, root / f"{QUARANTINE}.found")
+            reasons.append(f"{QUARANTINE}: {_kind(facts)}, moved to {QUARANTINE}.found")
+        elif facts.name == LOCK and (facts.is_folder or facts.odd):
+            reasons.append(_moved(disk, root, root / LOCK, facts))
+    return reasons
+
+
+def put_right(disk: Disk, root: Path) -> list[str]:
+    """Set aside what has the wrong shape, return what was done. Raises StoreRefused, OSError."""
+    return [_moved(disk, root, path, facts) for path, facts in _misplaced(disk, root)]
+
+
+def _misplaced(disk: Disk, root: Path) -> Iterator[tuple[Path, FileFacts]]:
+    for facts in disk.list(root):
+        is_file = not facts.is_folder and not facts.odd
+        if facts.name in FOLDERS and not facts.is_folder:
+            if facts.odd == NOWHERE:
+                raise StoreRefused(f"{root / facts.name} is {NOWHERE}: mount the disk that it names, or remove it")
+            yield root / facts.name, facts
+        elif facts.name in _ROOT_FILES and not is_file:
+            yield root / facts.name, facts
+    for facts in disk.list(root / "commitlog"):
+        if facts.odd == NOWHERE:
+            path = root / "commitlog" / facts.name
+            raise StoreRefused(f"{path} is {NOWHERE}: mount the disk that it names, or remove it")
+        if facts.odd:
+            yield root / "commitlog" / facts.name, facts
+    for folder in ("config", "rocketbox", "index", f"rocketbox/{TIMERS}"):
+        for facts in disk.list(root / folder):
+            if _is_wrong(folder, facts):
+                yield root / folder / facts.name, facts
+
+
+def _is_wrong(folder: str, facts: FileFacts) -> bool:
+    if folder == "rocketbox" and facts.name == TIMERS:
+        return not facts.is_folder
+    ours = folder != "config" or facts.name.endswith(_TABLES)  # Apache's brokers of 5 have folders there
+    return ours and (facts.is_folder or bool(facts.odd))
+
+
+def _moved(disk: Disk, root: Path, path: Path, facts: FileFacts) -> str:
+    name = set_aside(disk, root, path)
+    return f"{path.relative_to(root)}: {_kind(facts)}, moved to {QUARANTINE}/{name}"
+
+
+def _kind(facts: FileFacts) -> str:
+    return facts.odd or ("a folder" if facts.is_folder else "a file")
