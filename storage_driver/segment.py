@@ -141,10 +141,11 @@ class SegmentWriter:
     def _begin(self, log_offset: int) -> Segment:
         base = log_offset - log_offset % self._size
         path = self._folder / segment_name(base)
-        spare, self._spare = self._spare, None
+        spare = self._spare
         try:
             if spare is not None:
                 self._disk.rename(self._spare_path, path)
+                self._spare = None  # not before: another thread begins the next one under the same name then
             else:
                 spare = make_fixed(self._disk, self._next_path, path, size=self._size, sparse=False)
             self._disk.sync_folder(self._folder)

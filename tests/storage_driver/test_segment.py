@@ -44,3 +44,24 @@ def test_zeros_end_with_the_file() -> None:
 
 def test_a_new_file_begins_with_zeros_of_its_own() -> None:
     assert written([SIZE, 1000, 1000]) == [SIZE, AHEAD, 1000]
+
+
+class RacingDisk(MemoryDisk):
+    """A disk on which the next spare is begun at the very moment the one before takes its place."""
+
+    racer: SegmentWriter | None = None
+
+    def rename(self, source: Path, target: Path) -> None:
+        writer, self.racer = self.racer, None
+        if writer is not None and writer.wants_spare:
+            writer.prepare_spare()
+        super().rename(source, target)
+
+
+def test_a_spare_begun_during_a_roll_does_not_take_the_place_of_the_file_that_is_written() -> None:
+    disk = RacingDisk(folders=("/", "/data", "/data/store", str(FOLDER)))
+    writer = SegmentWriter(disk, FOLDER, SIZE, None)
+    writer.prepare_spare()
+    disk.racer = writer
+    writer.write_and_sync([Write(0, [b"acknowledged"])])
+    assert disk.open(FOLDER / f"{0:020d}").read(12, 0) == b"acknowledged"
