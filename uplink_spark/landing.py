@@ -32,6 +32,7 @@ from uplink_spark.manifest import (
     entry_of,
     file_head,
     first_seq_of,
+    goes_on,
     manifest_folder,
     manifest_path,
     pack_path,
@@ -39,6 +40,8 @@ from uplink_spark.manifest import (
     read_items,
 )
 from uplink_spark.steps import Step, no_step
+
+RESTORE = "restore it from a copy of the landing zone"
 
 
 class Covering(Protocol):
@@ -125,7 +128,11 @@ class ShardWriter:
         self._take_lock(folder / "lock")
         self._cover = cover
         firsts = sorted(n for n in (first_seq_of(name) for name in os.listdir(folder)) if n is not None)
-        for first in self._load_state(firsts):
+        wanted = self._load_state(firsts)
+        for first in wanted:
+            if first != wanted[0] and first != self.next_seq:
+                path = self.root / manifest_path(self.shard, self.first_seq)
+                raise LandingError(f"{path}: ends at seq {self.next_seq}, the next file begins at {first}; {RESTORE}")
             for entry in self._read_file(first):
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
@@ -167,7 +174,7 @@ class ShardWriter:
         try:
             return self._take(path, first, data)
         except ManifestDamaged as error:
-            raise LandingError(f"{path}: {error}; restore it from a copy of the landing zone") from error
+            raise LandingError(f"{path}: {error}; {RESTORE}") from error
 
     def _take(self, path: Path, first: int, data: bytes) -> Sequence[Entry]:
         head = read_head(data, self.shard, first)
@@ -182,7 +189,10 @@ class ShardWriter:
         self._file = os.open(path, os.O_RDWR)
         self.first_seq = first
         entries = part.entries + part.pending
-        self.next_seq = first + len(entries)
+        seq = first + len(entries)
+        if part.fault is not None and goes_on(data, head + part.whole, seq):
+            raise ManifestDamaged(f"from seq {seq} on {part.fault}, and receipts were given for what lies behind")
+        self.next_seq = seq
         keep = head + part.whole
         if keep < len(data):
             os.ftruncate(self._file, keep)
@@ -193,11 +203,21 @@ class ShardWriter:
         return entries
 
     def _remove_orphans(self) -> None:
-        """Remove packs no entry points to: temporary ones and those at or above the next seq."""
+        """Remove packs no entry points to: temporary ones and that of the one commit that did not end.
+
+        No later one is begun before it ends: where there is one, entries are gone. Raises LandingError.
+        """
+        orphans = []
         for path in (self.root / f"pack/{self.shard:04x}").glob("*/*"):
             stem = path.name.partition(".")[0]
-            if path.suffix != ".pack" or (stem.isdigit() and int(stem) >= self.next_seq):
-                path.unlink()
+            if path.suffix == ".pack" and stem.isdigit() and int(stem) > self.next_seq:
+                name = manifest_path(self.shard, self.first_seq)
+                text = f"{path} was receipted, the manifest ends at seq {self.next_seq}"
+                raise LandingError(f"{text}; restore {name} from a copy of the landing zone")
+            if path.suffix != ".pack" or (stem.isdigit() and int(stem) == self.next_seq):
+                orphans.append(path)
+        for path in orphans:
+            path.unlink()
 
     def _new_file(self) -> None:
         path = self.root / manifest_path(self.shard, self.next_seq)

@@ -277,6 +277,26 @@ def read_items(data: bytes, next_seq: int) -> Slice:
     return Slice(tuple(entries[:counted]), marked, marked_seq, tuple(entries[counted:]), at, fault)
 
 
+def goes_on(data: bytes, at: int, next_seq: int) -> bool:
+    """Tell whether a mark for a later seq lies behind a fault: what the fault hides was synced then, no torn tail."""
+    found = data.find(_MARK_START, at)
+    while 0 <= found <= len(data) - ITEM_HEAD.size:
+        seq = ITEM_HEAD.unpack_from(data, found)[1]
+        most = next_seq + (found - at) // SMALLEST_ENTRY
+        if next_seq < seq <= most and _is_item(data[found + ITEM_HEAD.size :], seq):
+            return True
+        found = data.find(_MARK_START, found + 1)
+    return False
+
+
+def _is_item(data: bytes, next_seq: int) -> bool:
+    """Tell whether data begins as it does behind a mark; at the file's end there is nothing."""
+    try:
+        return not data or read_items(data, next_seq).whole > 0
+    except ManifestDamaged:
+        return False
+
+
 def read_head(data: bytes, shard: int, first_seq: int) -> int:
     """Check the head of a manifest file and return where its items begin; 0 while the head is not whole."""
     if len(data) < FILE_HEAD.size:
@@ -302,6 +322,8 @@ def _seq_of(name: str, wanted: str) -> int | None:
     return int(stem) if ending == wanted and len(stem) == 20 and stem.isdigit() else None
 
 
+SMALLEST_ENTRY = 64  # bytes; real ones have more than twice as many
+_MARK_START = bytes(4)
 ReadFrom = Callable[[str, int], bytes | None]
 
 

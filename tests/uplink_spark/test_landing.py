@@ -291,3 +291,71 @@ def test_a_zone_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     (zone / LANDING_NAME).write_bytes(b"not a zone")
     with pytest.raises(LandingError, match=str(zone)):
         open_zone(zone)
+
+
+def packs(root: Path) -> list[Path]:
+    return sorted(root.glob("pack/**/*.pack"))
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+@pytest.mark.parametrize("part", ["length", "sum", "body"])
+def test_a_flipped_bit_in_an_entry_costs_no_receipted_pack(shard: Shard, entry: int, part: str) -> None:
+    ends = [len(shard.file.read_bytes())]
+    for number in range(3):
+        shard.land(number)
+        ends.append(len(shard.file.read_bytes()))
+    shard.writer.close()
+    whole, kept = bytearray(shard.file.read_bytes()), packs(shard.root)
+    damaged = bytearray(whole)
+    damaged[ends[entry] + {"length": 2, "sum": 5, "body": 20}[part]] ^= 4
+    shard.file.write_bytes(damaged)
+    with pytest.raises(LandingError, match=rf"from seq {entry} on .* restore it from a copy"):
+        Shard(shard.root)
+    assert shard.file.read_bytes() == damaged
+    assert packs(shard.root) == kept
+    shard.file.write_bytes(whole)
+    again = Shard(shard.root)
+    assert again.held() == [(0, 3 * SIZE)]
+    again.writer.close()
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_manifest_that_lost_its_end_costs_no_receipted_pack(shard: Shard, left: int) -> None:
+    for number in range(3):
+        shard.land(number)
+    shard.writer.close()
+    kept = packs(shard.root)
+    os.truncate(shard.file, left)
+    with pytest.raises(LandingError, match=r"0+2\.pack .* ends at seq 0; restore manifest/0000/0+\.log"):
+        Shard(shard.root)
+    assert packs(shard.root) == kept
+
+
+def test_a_file_of_the_manifest_that_lost_its_end_below_the_newest_is_named(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "FILE_ENTRIES", 2)
+    for number in range(3):
+        shard.land(number)
+    shard.writer.close()
+    (shard.root / manifest_path(0, 2, "state")).unlink()  # so that the older file counts
+    first = shard.root / manifest_path(0, 0)
+    os.truncate(first, first.stat().st_size - 60)
+    with pytest.raises(LandingError, match=r"manifest/0000/0+\.log: ends at seq 1, the next file begins at 2; restore"):
+        Shard(shard.root)
+
+
+@pytest.mark.slow
+def test_every_torn_tail_of_an_unfinished_commit_is_dropped(shard: Shard) -> None:
+    shard.land(0)
+    sure = shard.file.read_bytes()
+    shard.land(1, 2)
+    shard.writer.close()
+    written = shard.file.read_bytes()[: -len(encode_mark(3))]
+    for length in range(len(sure), len(written)):
+        for torn in (written[:length], sure + bytes(length - len(sure)) + written[length:]):
+            shard.file.write_bytes(torn)
+            again = Shard(shard.root)
+            assert again.held()[0][0] == 0
+            again.writer.close()
+            again.file.write_bytes(sure)
