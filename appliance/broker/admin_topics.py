@@ -13,6 +13,7 @@ from appliance.broker.arrivals import Arrivals
 from appliance.broker.clients import ClientTable
 from appliance.broker.offsets import OffsetTable
 from appliance.broker.stats import BrokerStats
+from appliance.broker.topic_attributes import changed, changes_in
 from appliance.broker.topics import PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
 from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
 from netstack.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
@@ -26,12 +27,6 @@ from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 
 MOST_QUEUES = 1024 * 16
-ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
-    "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
-    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
-    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
-    "reserve.time": None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +78,14 @@ class TopicAdmin:
             header.topic_filter_type,
             header.topic_sys_flag,
             header.order,
-            self._attributes(header),
+            self._attributes(header.topic, changes_in(header.attributes or "")),
         )
         return self._held(request, self._put(topic))
 
     def handle_update_list(self, request: RemotingCommand, peer: Peer) -> Answer:
         """UPDATE_AND_CREATE_TOPIC_LIST (18) of 5.x: all or none."""
         configs = TopicConfigList.from_bytes(request.body).topic_config_list
-        topics = [_topic_of(config) for config in configs]
+        topics = [_topic_of(config, self._attributes(config.topic_name, config.attributes or {})) for config in configs]
         for topic in topics:
             self._check_name(topic.name)
             _check_counts(topic)
@@ -111,23 +106,9 @@ class TopicAdmin:
         if self._topics.is_system(name) or name == PROBE_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
 
-    def _attributes(self, header: CreateTopicHeader) -> dict[str, str]:
-        """Return the attributes after `+key=value,-key`. Raises Refused."""
-        known = self._topics.get(header.topic)
-        found = dict(known.attributes) if known else {}
-        for change in filter(None, (header.attributes or "").split(",")):
-            name, mark, value = change[1:].partition("=")
-            allowed = ATTRIBUTES.get(name, frozenset())
-            if change.startswith("+") and mark and (allowed is None or value in allowed):
-                found[name] = value
-            elif change.startswith("-") and name in found:
-                del found[name]
-            else:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"attribute {change!r}: expected +key=value or -key of {sorted(ATTRIBUTES)}",
-                )
-        return found
+    def _attributes(self, name: str, changes: Mapping[str, str]) -> dict[str, str]:
+        known = self._topics.get(name)
+        return changed(known.attributes if known else {}, changes)
 
     def handle_delete(self, request: RemotingCommand, peer: Peer) -> Answer:
         """DELETE_TOPIC_IN_BROKER (215): a topic that does not exist is deleted already."""
@@ -258,7 +239,7 @@ def config_of(topic: Topic) -> TopicConfig:
     )
 
 
-def _topic_of(config: TopicConfig) -> Topic:
+def _topic_of(config: TopicConfig, attributes: Mapping[str, str]) -> Topic:
     topic = Topic(
         config.topic_name,
         config.read_queue_count,
@@ -267,7 +248,7 @@ def _topic_of(config: TopicConfig) -> Topic:
         config.topic_filter_type,
         config.topic_sys_flag,
     )
-    return topic._replace(order=config.order, attributes=dict(config.attributes or {}))
+    return topic._replace(order=config.order, attributes=attributes)
 
 
 def _check_counts(topic: Topic) -> None:

@@ -46,6 +46,8 @@ async def test_a_topic_is_created_changed_listed_and_deleted(tmp_path: Path) -> 
         ({"topic": "N", "writeQueueNums": "99999999"}, "writeQueueNums is 99999999"),
         ({"topic": "N", "attributes": "+message.type=ODD"}, "attribute"),
         ({"topic": "N", "attributes": "-message.type"}, "attribute"),
+        ({"topic": "N", "attributes": "+queue.type=BatchCQ"}, "queue.type=BatchCQ is not supported"),
+        ({"topic": "N", "attributes": "+cleanup.policy=COMPACTION"}, "cleanup.policy=COMPACTION is not supported"),
     ],
 )
 async def test_a_topic_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, str], words: str) -> None:
@@ -65,6 +67,11 @@ async def test_attributes_and_lists_of_topics_come_from_5x_tools(tmp_path: Path)
         body = b'{"topicConfigList":[{"topicName":"A","perm":4},{"topicName":"B","readQueueNums":2}]}'
         assert (await b.post(Code.UPDATE_AND_CREATE_TOPIC_LIST, body)).code == 0
         assert b.topics.get("A").perm == 4  # type: ignore[union-attr]
+        typed = b'{"topicConfigList":[{"topicName":"A","attributes":{"+message.type":"DELAY"}}]}'
+        assert (await b.post(Code.UPDATE_AND_CREATE_TOPIC_LIST, typed)).code == 0
+        assert dict(b.topics.get("A").attributes) == {"message.type": "DELAY"}  # type: ignore[union-attr]
+        compacted = b'{"topicConfigList":[{"topicName":"C","attributes":{"+cleanup.policy":"COMPACTION"}}]}'
+        assert (await b.post(Code.UPDATE_AND_CREATE_TOPIC_LIST, compacted)).code == 1
         bad = b'{"topicConfigList":[{"topicName":"C"},{"topicName":"bad!"}]}'
         assert (await b.post(Code.UPDATE_AND_CREATE_TOPIC_LIST, bad)).code == 1
         assert b.topics.get("C") is None
