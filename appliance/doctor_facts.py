@@ -247,7 +247,7 @@ def uplink(gateway: str, data: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"gateway": gateway}
     try:
         socket.getaddrinfo(host.strip("[]"), int(port))
-    except OSError:
+    except (OSError, UnicodeError):
         return found | {"resolved": False}
     try:
         socket.create_connection((host.strip("[]"), int(port)), ASK_S).close()

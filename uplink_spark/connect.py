@@ -84,6 +84,8 @@ async def _open_tcp(host: str, port: int) -> trio.SocketStream:
         cause = "dns" if isinstance(error, trio.socket.gaierror) else "tcp"
         what = "the name cannot be resolved" if cause == "dns" else f"cannot connect: {error}"
         raise ConnectFailed(cause, f"{host}:{port}: {what}") from error
+    except UnicodeError as error:  # a label is empty or longer than 63 letters
+        raise ConnectFailed("dns", f"{host}:{port}: it is no host name: {error}") from error
 
 
 async def _secure(stream: trio.SocketStream, host: str, context: ssl.SSLContext) -> Stream:

@@ -154,7 +154,7 @@ async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[
         return [Tried("hello", False, str(error))]
     except ConnectFailed as error:
         return [Tried(error.cause, False, f"{error}; {ADVICE.get(error.cause, '')}")]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return [Tried("dns", False, f"{error}; {ADVICE['dns']}")]
     except (ProtocolError, UplinkError) as error:
         return [Tried("hello", False, str(error))]

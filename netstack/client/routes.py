@@ -53,7 +53,7 @@ def _ordered(topic: str, conf: str | None) -> tuple[MessageQueue, ...]:
     found = []
     for part in (conf or "").split(";"):
         name, mark, count = part.partition(":")
-        if mark and count.strip().isdigit():
+        if mark and count.strip().isdecimal():
             found += [MessageQueue(topic, name, number) for number in range(int(count))]
     return tuple(found)
 

@@ -70,7 +70,7 @@ async def test_a_read_only_box_registers_all_topics_as_such(tmp_path: Path) -> N
 async def test_a_refusal_is_no_registration_and_a_dead_name_server_harms_nobody(tmp_path: Path) -> None:
     async with running_box(tmp_path) as box, connected(box, box.namesrv_port) as names, trio.open_nursery() as nursery:
         refused = Registrar(rules(box), topics("box"))  # the name of the box that is asked
-        both = RegistrarRules([*rules(box).servers, "127.0.0.1:1"], lambda own, theirs: "h:1")
+        both = RegistrarRules([*rules(box).servers, "127.0.0.1:1", "names..example:9876"], lambda own, theirs: "h:1")
         nursery.start_soon(refused.run)
         nursery.start_soon(Registrar(both, topics()).run)
         await wait_route(names, "T")

@@ -15,7 +15,7 @@ def test_an_address_has_a_host_and_a_port(address: str, parts: tuple[str, int]) 
     assert host_and_port(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "host", ":1", "h:x"])
+@pytest.mark.parametrize("address", ["", "host", ":1", "h:x", "h:²", "h:65536", "h:999999"])
 def test_a_wrong_address_says_what_is_expected(address: str) -> None:
     with pytest.raises(Unreachable, match="HOST:PORT"):
         host_and_port(address)
@@ -51,6 +51,17 @@ async def test_a_cancelled_asker_leaves_the_connection_to_the_others() -> None:
             scope.cancel()
             await links.channel(f"127.0.0.1:{port}", nursery)
         assert (await links.channel(f"127.0.0.1:{port}", nursery)).peer.remote[1] == port
+        links.close()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+async def test_a_name_that_is_none_is_unreachable_and_harms_no_other_connection(host: str) -> None:
+    links = Links(echo, None, lambda address: None)
+    async with serving() as port, trio.open_nursery() as nursery:
+        channel = await links.channel(f"127.0.0.1:{port}", nursery)
+        with pytest.raises(Unreachable, match="is no host name"):
+            await links.channel(f"{host}:10911", nursery)
+        assert not channel.closed.is_set()
         links.close()
 
 
