@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -134,7 +135,8 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     transactions = Transactions(
         _transaction_rules(config, store), store, tables.offsets, now_ms=now_ms, put_stat=stats.put
     )
-    checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms)
+    make_topic = partial(tables.topics.ensure, queues=1)
+    checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
     sessions = _sessions(config, tables, now_ms)
     recalls = Recalls(timers, tables.topics, when_durable=store.when_durable, now_ms=now_ms, region=rules.region)
     handlers = merged(

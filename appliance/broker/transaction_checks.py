@@ -32,11 +32,20 @@ from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import CheckTransactionHeader
 from storage_driver.errors import Busy, Full, LogFailed, StorageError
-from storage_driver.record import Message, StoredMessage, encode_record, encode_topic, message_id, parse_message_id
+from storage_driver.record import (
+    Message,
+    MessageQueue,
+    StoredMessage,
+    encode_record,
+    encode_topic,
+    message_id,
+    parse_message_id,
+)
 from storage_driver.store import Placed
 
 log = logging.getLogger("appliance.broker")
 
+GIVEN_UP_QUEUE = MessageQueue(CHECKED_TOO_OFTEN_TOPIC, 0)
 ADVANCE_S = 1.0
 LONGEST_ROUND_S = 60.0
 MOST_LOGGED = 10  # groups in a round, those with the most halves
@@ -45,8 +54,15 @@ MOST_LOGGED = 10  # groups in a round, those with the most halves
 class TransactionChecks:
     """Looks at the open halves every `check_s` and asks about those that are old enough."""
 
-    def __init__(self, transactions: Transactions, clients: ClientTable, *, now_ms: Callable[[], int]) -> None:
-        self._transactions, self._clients, self._now_ms = transactions, clients, now_ms
+    def __init__(
+        self,
+        transactions: Transactions,
+        clients: ClientTable,
+        *,
+        now_ms: Callable[[], int],
+        make_topic: Callable[[str], object],
+    ) -> None:
+        self._transactions, self._clients, self._now_ms, self._make_topic = transactions, clients, now_ms, make_topic
         self._store, self._table, self._rules = transactions.store, transactions.table, transactions.rules
         self._turn: Counter[str] = Counter()
         self._unasked: Counter[str] = Counter()  # in this round
@@ -66,6 +82,8 @@ class TransactionChecks:
         """Learn what is open, then check until cancelled."""
         await self._transactions.recover()
         await self._find_oldest()
+        if self._store.has_queue(GIVEN_UP_QUEUE):  # of a broker that did not make its topic, or was killed before
+            self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._advance_often)
@@ -163,7 +181,8 @@ class TransactionChecks:
 
     async def _discard(self, half: StoredMessage, times: int) -> None:
         draft = draft_of(half)
-        draft.topic, draft.queue_id = CHECKED_TOO_OFTEN_TOPIC, 0
+        draft.topic, draft.queue_id = GIVEN_UP_QUEUE
+        self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
         await put_patiently(self._store, draft.to_message())
         if self._table.state(half.queue_offset) == OPEN:
             self._transactions.close(half.queue_offset)

@@ -71,7 +71,7 @@ async def bench(folder: Path, file: MemoryFile, clock: Clock) -> AsyncIterator[B
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
         table = OffsetTable(MemoryFile())
         transactions = Transactions(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
-        checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock)
+        checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock, make_topic=lambda name: None)
         found = Bench(small, clock, delays, timers, checks, transactions)
         assert found.floor() == 0, "before anybody looked nothing may go"
         for loop in (delays.run, timers.run, checks.run):

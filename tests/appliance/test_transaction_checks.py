@@ -10,6 +10,7 @@ from netstack.command import request
 from netstack.errors import Refused
 from storage_driver.record import decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench
+from tests.waiting import until
 
 
 async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path: Path) -> None:
@@ -49,6 +50,9 @@ async def test_after_the_last_check_a_half_is_set_aside_and_never_delivered(tmp_
         assert message.body == b"body"
         assert len(peer.told) == ON_DEMAND.most_checks
         assert "T" not in b.small.store.topics()
+        assert b.made == [GIVEN_UP], "who looks for what was given up needs a topic to pull from"
+    async with bench(tmp_path, ON_DEMAND) as b:
+        await until(lambda: b.made == [GIVEN_UP])  # also of a broker that was killed before it had saved it
 
 
 async def test_a_round_logs_a_group_without_producers_once_however_many_halves_wait(

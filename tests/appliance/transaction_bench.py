@@ -36,6 +36,7 @@ class Bench:
     clients: ClientTable
     intake: Intake
     offsets: OffsetTable
+    made: list[str]  # topics that the checks made
 
     async def half(self, body: bytes = b"x", born_ms: int | None = None, **properties: str) -> Placed:
         """Store a half message as a producer of group P would."""
@@ -70,7 +71,8 @@ async def bench(
         table = OffsetTable(offsets or MemoryFile())
         transactions = Transactions(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
         clients = ClientTable(now_ms=wall_ms)
-        checks = TransactionChecks(transactions, clients, now_ms=wall_ms)
+        made = list[str]()
+        checks = TransactionChecks(transactions, clients, now_ms=wall_ms, make_topic=made.append)
         nursery.start_soon(checks.run)
-        yield Bench(small, transactions, checks, clients, Intake(small.store, [half_divert]), table)
+        yield Bench(small, transactions, checks, clients, Intake(small.store, [half_divert]), table, made)
         nursery.cancel_scope.cancel()
