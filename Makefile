@@ -69,7 +69,7 @@ compiled: .venv/.ready .venv/.spark-compiled
 .venv/.spark-compiled: .venv/.ready
 	@mkdir -p .build/tmp; scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
 	  rm -rf $$scratch/*; $(PY) -m zipfile -e $$zip $$scratch/all && \
-	  $(PY) -W ignore -m compileall -q -b --invalidation-mode unchecked-hash $$scratch/all && \
+	  $(PY) -W ignore -m compileall -f -q -b --invalidation-mode unchecked-hash -s $$scratch/all -p $(CURDIR)/$$zip $$scratch/all && \
 	  $(PY) -m zipfile -c $$scratch/new.zip $$scratch/all/* && mv $$scratch/new.zip $$zip || exit; \
 	done; rm -rf $$scratch; touch $@
 
