@@ -279,8 +279,9 @@ class DiskTrend:
         if full and disk.used < self.WARN:
             step = "free space on it, or set a smaller store.segment_mib, or give the data a larger disk"
         what = "sends are refused" if full or disk.used >= self.REFUSE else "old segments are deleted"
+        what = f"disk {disk.used:.0%} full, {what}" if disk.used >= self.WARN else what
         what += f" ({full})" if full else ""
-        return [("degraded", Reason("D107", f"disk {disk.used:.0%} full, {what}{soon}", step))]
+        return [("degraded", Reason("D107", f"{what}{soon}", step))]
 
     def _note(self, used: int) -> None:
         now_s = time.monotonic()

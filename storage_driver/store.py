@@ -327,7 +327,7 @@ class MessageStore:
     async def prove(self) -> None:
         """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""
         async with self._tables.guard:
-            await self._tables.save()
+            await self._tables.prove()
 
     def statistics(self) -> StoreStatistics:
         """Return a snapshot of the counts."""
@@ -357,7 +357,7 @@ class MessageStore:
 
     def evidence(self) -> Evidence:
         """Return what the watchdog wants to know."""
-        log, failure = self._log, self._tables.failure
+        log, failure = self._log, None if self._tables.lacks_room else self._tables.failure
         age = trio.current_time() - log.proven_at if log.proven_at is not None else 0.0
         return Evidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
 

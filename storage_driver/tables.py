@@ -11,7 +11,7 @@ from typing import NamedTuple
 import trio
 
 from storage_driver.checkpoint import CheckpointFile, Position, PositionFile, Times
-from storage_driver.commit_log import CommitLog
+from storage_driver.commit_log import SPACE_ERRORS, CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk, SyncFailed
@@ -139,6 +139,28 @@ class Tables:
         await self.round(save=True)
         if self.failure is not None:
             raise self.failure
+
+    @property
+    def lacks_room(self) -> bool:
+        """Tell whether tables wait for nothing but space: no restart cures that, and no disk is broken."""
+        return self.failure is not None and not self.sealed and self.failure.errno in SPACE_ERRORS
+
+    async def prove(self) -> None:
+        """Write and sync something now; the caller holds the guard. Raises OSError.
+
+        No room for a table is not the disk's fault: then the position is written once more, in its place.
+        """
+        await self.round(save=True)
+        if self.failure is None:
+            return
+        if not self.lacks_room:
+            raise self.failure
+        try:
+            await trio.to_thread.run_sync(self._position_file.save, self.position, limiter=self._one_thread)
+        except OSError as exc:
+            if exc.errno not in SPACE_ERRORS:  # else a file system that writes nothing in place has answered
+                raise
+        self._log.proven_at = trio.current_time()
 
     def path(self, key: MessageQueue, first_entry: int) -> Path:
         """Return the queue's file that begins with this entry."""

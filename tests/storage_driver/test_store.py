@@ -1,3 +1,5 @@
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -5,7 +7,7 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.disk import RealDisk
+from storage_driver.disk import DiskFile, RealDisk
 from storage_driver.dispatch import Arrival
 from storage_driver.errors import Full, MessageIllegal, StoreRefused
 from storage_driver.index_file import IndexSize
@@ -164,6 +166,41 @@ async def test_a_batch_is_stored_as_its_messages_one_by_one_would_be(tmp_path: P
     assert found[0] == found[1]
     assert found[2] == found[3]
     assert all(len(one) == 1 for one in found[0][1])
+
+
+class NoNewFiles(RealDisk):
+    """A disk that makes no file any more."""
+
+    code: int | None = None
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
+        if create and self.code is not None and not path.exists():
+            raise OSError(self.code, os.strerror(self.code))
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+async def test_a_disk_without_room_for_a_table_is_no_broken_disk(tmp_path: Path, code: int) -> None:
+    """The watchdog would restart the box for the one, which cures nothing; for the other it should."""
+    disk = NoNewFiles()
+    async with open_store(small(tmp_path), now_ms=Clock(), disk=disk) as store:
+        await store.wait_durable(store.put(message()).end)
+        await store.prove()
+        disk.code = code
+        await store.wait_durable(store.put(message(topic="New")).end)
+        await trio.sleep(0.05)
+        if code == errno.EIO:
+            with pytest.raises(OSError, match="Input/output"):
+                await store.prove()
+            assert "Input/output" in str(store.evidence().failure)
+            return
+        before = store.evidence().synced_age_s
+        await store.prove()
+        assert store.evidence().synced_age_s < before
+        assert store.evidence().failure is None
+        disk.code = None
+        await store.prove()
+        assert await bodies(store, "New") == [b"hello"]
 
 
 async def test_queue_files_are_what_the_log_says(tmp_path: Path) -> None:
