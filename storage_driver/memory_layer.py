@@ -69,6 +69,10 @@ class LayeredFile:
     def allocate(self, size: int) -> None:
         self.resize(max(size, self._size))
 
+    def punch(self, at: int, count: int) -> None:
+        """Nothing is given back: what is below stays as it is."""
+        self.write([bytes(count)], at)
+
     def next_data(self, at: int) -> tuple[int, int] | None:
         below = self._below.next_data(at) if self._below is not None and at < self._kept else None
         if below is not None and below[0] >= self._kept:

@@ -5,9 +5,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk, FileLock
@@ -16,6 +18,7 @@ from storage_driver.index_file import Index
 from storage_driver.lineage import Lineage
 from storage_driver.record import MessageQueue
 from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
+from storage_driver.room import lend_room
 from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
 
@@ -55,10 +58,18 @@ def open_folder(
     done = False
     try:
         moved += _make_folders(disk, root)
-        opened = _recover(config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress, moved=moved)
+        recover = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress, moved=moved)
+        try:
+            opened = recover()
+        except OSError as exc:
+            if exc.errno not in SPACE_ERRORS or not lend_room(disk, root):
+                raise
+            opened = recover()
         done = True
         return opened
     except OSError as exc:
+        if exc.errno in SPACE_ERRORS:
+            raise StoreRefused(f"{root} cannot be recovered, the disk is full: {exc}; free some MiB on it") from exc
         raise StoreRefused(f"{root} cannot be recovered, the disk fails: {exc}; see the kernel's log") from exc
     finally:
         if not done:

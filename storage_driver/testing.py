@@ -201,6 +201,9 @@ class MemoryFile:
     def allocate(self, size: int) -> None:
         self.resize(size)
 
+    def punch(self, at: int, count: int) -> None:
+        self.write([bytes(count)], at)
+
     def next_data(self, at: int) -> tuple[int, int] | None:
         content = self._inode.bytes
         end = len(content)

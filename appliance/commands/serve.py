@@ -20,7 +20,9 @@ from appliance.pauses import settle
 from appliance.serve import Ports, Ready, open_ports, serve
 from appliance.settings import Config
 from appliance.supervision import TIRED_EXIT, Supervision, Tired
+from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.errors import StateDamaged, StoreRefused
+from storage_driver.room import make_room
 from uplink_spark.bounds import PORT
 from watchdog.errors import SettingIllegal
 
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         data = data_folder(arguments)
         config = chosen_config(arguments, data, {key: value for key, value in given.items() if value is not None})
-        supervision = Supervision.begin(config, data, config_file(arguments), os.environ)
+        supervision = begin(config, data, config_file(arguments))
         trio.run(_until_signal, config, data, supervision)
     except EXPECTED as exc:
         cause = only_cause(exc)
@@ -69,6 +71,16 @@ def run(arguments: argparse.Namespace) -> int:
         handler.say(f"rocketbox: {text}")
         return code
     return 0
+
+
+def begin(config: Config, data: Path, file: Path | None) -> Supervision:
+    """Note the start, also on a disk that is full to the last block. Raises as Supervision.begin."""
+    try:
+        return Supervision.begin(config, data, file, os.environ)
+    except OSError as exc:
+        if exc.errno not in SPACE_ERRORS or not make_room(data / "store"):
+            raise
+        return Supervision.begin(config, data, file, os.environ)
 
 
 def use_all_descriptors() -> None:

@@ -36,7 +36,8 @@ class SlowFile:
     def __init__(self, file: DiskFile, sync_s: float) -> None:
         self._file, self._sync_s = file, sync_s
         self.size, self.read, self.read_hot, self.resize = file.size, file.read, file.read_hot, file.resize
-        self.allocate, self.next_data, self.advise = file.allocate, file.next_data, file.advise
+        self.allocate, self.punch = file.allocate, file.punch
+        self.next_data, self.advise = file.next_data, file.advise
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         self._file.write(pieces, at)
