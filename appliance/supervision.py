@@ -22,6 +22,7 @@ from provisioning.slots import SlotError, Slots
 from storage_driver.store import MessageStore
 from watchdog.feed import Feeder, WatchdogConfig, Wiring, uptime_s
 from watchdog.history import BootNote, Diary
+from watchdog.notes import make_folder
 from watchdog.notify import Notifier
 from watchdog.proof import Reason, Success
 from watchdog.vitals import VitalSigns
@@ -75,7 +76,7 @@ class Supervision(NamedTuple):
         note = diary.begin(now_s=time.time(), trusted=clock_trusted())
         if "NOTIFY_SOCKET" in environ and diary.tired(uptime_s=uptime_s(), settled=note.settled):
             raise Tired
-        runtime.mkdir(parents=True, exist_ok=True)
+        make_folder(runtime, of_notes=False)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
         return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only)

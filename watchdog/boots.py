@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from watchdog.notes import read_json, read_lines, tallied, write_lines
+from watchdog.notes import PANICS, make_folder, read_json, read_lines, tallied, write_lines
 from watchdog.reset_reason import BootFacts, reset_reason
 
 KEPT_BOOTS = 64
@@ -19,7 +19,7 @@ BOOT_ID = "run/rocketbox-boot-id"
 def note_boot(root: Path, *, now_s: float, trusted: bool, folder: Path | None = None) -> dict[str, Any]:
     """Append this boot to boots.jsonl unless it is there, return its line. `root` is / but for tests."""
     folder = folder or root / "var/lib/rocketbox/watchdog"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     boots = read_lines(folder / "boots.jsonl")
     here = boot_id(root)
     if boots and boots[-1].get("boot") == here:
@@ -90,9 +90,9 @@ def _take_panics(root: Path, folder: Path) -> int:
         for path in sorted(place.rglob("*")) if place.is_dir() else []:
             if not path.is_file():
                 continue
-            (folder / "panics").mkdir(exist_ok=True)
+            (folder / PANICS).mkdir(exist_ok=True)
             try:
-                (folder / "panics" / path.name).write_bytes(path.read_bytes())
+                (folder / PANICS / path.name).write_bytes(path.read_bytes())
                 path.unlink()
             except OSError:
                 continue

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 KEPT_LINES = 256
+PANICS = "panics"  # the one folder among the notes
 
 
 def read_json(path: Path) -> Any:
@@ -38,6 +39,24 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             found.append(value)
     return found
+
+
+def make_folder(folder: Path, *, of_notes: bool = True) -> None:
+    """Make a folder; whatever stands in its place, or as no file in that of a note, is renamed to NAME.found."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        _step_aside(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in sorted(folder.iterdir()) if of_notes else ():
+        right = each.is_dir() if each.name == PANICS else each.is_file()
+        if not right and not each.name.rstrip("+").endswith(".found"):
+            _step_aside(each)
+
+
+def _step_aside(path: Path) -> None:
+    target = path.with_name(path.name + ".found")
+    while os.path.lexists(target):
+        target = target.with_name(target.name + "+")
+    path.rename(target)
 
 
 def replace(path: Path, text: str) -> None:

@@ -38,6 +38,13 @@ def test_a_start_notes_the_boot_and_makes_the_runtime_folder(tmp_path: Path) -> 
     assert begin(tmp_path / "data", RUNTIME_DIRECTORY=str(tmp_path / "run")).runtime == tmp_path / "run"
 
 
+def test_a_start_finds_its_folders_whatever_stands_in_their_place(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    (tmp_path / "watchdog/boots.jsonl").mkdir(parents=True)
+    assert begin(tmp_path).note.number == 1
+    assert (tmp_path / "run").is_dir()
+
+
 def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escalation(tmp_path: Path) -> None:
     begin(tmp_path)
     exits = tmp_path / "watchdog/exits.jsonl"

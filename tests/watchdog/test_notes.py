@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.notes import append_line, read_json, read_lines, replace
+from watchdog.notes import append_line, make_folder, read_json, read_lines, replace
 
 
 @pytest.mark.slow
@@ -26,3 +26,33 @@ def test_a_replaced_file_is_whole_and_leaves_nothing_beside_it(tmp_path: Path) -
     replace(tmp_path / "x", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_text() == "two"
+
+
+@pytest.mark.parametrize("wrong", ["file", "nowhere"])
+def test_what_stands_in_place_of_the_folder_steps_aside(tmp_path: Path, wrong: str) -> None:
+    folder = tmp_path / "watchdog"
+    for number in (1, 2):
+        folder.write_text(f"{number}") if wrong == "file" else folder.symlink_to(tmp_path / "gone")
+        make_folder(folder)
+        append_line(folder / "boots.jsonl", {"n": number})
+        if number == 1:
+            (folder / "boots.jsonl").unlink()
+            folder.rmdir()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["watchdog", "watchdog.found", "watchdog.found+"]
+
+
+def test_what_is_no_file_in_place_of_a_note_steps_aside_once(tmp_path: Path) -> None:
+    (tmp_path / "boots.jsonl" / "inside").mkdir(parents=True)
+    (tmp_path / "heartbeat").symlink_to(tmp_path / "gone")
+    (tmp_path / "panics").write_text("no folder")
+    for _ in range(2):
+        make_folder(tmp_path)
+        append_line(tmp_path / "boots.jsonl", {"n": 1})
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["boots.jsonl", "boots.jsonl.found", "heartbeat.found", "panics.found"]
+
+
+def test_a_folder_that_holds_other_things_than_notes_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    make_folder(tmp_path, of_notes=False)
+    assert (tmp_path / "kept").is_dir()
