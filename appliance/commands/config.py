@@ -18,6 +18,7 @@ from appliance.commands.settings import (
 from appliance.config import Config, line_of, load_config, nearest
 from appliance.config_rules import keys_of, value_from_text
 from appliance.errors import ConfigError, ConfigProblem
+from appliance.guard import open_door
 from appliance.settings import rules, tables
 from appliance.sockets import host_problem
 
@@ -51,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> str:
     """Return that a file is right, and right on this machine. Raises ConfigError."""
     arguments.config = arguments.file or arguments.config
-    config, file = chosen_config(arguments, data_folder(arguments)), config_file(arguments)
+    data = data_folder(arguments)
+    config, file = chosen_config(arguments, data), config_file(arguments)
+    if config.tls.cert and Path(config.tls.cert).exists():  # else it may be meant for another machine
+        open_door(config, data)
     check_host(config.listen.host, str(file or "configuration"), read_config(file) if file else "")
     return f"{file or 'defaults'}: no problems"
 

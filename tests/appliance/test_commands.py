@@ -245,6 +245,18 @@ def test_config_check_refuses_a_host_that_serve_refuses(
     assert main(["config", "check", str(file)]) == 0
 
 
+def test_config_check_refuses_a_certificate_that_serve_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cert = tmp_path / "box.toml", tmp_path / "box.crt"
+    file.write_text(f'[tls]\ncert = "{cert}"\nprivate_key = "{cert}"\n')
+    assert main(["config", "check", str(file)]) == 0, "it may be meant for another machine"
+    cert.write_text("garbage")
+    assert main(["config", "check", str(file)]) == 78
+    assert f"{cert}: holds no certificate" in capsys.readouterr().err
+    assert main(["serve", "--config", str(file), "--data", str(tmp_path / "data")]) == 78
+
+
 def test_config_show_prints_values_that_the_file_could_hold_and_their_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
