@@ -132,14 +132,16 @@ class _Server:
         if self._tls is None:
             return stream  # a TLS greeting reads as a frame of 369 MB and is refused by its length
         limits, governor = self._governor.limits, self._governor
-        reason: object = "handshake incomplete"
+        refused: object = None
         with trio.move_on_after(limits.first_frame_s):
             try:
                 return await self._tls.secure(stream)
             except (ProtocolError, trio.BrokenResourceError) as exc:
-                reason = exc.__cause__ or exc
-        governor.counted["closed_tls"] += 1
-        governor.note("tls_refused", remote[0], port=remote[1], reason=reason)
+                refused = exc.__cause__ or exc
+        governor.counted["closed_tls" if refused else "closed_first"] += 1
+        event = "tls_refused" if refused else "connection_closed"  # the handshake has a limit of its own
+        reason = refused or f"first frame incomplete after {limits.first_frame_s:g} s"
+        governor.note(event, remote[0], port=remote[1], reason=reason)
         await trio.aclose_forcefully(stream)
         return None
 

@@ -90,12 +90,16 @@ async def test_a_greeting_without_an_end_is_closed_and_others_go_on(
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=tls_refused"]
 
 
-async def test_who_says_nothing_is_neither_upgraded_nor_kept(server_files: tuple[Path, Path]) -> None:
+async def test_who_says_nothing_is_neither_upgraded_nor_kept_nor_called_a_refused_handshake(
+    server_files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     governor = Governor(Limits(first_frame_s=0.2))
     async with serving(over, tls=TlsDoor(TlsConfig(*server_files)), governor=governor) as port:
         assert await first_answer_bytes(port, b"") == b""
         assert await remark(port, None) == "plain"
-    assert governor.statistics().counted["closed_tls"] == 1
+    counted = governor.statistics().counted
+    assert (counted["closed_first"], counted.get("closed_tls")) == (1, None)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=connection_closed"]
 
 
 async def test_replaced_files_count_for_the_next_connection_and_bad_ones_do_not(
