@@ -187,10 +187,8 @@ class Place:
         return Child(name, [sys.executable, *command], self.var / "log" / f"{name}.log")
 
     def gateway(self) -> Child:
-        listen = f"127.0.0.1:{self.options.gateway_port}"
-        return self.child(
-            "gateway", "-m", "uplink_spark", "gateway", "--landing", str(self.landing), "--listen", listen
-        )
+        where = "--landing", str(self.landing), "--listen", f"127.0.0.1:{self.options.gateway_port}"
+        return self.child("gateway", "-m", "uplink_spark", "gateway", *where, "--new")
 
     def box(self) -> Child:
         toml = self.var / "box.toml"
