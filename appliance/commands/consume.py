@@ -15,7 +15,9 @@ from appliance.commands.cluster import (
     print_json,
     run_command,
 )
-from netstack.client import ConsumerOptions, PushConsumer, Sql, StartFrom
+from appliance.commands.tables import near
+from netstack.client import ConsumerOptions, Instance, PushConsumer, Sql, StartFrom
+from netstack.client.admin import Admin
 from uplink_spark.bounds import amount, whole
 
 
@@ -62,7 +64,14 @@ async def _main(arguments: argparse.Namespace) -> int:
                 print_json(message_row(message))
             consumer.ack(message)
             progress.add()
+        missing = "" if progress.count else await _missing(instance, arguments.topic)
     progress.end()
     if not progress.count:
-        print(f"rocketbox: nothing came from {arguments.topic} within {wait_s:g} s", file=sys.stderr)
+        print(f"rocketbox: nothing came from {arguments.topic} within {wait_s:g} s{missing}", file=sys.stderr)
     return OK if progress.count else NOTHING
+
+
+async def _missing(instance: Instance, topic: str) -> str:
+    """Return that there is no such topic, which may still come, and which names are near."""
+    names = await Admin(instance).topic_names()
+    return "" if topic in names else f": no broker has this topic{near(topic, names)}"

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tags", default="")
     parser.add_argument("--keys", default="", help="blank-separated keys to find the message by")
-    parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--property", type=_property, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--order-key", metavar="KEY", help="send to the queue that belongs to this key")
     delays = parser.add_mutually_exclusive_group()
     delays.add_argument("--delay-level", type=_level, default=0, metavar="1..18")
@@ -109,7 +109,7 @@ async def _messages(arguments: argparse.Namespace) -> AsyncIterator[Message]:
         b"",
         tags=arguments.tags,
         keys=arguments.keys,
-        properties=_properties(arguments.property),
+        properties=dict(arguments.property),
         delay_level=arguments.delay_level,
         delay_ms=arguments.delay_ms,
     )
@@ -149,9 +149,8 @@ def _level(text: str) -> int:
     return int(text)
 
 
-def _properties(given: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    wrong = [name for name, mark, _ in pairs if not mark or not name]
-    if wrong:
-        raise ClientError(f"--property {wrong[0]!r} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
+def _property(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

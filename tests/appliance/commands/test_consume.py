@@ -29,6 +29,13 @@ def test_an_interrupted_consumer_leaves_its_group_and_keeps_its_offset(
     assert rocketbox("consume", topic, "--group", topic, "--timeout", "0.3")[0] == 3
 
 
+def test_of_a_topic_that_is_not_there_near_names_are_told(rocketbox: Any) -> None:
+    rocketbox("send", "Temperature", "x")
+    code, rows, err = rocketbox("consume", "Temperatur", "--timeout", "0.3")
+    assert (code, rows) == (3, [])
+    assert "no broker has this topic; did you mean Temperature?" in err
+
+
 def bodies(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(row["body"] for row in rows)
 
