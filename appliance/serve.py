@@ -169,9 +169,10 @@ async def serve(
             store.seal(f"this box only reads: {read_only}")
         tables = make_tables(config, store, arrivals, now_ms=now_ms)
         await look_back(tables, store, now_ms=now_ms)
-        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
         namesrv = namesrv_state(config, data, tables, answered, disk)
+        readable = None if config.namesrv.register_at else namesrv.routes.readable  # else others know more brokers
+        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms, readable=readable)
         try:
             async with trio.open_nursery() as nursery:
                 for loop in (*broker.loops, namesrv.kv_saver.run, *frame.guard.loops):

@@ -4,7 +4,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Any
 
-from netstack.json_body import Body, encode
+from netstack.json_body import NO_QUEUE, Body, encode
 from netstack.json_body import MessageQueue as MessageQueue
 from netstack.lazy import value_class
 
@@ -99,6 +99,32 @@ class LockReply(Body):
     """To 41."""
 
     locked: Annotated[tuple[MessageQueue, ...], "lockOKMQSet"] = ()
+
+
+@value_class
+class QueryAssignment(Body):
+    """400. Source: RocketMQ 5.3 QueryAssignmentRequestBody."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: MessageModel = MessageModel.CLUSTERING
+
+
+@value_class
+class QueueAssignment(Body):
+    """One queue of a member, and how it asks for messages: PULL, or POP, which a box has not."""
+
+    message_queue: MessageQueue = NO_QUEUE
+    mode: str = "PULL"
+
+
+@value_class
+class QueueAssignments(Body):
+    """To 400; None: nothing is known, the member keeps what it has."""
+
+    message_queue_assignments: tuple[QueueAssignment, ...] | None = None
 
 
 @value_class

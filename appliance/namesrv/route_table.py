@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from netstack.json_body import MessageQueue
+
 READ, WRITE, INHERIT = 4, 2, 1
 UNIT, UNIT_SUB = 1, 2
 MASTER = 0
 EXPIRY_S = 120.0
 MAX_BROKERS, MAX_ADDRESSES, MAX_QUEUE_ROWS = 256, 1024, 100_000  # what strangers can make this table grow to
 MAX_CLUSTERS = 256
+MOST = 1 << 16  # queues of a topic on one broker, whatever it told
 HIDDEN_TOPICS = frozenset({"RBX_PROBE"})
 
 
@@ -125,6 +128,13 @@ class RouteTable:
         addresses = [address for row in brokers for address in row.addresses.values()]
         filters = {address: self._filter_servers[address] for address in addresses if address in self._filter_servers}
         return Route(brokers, list(rows.values()), filters)
+
+    def readable(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that the consumers of a topic share, over all brokers."""
+        rows = [row for row in self._queue_rows(topic).values() if row.perm & READ]
+        return [
+            MessageQueue(topic, row.broker_name, number) for row in rows for number in range(min(row.read_queues, MOST))
+        ]
 
     def brokers(self, asked_at: str) -> list[BrokerRow]:
         """Return every broker, the own one first."""

@@ -1,6 +1,6 @@
 """The NameServer's tables, row by row."""
 
-from appliance.namesrv.route_table import DataVersion, OwnBroker, QueueRow, Registration, RouteTable
+from appliance.namesrv.route_table import MOST, WRITE, DataVersion, OwnBroker, QueueRow, Registration, RouteTable
 
 V0, V1 = DataVersion(0, 1_795_203_844_236), DataVersion(1, 1_795_203_844_999)
 
@@ -242,3 +242,17 @@ def test_a_connection_is_watched_once_however_often_it_registers() -> None:
     assert not routes.new_channel(1)
     routes.channel_closed(1)
     assert routes.new_channel(1)
+
+
+def test_the_queues_of_a_topic_are_those_of_all_brokers_and_no_number_a_stranger_tells_is_believed() -> None:
+    routes = table()
+    rows = {"own": QueueRow("broker-a", 1 << 31, 1, 6), "T": QueueRow("broker-a", 3, 1, 6)}
+    routes.register(told(topics=rows), 1, 0.0)
+    assert [(queue.broker_name, queue.queue_id) for queue in routes.readable("T")] == [
+        ("broker-a", n) for n in range(3)
+    ]
+    found = routes.readable("own")
+    assert [queue.queue_id for queue in found if queue.broker_name == "box"] == [0, 1, 2, 3]
+    assert len(found) == 4 + MOST
+    routes.register(told(topics={"T": QueueRow("broker-a", 3, 1, WRITE)}, version=V1), 1, 0.0)
+    assert routes.readable("T") == []

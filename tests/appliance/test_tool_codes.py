@@ -5,6 +5,7 @@ import pytest
 from appliance.broker import assembly
 from appliance.broker.tool_codes import QUERY_CODES, TOOL_CODES
 from appliance.requests import Answer, Handle, Peer, deferred
+from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
 from netstack.command import request as command
 from tests.appliance.box import running_box
@@ -21,7 +22,8 @@ async def test_what_is_deferred_is_what_the_tools_handle(tmp_path: Path, monkeyp
     monkeypatch.setattr(assembly, "deferred", spy)
     async with running_box(tmp_path):
         pass
-    assert sorted(map(sorted, (codes for codes, _ in made))) == sorted([sorted(QUERY_CODES), sorted(TOOL_CODES)])
+    wanted = [sorted(QUERY_CODES), sorted(TOOL_CODES), [RequestCode.QUERY_ASSIGNMENT]]
+    assert sorted(map(sorted, (codes for codes, _ in made))) == sorted(wanted)
     assert all(codes == handled for codes, handled in made)
 
 

@@ -19,6 +19,8 @@ from netstack.bodies import (
     MessageQueue,
     ProcessQueueInfo,
     ProducerData,
+    QueueAssignment,
+    QueueAssignments,
     ResetOffset,
     SubscriptionData,
 )
@@ -45,6 +47,11 @@ GOLDEN: list[tuple[Body, str]] = [
     (HEARTBEAT, HEARTBEAT_TEXT),
     (ConsumerIdList(("a@1", "b@2")), '{"consumerIdList":["a@1","b@2"]}'),
     (LockRequest("c@1", "g", (MQ, MQ)), f'{{"clientId":"c@1","consumerGroup":"g","mqSet":[{MQ_TEXT},{MQ_TEXT}]}}'),
+    (
+        QueueAssignments((QueueAssignment(MQ),)),
+        f'{{"messageQueueAssignments":[{{"messageQueue":{MQ_TEXT},"mode":"PULL"}}]}}',
+    ),
+    (QueueAssignments(), "{}"),
     (LockReply((MQ,)), f'{{"lockOKMQSet":[{MQ_TEXT}]}}'),
     (CheckClient("c@1", "CG", SUB), f'{{"clientId":"c@1","group":"CG","subscriptionData":{SUB_TEXT}}}'),
     (ResetOffset({MQ: 12}), f'{{"offsetTable":{{{MQ_TEXT}:12}}}}'),
