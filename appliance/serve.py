@@ -14,7 +14,7 @@ import trio
 from appliance import admin, sockets
 from appliance.apache_names import namesrv_properties
 from appliance.broker.arrivals import Arrivals
-from appliance.broker.assembly import Assembled, BrokerTables, assemble, look_back, make_tables
+from appliance.broker.assembly import Assembled, BrokerTables, assemble, dealing_out, look_back, make_tables
 from appliance.broker.delay import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.saving import Saver, load_table
@@ -169,10 +169,11 @@ async def serve(
             store.seal(f"this box only reads: {read_only}")
         tables = make_tables(config, store, arrivals, now_ms=now_ms)
         await look_back(tables, store, now_ms=now_ms)
+        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
         namesrv = namesrv_state(config, data, tables, answered, disk)
-        readable = None if config.namesrv.register_at else namesrv.routes.readable  # else others know more brokers
-        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms, readable=readable)
+        if not config.namesrv.register_at:  # else others know more brokers
+            broker.handlers.update(dealing_out(tables, namesrv.routes.readable))
         try:
             async with trio.open_nursery() as nursery:
                 for loop in (*broker.loops, namesrv.kv_saver.run, *frame.guard.loops):

@@ -120,19 +120,8 @@ async def look_back(tables: BrokerTables, store: MessageStore, *, now_ms: Clock)
     tables.dedup.rebuild(found, age_s=lambda message: (now_ms() - message.stored_ms) / 1000)
 
 
-def assemble(
-    config: Config,
-    store: MessageStore,
-    tables: BrokerTables,
-    address: str,
-    *,
-    now_ms: Clock,
-    readable: Callable[[str], list[MessageQueue]] | None = None,
-) -> Assembled:
-    """Return handlers and loops over the tables; `address` is what refusals call the broker.
-
-    `readable` returns the queues of a topic on all brokers, where this process knows of all.
-    """
+def assemble(config: Config, store: MessageStore, tables: BrokerTables, address: str, *, now_ms: Clock) -> Assembled:
+    """Return handlers and loops over the tables; `address` is what refusals call the broker."""
     rules, stats = config.broker, tables.stats
     delays = DelayLevels(
         store,
@@ -160,7 +149,6 @@ def assemble(
         checks.handlers(),
         recalls.handlers(),
         deferred(QUERY_CODES, lambda: _query_handlers(store, tables, now_ms)),
-        _assignments(tables, readable),
         deferred(TOOL_CODES, lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)),
     )
     saved = (tables.topics, tables.groups, tables.offsets)
@@ -173,6 +161,17 @@ def assemble(
     return Assembled(handlers, loops, flushes, floor, waiting)
 
 
+def dealing_out(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
+    """Return the handler for consumers that leave it to the broker; `readable` returns a topic's queues on all brokers."""
+
+    def make() -> dict[int, Handle]:
+        from appliance.broker.assignment import Assignments  # see _query_handlers
+
+        return Assignments(tables.clients, readable).handlers()
+
+    return deferred([RequestCode.QUERY_ASSIGNMENT], make)
+
+
 def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:
     return Sessions(
         SessionTables(tables.topics, tables.groups, tables.clients, tables.locks, tables.arrivals),
@@ -181,15 +180,6 @@ def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:
         property_filter=config.broker.property_filter,
         notify=config.broker.notify_members,
     )
-
-
-def _assignments(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]] | None) -> dict[int, Handle]:
-    def make() -> dict[int, Handle]:
-        from appliance.broker.assignment import Assignments  # see _query_handlers
-
-        return Assignments(tables.clients, readable).handlers() if readable else {}
-
-    return deferred([RequestCode.QUERY_ASSIGNMENT], make) if readable else {}
 
 
 def _query_handlers(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> dict[int, Handle]:
