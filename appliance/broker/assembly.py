@@ -162,7 +162,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
 
 
 def dealing_out(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
-    """Return the handler for consumers that leave it to the broker; `readable` returns a topic's queues on all brokers."""
+    """Return the handler for consumers that leave it to the broker; `readable` gives the queues of all brokers."""
 
     def make() -> dict[int, Handle]:
         from appliance.broker.assignment import Assignments  # see _query_handlers
