@@ -11,7 +11,7 @@ from storage_driver.disk import NOWHERE, Disk, FileFacts
 from storage_driver.errors import StoreRefused
 
 FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
-LOCK, QUARANTINE, TIMERS = "lock", "quarantine", "timers"
+LOCK, QUARANTINE, TIMERS, POSITION = "lock", "quarantine", "timers", "position"
 _ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp")
 _TABLES = (".json", ".json.bak", ".json.tmp")
 
@@ -68,7 +68,8 @@ def _misplaced(disk: Disk, root: Path) -> Iterator[tuple[Path, FileFacts]]:
 def _is_wrong(folder: str, facts: FileFacts) -> bool:
     if folder == "rocketbox" and facts.name == TIMERS:
         return not facts.is_folder
-    ours = folder != "config" or facts.name.endswith(_TABLES)  # Apache's brokers of 5 have folders there
+    # Apache's brokers of 5 have folders in config/, the uplink keeps one in rocketbox/
+    ours = folder not in ("config", "rocketbox") or facts.name == POSITION or facts.name.endswith(_TABLES)
     return ours and (facts.is_folder or bool(facts.odd))
 
 

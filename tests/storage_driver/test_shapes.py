@@ -147,3 +147,15 @@ async def test_a_segment_behind_a_link_is_as_long_as_what_it_leads_to(tmp_path: 
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
     assert await all_is_there(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["rocketbox/spool", "config/rocksdb"])
+async def test_folders_of_others_stay_where_they_are(tmp_path: Path, name: str) -> None:
+    async with opening(tmp_path):
+        pass
+    kept = tmp_path / "store" / name / "1.piece"
+    kept.parent.mkdir()
+    kept.write_bytes(b"not shipped yet")
+    async with opening(tmp_path) as store:
+        assert store.verdict.verdict == "clean"
+    assert kept.read_bytes() == b"not shipped yet"
