@@ -70,7 +70,6 @@ class GatewayConfig:
     deny: Path | None = None
     rate_bytes: int = 0
     metrics: tuple[str, int] | None = None
-    new_zone: bool = False  # the zone may be another than the one boxes have shipped to
     inbox_secrets: Path | None = None  # of the boxes whose pieces come by way of an object store's inbox
 
 

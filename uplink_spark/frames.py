@@ -81,7 +81,6 @@ class Hello:
     software: str
     express: tuple[str, ...] = ()
     versions: tuple[int, int] = (VERSION, VERSION)
-    landing: bytes | None = None  # the zone that welcomed the box last
 
     @property
     def epoch(self) -> int:
@@ -99,7 +98,6 @@ class Hello:
             "now": self.now_ms,
             "clk": self.clock_ok,
             "sw": self.software,
-            "landing": self.landing,
         }
         return encode_frame(FrameType.HELLO, encode_map(body))
 
@@ -142,7 +140,6 @@ def _hello_of(fields: Fields) -> Hello:
         fields.text("sw"),
         fields.texts("express"),
         (versions[0], versions[1]),
-        fields.octets("landing", 16) if "landing" in fields.values else None,
     )
 
 

@@ -255,7 +255,7 @@ def _is_url(config: GatewayConfig) -> bool:
 
 def _disk_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
     root = Path(config.landing)
-    zone = open_zone(root, config.shards, new=config.new_zone)
+    zone = open_zone(root, config.shards)
     return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards, own)
 
 
@@ -263,7 +263,7 @@ def _object_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
     from uplink_spark.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
 
     store = ObjectStore(config.landing)
-    zone = open_object_zone(store, config.shards, new=config.new_zone)
+    zone = open_object_zone(store, config.shards)
     return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards, own)
 
 

@@ -154,10 +154,7 @@ class Hub:
             raise self._refusal("retired", f"box {hello.box} is retired at this centre")
         if book.moved_to:
             raise self._refusal("moved", "another gateway owns this shard", to=book.moved_to)
-        cover = self.lander_of(hello.box).cover.boxes.get(hello.box)
-        if cover is None and self.zone.unasked and hello.landing not in (None, self.zone.landing_id):
-            raise self._refusal("internal", self._other_zone(hello), retry_ms=self.retry_ms())
-        cover = cover or BoxCover()
+        cover = self.lander_of(hello.box).cover.boxes.get(hello.box, BoxCover())
         fork = find_fork(book.runs.get(hello.epoch, ()), hello.runs, cover.covered(hello.epoch), hello.durable)
         self._watch_twin(hello)
         if fork is not None:
@@ -168,12 +165,6 @@ class Hub:
         last = await trio.to_thread.run_sync(self.records.last_piece, cover.last, limiter=self._files)
         self._enter(hello, session)
         return self._welcome(hello, cover, last)
-
-    def _other_zone(self, hello: Hello) -> str:
-        known, here = (hello.landing or b"").hex()[:8], self.zone.landing_id.hex()[:8]
-        text = f"box {hello.box} has shipped to landing zone {known}, this is {here}, made when a gateway found none"
-        log.error("%s: is the right file system mounted? If it is, start the gateway once with --new", text)
-        return f"{text}; nothing is taken until somebody has looked there"
 
     async def greet_stick(self, hello: Hello) -> Welcome:
         """Judge what a stick says of its box; a box that is connected stays so. Raises Refused."""

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,27 +80,18 @@ def _write(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def open_zone(root: Path, shards: int = 1, *, new: bool = False) -> Zone:
-    """Return the landing zone at root, made there if none is; new: that is meant. Raises LandingError."""
+def open_zone(root: Path, shards: int = 1) -> Zone:
+    """Return the landing zone at root, made there if it is new. Raises LandingError."""
     try:
         make_folders(root.parent if root.parent != root else root, root.name)
         path = root / LANDING_NAME
-        zone = decode_zone(path.read_bytes()) if path.exists() else None
-        opened = opened_zone(zone, shards, new=new)
-        if opened != zone:
-            write_synced(path, opened.encode())
-        return opened
+        if not path.exists():
+            write_synced(path, Zone(secrets.token_bytes(16), shards).encode())
+        return decode_zone(path.read_bytes())
     except OSError as error:
         raise LandingError(f"landing zone {root}: {error.strerror}; is it mounted and writable?") from error
     except ManifestDamaged as error:
         raise LandingError(f"landing zone {root}: {error}") from error
-
-
-def opened_zone(found: Zone | None, shards: int, *, new: bool) -> Zone:
-    """Return what LANDING has to say, given what was found."""
-    if found is None:
-        return Zone(secrets.token_bytes(16), shards, unasked=not new)
-    return replace(found, unasked=found.unasked and not new)
 
 
 class LandedBefore(UplinkError):

@@ -37,10 +37,9 @@ class Zone:
 
     landing_id: bytes
     shards: int
-    unasked: bool = False  # a start made it because none was there: maybe its file system was not mounted
 
     def encode(self) -> bytes:
-        return encode_map({"v": 1, "id": self.landing_id, "shards": self.shards, "unasked": int(self.unasked) or None})
+        return encode_map({"v": 1, "id": self.landing_id, "shards": self.shards})
 
 
 def decode_zone(data: bytes) -> Zone:
@@ -49,7 +48,7 @@ def decode_zone(data: bytes) -> Zone:
         fields = Fields(decode_map(data), LANDING_NAME)
         if fields.uint("v") != 1:
             raise ManifestDamaged(f"LANDING has layout {fields.uint('v')}, this program knows 1: update it")
-        return Zone(fields.octets("id", 16), fields.uint("shards", most=65536), bool(fields.uint("unasked", 0)))
+        return Zone(fields.octets("id", 16), fields.uint("shards", most=65536))
     except PieceDamaged as error:
         raise ManifestDamaged(f"LANDING: {error}") from error
 

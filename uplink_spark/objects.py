@@ -20,7 +20,7 @@ import trio
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.frames import Hello, Status
 from uplink_spark.histogram import Histogram
-from uplink_spark.landing import Covering, LandedBefore, NewPiece, opened_zone
+from uplink_spark.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.manifest import (
     DAY_MS,
     LANDING_NAME,
@@ -131,18 +131,14 @@ class ObjectStore:
                 return found
 
 
-def open_object_zone(store: ObjectStore, shards: int, *, new: bool = False) -> Zone:
-    """Return the landing zone, made there if none is; new: that is meant. Raises LandingError."""
+def open_object_zone(store: ObjectStore, shards: int) -> Zone:
+    """Return the landing zone, made there if it is new. Raises LandingError."""
     try:
         data = store.get(LANDING_NAME)
         if data is None:
-            store.create(LANDING_NAME, opened_zone(None, shards, new=new).encode())
+            store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
             data = store.get(LANDING_NAME)
-        zone = decode_zone(data or b"")
-        opened = opened_zone(zone, shards, new=new)
-        if opened != zone:
-            store.put(LANDING_NAME, opened.encode())
-        return opened
+        return decode_zone(data or b"")
     except (OSError, ManifestDamaged) as error:
         raise LandingError(f"landing zone s3://{store.bucket}: {error}") from error
 

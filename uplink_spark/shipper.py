@@ -183,7 +183,6 @@ class Shipper:
             clock_ok=int(clock_ok),
             software=config.software,
             express=tuple(express),
-            landing=self.state.ledger.landing,
         )
 
     async def _reconcile(self, welcome: Welcome) -> None:

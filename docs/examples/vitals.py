@@ -188,7 +188,7 @@ class Place:
 
     def gateway(self) -> Child:
         where = "--landing", str(self.landing), "--listen", f"127.0.0.1:{self.options.gateway_port}"
-        return self.child("gateway", "-m", "uplink_spark", "gateway", *where, "--new")
+        return self.child("gateway", "-m", "uplink_spark", "gateway", *where)
 
     def box(self) -> Child:
         toml = self.var / "box.toml"

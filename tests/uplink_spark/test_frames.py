@@ -37,8 +37,6 @@ def test_the_frame_of_the_golden_piece_begins_as_written() -> None:
 
 
 def test_the_other_frames_read_back_as_written() -> None:
-    hello = Hello("box-17", ((5, 0),), ((7, 0),), 0, 97, 1, 1, "x", ("alarm",), landing=bytes(range(16)))
-    assert frames.decode_hello(hello.encode()[5:]) == hello
     welcome = Welcome(bytes(16), ((5, 0, 10), (5, 20, 30)), (), (5, 0, 10, SHA), 1 << 25, 64, ("zstd",), 0, 99)
     assert frames.decode_welcome(welcome.encode()[5:]) == welcome
     fault = frames.Fault("diverged", "fork", fork=80)

@@ -27,8 +27,7 @@ from uplink_spark.gateway import (
 )
 from uplink_spark.landing import ShardWriter
 from uplink_spark.link import LinkClosed
-from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import box, gateway, message, shipped, until
+from uplink_spark.testing_site import until
 
 NOW = 1_700_000_000_000
 
@@ -191,46 +190,3 @@ async def test_a_start_that_fails_leaves_no_port_open(tmp_path: Path) -> None:
         await run_gateway(config, now_ms=lambda: NOW)
     for listener in listeners:
         await listener.aclose()
-
-
-@pytest.mark.slow
-async def test_an_empty_zone_in_place_of_one_that_is_not_mounted_takes_nothing(tmp_path: Path) -> None:
-    landing, mounted, store_root = tmp_path / "landing", tmp_path / "mounted", tmp_path / "store"
-    async with gateway(landing) as port, box(store_root, port) as (store, uplink):
-        store.put(message(1))
-        await until(shipped(store, uplink))
-    landing.rename(mounted)
-    async with gateway(landing) as port, box(store_root, port) as (store, uplink):
-        store.put(message(2))
-        await until(lambda: uplink.statistics().counts.errors["internal"] > 0)
-        assert "has shipped to landing zone" in uplink.statistics().last_error
-        assert not uplink.may_release(0, store.end)
-    assert landed_entries(landing, "box-17") == []
-    landing.rename(tmp_path / "made while it was away")
-    mounted.rename(landing)
-    async with gateway(landing) as port, box(store_root, port) as (store, uplink):
-        await until(shipped(store, uplink))
-        assert uplink.statistics().gaps == 0
-    assert len(landed_log(landing, "box-17")) == 2
-
-
-@pytest.mark.slow
-async def test_a_new_zone_that_is_meant_takes_the_boxes_of_another(tmp_path: Path) -> None:
-    for name in ("before", "after"):
-        settings = {"new_zone": True} if name == "after" else {}
-        async with gateway(tmp_path / name, **settings) as port, box(tmp_path / "store", port) as (store, uplink):
-            store.put(message(1))
-            await until(shipped(store, uplink))
-    async with gateway(tmp_path / "after") as port, box(tmp_path / "store", port) as (store, uplink):
-        await until(lambda: uplink.statistics().connected)
-    assert [len(landed_log(tmp_path / name, "box-17")) for name in ("before", "after")] == [1, 2]
-
-
-@pytest.mark.slow
-async def test_a_box_that_came_here_before_is_known_though_it_was_elsewhere_meanwhile(tmp_path: Path) -> None:
-    for name in ("here", "elsewhere", "here"):
-        settings = {"new_zone": True} if name == "elsewhere" else {}
-        async with gateway(tmp_path / name, **settings) as port, box(tmp_path / "store", port) as (store, uplink):
-            store.put(message(1))
-            await until(shipped(store, uplink))
-    assert len(landed_log(tmp_path / "here", "box-17")) == 3

@@ -81,9 +81,6 @@ def test_what_is_committed_is_followed_from_object_to_object_and_survives_a_rest
     store = ObjectStore(url)
     zone = open_object_zone(store, 1)
     assert open_object_zone(store, 4) == zone
-    assert zone.unasked
-    assert not open_object_zone(store, 1, new=True).unasked
-    assert not open_object_zone(store, 1).unasked
     first, _ = writer(store)
     reader = tail(store)
     for n in range(3):

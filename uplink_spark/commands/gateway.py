@@ -28,9 +28,6 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--certs", type=Path, help="folder with gateway.crt, gateway.key, ca.crt; without: loopback only"
     )
     parser.add_argument("--shards", type=whole(1), default=1, help="of a new landing zone; fixed afterwards")
-    parser.add_argument(
-        "--new", action="store_true", help="the landing zone is meant to be new: take boxes that have shipped elsewhere"
-    )
     parser.add_argument("--linger-ms", type=whole(0), default=1000, help="longest wait for a common landing commit")
     parser.add_argument("--window", type=whole(1), default=32, metavar="MIB", help="raw bytes a box may send ahead")
     parser.add_argument("--keep-days", type=whole(0), default=7)
@@ -51,7 +48,6 @@ def config_of(options: argparse.Namespace) -> GatewayConfig:
         listen=split_address(options.listen),
         certs=options.certs,
         shards=options.shards,
-        new_zone=options.new,
         linger_ms=options.linger_ms,
         window_bytes=options.window << 20,
         keep_days=options.keep_days,
