@@ -150,11 +150,13 @@ class Tables:
 
         No room for a table is not the disk's fault: then the position is written once more, in its place.
         """
-        await self.round(save=True)
-        if self.failure is None:
+        try:
+            await self.save()
+        except OSError:
+            if not self.lacks_room:
+                raise
+        else:
             return
-        if not self.lacks_room:
-            raise self.failure
         try:
             await trio.to_thread.run_sync(self._position_file.save, self.position, limiter=self._one_thread)
         except OSError as exc:
