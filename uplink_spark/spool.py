@@ -106,13 +106,12 @@ class SpoolLane:
 
     def look(self) -> None:
         """See what waits now; what has been receipted meanwhile goes."""
-        places = self._spool.places()
-        for place in places:
+        self.waiting = []
+        for place in self._spool.places():
             if self._ledger.receipted.pick.covers(*place):
                 self._spool.drop(place)
-        self.waiting = [
-            place for place in places if place not in self._sent and not self._ledger.receipted.pick.covers(*place)
-        ]
+            elif place not in self._sent:
+                self.waiting.append(place)
 
     def take(self) -> Spooled | None:
         """Return the oldest piece that waits, None where it cannot be read any more."""
