@@ -21,22 +21,9 @@ from netstack.conversation import Answer, Held, Reply
 from netstack.headers import SendMessageHeader, SendMessageReply
 from netstack.peer import Peer
 from netstack.server import open_listeners, serve_remoting
+from tests.netstack import samples
 
-SEND_EXT = {
-    "a": "PG",
-    "b": "TopicTest",
-    "c": "TBW102",
-    "d": "4",
-    "e": "1",
-    "f": "0",
-    "g": "1700000000000",
-    "h": "0",
-    "i": "UNIQ_KEY\x017F00000100002A9F0000000000000000\x02WAIT\x01true\x02TAGS\x01TagA",
-    "j": "0",
-    "k": "false",
-    "m": "false",
-    "n": "broker-a",
-}
+SEND_EXT = samples.SEND_EXT | {"i": "UNIQ_KEY\x017F00000100002A9F0000000000000000\x02WAIT\x01true\x02TAGS\x01TagA"}
 
 
 def echo(command: RemotingCommand, peer: Peer) -> Answer:
