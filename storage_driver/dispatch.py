@@ -1,6 +1,6 @@
 """Durable records → queue entries and arrivals, in memory; the index learns of them through its own backlog."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 import trio
@@ -52,15 +52,6 @@ class PendingRun(NamedTuple):
     log_offsets: Sequence[int]
     sizes: Sequence[int]
     properties: Sequence[bytes]
-
-
-def placed_properties(record: Pending | PendingRun) -> Iterable[tuple[int, bytes]]:
-    """Return log offset and properties of what can be found by key: all but the ends of transactions taken back."""
-    if isinstance(record, PendingRun):
-        return zip(record.log_offsets, record.properties, strict=True)
-    if not record.properties or record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return ()
-    return ((record.log_offset, record.properties),)
 
 
 def is_queued(sys_flag: int) -> bool:

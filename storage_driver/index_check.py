@@ -15,9 +15,9 @@ from storage_driver.index_file import (
     UNKNOWN,
     IndexFile,
     IndexSize,
-    key_hash,
     list_index,
 )
+from storage_driver.index_keys import key_hash
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Entry, index_keys
 from storage_driver.scan import is_filler
 

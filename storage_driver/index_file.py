@@ -3,16 +3,16 @@
 Everything here can be rebuilt from the log. Slots and units are read and written in place, never mapped.
 """
 
+import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain, groupby
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from storage_driver.disk import Disk, DiskFile, FileFacts, make_fixed
-from storage_driver.record import index_keys, java_hash
+from storage_driver.index_keys import IndexKeys, key_hash
 
 HEADER = Struct(">qqqqii")
 UNIT = Struct(">iqii")
@@ -21,20 +21,13 @@ SLOTS, UNITS = 5_000_000, 20_000_000
 MOST_FOUND = 64
 UNKNOWN = -1  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
 SEARCH_UNITS = 50_000
-BLOCK_SLOTS = 16384  # slots that are read and written together
+MOST_SECONDS = 0x7FFFFFFF
 BREATH_EVERY, BREATH_S = 256, 0.0003  # without breaths p99 of sends is 5 ms worse
-LONGEST_KNOWN = 128  # where a UNIQ_KEY ends whose beginning is worth remembering
-SPARSE = 8  # below 8 slots a block each is read and written by itself
-T = TypeVar("T")
-Groups = Sequence[tuple[int, list[int]]]
-"""Slots that are read and written together, behind the first slot of their block."""
-
-
-def breathing(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield items in pieces, a breath before each: a thread that computes lets the loop of the sends go first."""
-    for at in range(0, len(items), BREATH_EVERY):
-        time.sleep(BREATH_S)
-        yield items[at : at + BREATH_EVERY]
+UNITS_TOGETHER = Struct(">" + "iqii" * BREATH_EVERY)
+BLOCK_BITS = 14
+BLOCK_SLOTS = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
+SPARSE = 8  # below 8 keys a block each slot is read and written by itself
+SWAPPED = sys.byteorder == "little"  # the files are big-endian
 
 
 class IndexSize(NamedTuple):
@@ -49,64 +42,62 @@ class IndexSize(NamedTuple):
         return HEADER.size + 4 * self.slots + 20 * self.units
 
 
-IndexKey = tuple[int, int, int]
-"""One entry to be added: `key_hash` of topic#key, log offset, store time in ms."""
+class _Slots:
+    """The slots of one file. While many keys come each block that was read stays in memory: 20 MB at most."""
 
+    def __init__(self, file: DiskFile, slots: int) -> None:
+        self._file, self._total = file, slots
+        self._blocks: dict[int, array[int]] = {}  # by the number of their first slot
+        self._bits = self._first = 0
+        self._values: Sequence[int] = ()
 
-def key_hash(text: str) -> int:
-    """Return the hash that files hold: the absolute Java hash, 0 for the one value that has none."""
-    value = abs(java_hash(text))
-    return value if value < 1 << 31 else 0
+    def begin(self, values: Sequence[int], first: int) -> None:
+        """Begin a round, in which these values become the units from `first` on."""
+        bits = BLOCK_BITS if len(values) >= SPARSE * (self._total >> BLOCK_BITS) else 0
+        if bits != self._bits or not bits:
+            self._blocks, self._bits = {}, bits
+        self._values, self._first = values, first
 
+    def put(self, begin: int, end: int) -> list[int]:
+        """Make units of values[begin:end], each the newest of its slot; return which was so before, 0 for none.
 
-def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Return `key_hash` of each of a record's `index_keys`.
+        UNKNOWN where a power cut took it. Raises OSError.
+        """
+        blocks, total, first, bits = self._blocks, self._total, self._first, self._bits
+        befores: list[int] = []
+        for number, value in enumerate(self._values[begin:end], first + begin):
+            slot = value % total
+            start = slot >> bits << bits
+            block = blocks.get(start)
+            if block is None:
+                block = self._read(start)
+            at = slot - start
+            before = block[at]
+            if not 0 <= before < first and (before < 0 or not self._is_mine(before, number, slot)):
+                before = UNKNOWN
+            block[at] = number
+            befores.append(before)
+        return befores
 
-    Most records have UNIQ_KEY alone, in front, and those of one sender and millisecond differ in its last characters.
-    """
-    if properties.rfind(b"KEY") == 5 and properties.startswith(b"UNIQ_KEY\x01"):  # no other name with KEY in it
-        end = properties.find(b"\x02")
-        end = len(properties) if end < 0 else end
-        head, tail = properties[9 : end - 4], properties[end - 4 : end]
-        if 13 < end <= LONGEST_KNOWN and head.isascii() and tail.isascii():
-            a, b, c, d = tail
-            value = (_hash_of_head(topic, head) * 923521 + a * 29791 + b * 961 + c * 31 + d) & 0xFFFFFFFF
-            return [value if value < 1 << 31 else (1 << 32) - value & 0x7FFFFFFF]
-    return [key_hash(text) for text in index_keys(topic, properties)]
+    def _is_mine(self, number: int, below: int, slot: int) -> bool:
+        """Tell whether this round put a number into a slot, not one before it that did not come to its end."""
+        return number < below and self._values[number - self._first] % self._total == slot
 
+    def _read(self, start: int) -> "array[int]":
+        size = 4 * min(1 << self._bits, self._total - start)
+        block = array("i", self._file.read(size, HEADER.size + 4 * start).ljust(size, b"\0"))
+        if SWAPPED:
+            block.byteswap()
+        self._blocks[start] = block
+        return block
 
-def batch_hashes(topic: str, properties: Sequence[bytes]) -> list[int] | None:
-    """Return the one `key_hashes` of each message of a batch, None unless they differ in the end of UNIQ_KEY alone."""
-    first = properties[0]
-    end = first.find(b"\x02")
-    if not first.startswith(b"UNIQ_KEY\x01") or first.rfind(b"KEY") != 5 or not 13 < end <= LONGEST_KNOWN:
-        return None
-    before, behind, size = first[: end - 4], first[end:], len(first)
-    alike = [one for one in properties if one.startswith(before) and one.endswith(behind) and len(one) == size]
-    tails = b"".join([one[end - 4 : end] for one in alike])
-    if len(alike) < len(properties) or b"\x02" in tails or not (before.isascii() and tails.isascii()):
-        return None
-    base, columns = _hash_of_head(topic, before[9:]) * 923521, (tails[at::4] for at in range(4))
-    return [
-        abs(((base + a * 29791 + b * 961 + c * 31 + d + 0x80000000) & 0xFFFFFFFF) - 0x80000000) & 0x7FFFFFFF
-        for a, b, c, d in zip(*columns, strict=True)
-    ]
-
-
-@lru_cache(256)
-def _hash_of_head(topic: str, head: bytes) -> int:
-    return java_hash(f"{topic}#{head.decode()}")
-
-
-def _blocks(slots: Iterable[int], total: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield slots in groups that lie in one block, in order; one by one when there are few for the file's size."""
-    wanted = sorted(set(slots))
-    if len(wanted) < SPARSE * (total // BLOCK_SLOTS):
-        for slot in wanted:
-            yield slot, [slot]
-        return
-    for block, group in groupby(wanted, lambda slot: slot // BLOCK_SLOTS):
-        yield block * BLOCK_SLOTS, list(group)
+    def write(self) -> None:
+        """Write what changed: many slots together, as a write of 64 KiB costs as much as ten of 4 bytes."""
+        for start, block in self._blocks.items():
+            if SWAPPED:
+                block = block[:]
+                block.byteswap()
+            self._file.write([block.tobytes()], HEADER.size + 4 * start)
 
 
 class IndexFile:
@@ -114,6 +105,7 @@ class IndexFile:
 
     def __init__(self, file: DiskFile, path: Path, size: IndexSize) -> None:
         self.path, self.size, self.file = path, size, file
+        self._slots: _Slots | None = None  # nothing of a round that failed may stay
         raw = file.read(HEADER.size, 0).ljust(HEADER.size, b"\0")
         self.begin_ms: int
         self.end_ms: int
@@ -138,64 +130,49 @@ class IndexFile:
             return f"{self.path.name}: covers {self.begin_offset}..{self.end_offset}"
         return None
 
-    def add(self, keys: list[IndexKey]) -> int:
+    def add(self, keys: IndexKeys) -> int:
         """Add as many keys as fit, return how many: units first, then slots, then the header. Raises OSError."""
-        keys = keys[: self.size.units - self.count]
-        if not keys:
+        values, log_offsets, times = keys
+        first, count = self.count, min(len(values), self.size.units - self.count)
+        if not count:
             return 0
-        file, size, first = self.file, self.size, self.count
         if first == 1:
-            _, self.begin_offset, self.begin_ms = keys[0]
-        slots = [value % size.slots for value, _, _ in keys]
-        groups = list(_blocks(slots, size.slots))
-        heads = self._heads(groups, first)
+            self.begin_offset, self.begin_ms = log_offsets[0], times[0]
+        slots, used_slots = self._slots or _Slots(self.file, self.size.slots), self.used_slots
+        self._slots = None
+        slots.begin(values[:count], first)
         units: list[bytes] = []
-        number, used_slots, known_ms, seconds = first, self.used_slots, -1, 0
-        rested = chain.from_iterable(breathing(keys))
-        for (value, log_offset, stored_ms), slot in zip(rested, slots, strict=True):
-            before = heads[slot]
-            if before <= 0:
-                used_slots += 1
-            heads[slot] = number
-            if stored_ms != known_ms:  # those of a batch are the same
-                known_ms, seconds = stored_ms, self._seconds(stored_ms)
-            units.append(UNIT.pack(value, log_offset, seconds, before))
-            number += 1
-        file.write([b"".join(units)], HEADER.size + 4 * size.slots + UNIT.size * first)
-        self._write_heads(groups, heads)
-        self.count = first + len(keys)
-        _, self.end_offset, self.end_ms = keys[-1]
-        self.used_slots = min(used_slots, size.slots)
+        for at in range(0, count, BREATH_EVERY):
+            time.sleep(BREATH_S)  # a thread that computes lets the loop of the sends go first
+            here = slice(at, min(at + BREATH_EVERY, count))
+            befores = slots.put(here.start, here.stop)
+            used_slots += befores.count(0) + befores.count(UNKNOWN)
+            columns: list[int] = [0] * (4 * len(befores))
+            columns[0::4], columns[1::4] = values[here], log_offsets[here]
+            columns[2::4], columns[3::4] = self._seconds(times[here]), befores
+            whole = len(befores) == BREATH_EVERY
+            units.append((UNITS_TOGETHER if whole else Struct(">" + "iqii" * len(befores))).pack(*columns))
+        self.file.write([b"".join(units)], HEADER.size + 4 * self.size.slots + UNIT.size * first)
+        slots.write()
+        self._slots = None if self.full else slots
+        self.count = first + count
+        self.end_offset, self.end_ms = log_offsets[count - 1], times[count - 1]
+        self.used_slots = min(used_slots, self.size.slots)
         self.write_header()
-        return len(keys)
+        return count
 
-    def _seconds(self, stored_ms: int) -> int:
-        return max(0, min((stored_ms - self.begin_ms) // 1000, 0x7FFFFFFF)) if self.begin_ms > 0 else 0
+    def rest(self) -> None:
+        """Keep no slots in memory: few keys come, or none."""
+        self._slots = None
 
-    def _heads(self, groups: Groups, first: int) -> dict[int, int]:
-        """Return the newest unit under each of these slots, 0 for none, UNKNOWN when a power cut took it."""
-        file, heads = self.file, {}
-        for start, group in groups:
-            if len(group) == 1:
-                start, raw = group[0], file.read(4, HEADER.size + 4 * group[0])
-            else:
-                raw = file.read(4 * min(BLOCK_SLOTS, self.size.slots - start), HEADER.size + 4 * start)
-            for slot in group:
-                (before,) = _SLOT.unpack_from(raw, 4 * (slot - start))
-                heads[slot] = before if 0 < before < first else UNKNOWN if before else 0
-        return heads
-
-    def _write_heads(self, groups: Groups, heads: dict[int, int]) -> None:
-        """Write slots, many together: a write of 64 KiB costs as much as ten of 4 bytes."""
-        file = self.file
-        for start, group in groups:
-            if len(group) == 1:
-                file.write([_SLOT.pack(heads[group[0]])], HEADER.size + 4 * group[0])
-                continue
-            raw = bytearray(file.read(4 * min(BLOCK_SLOTS, self.size.slots - start), HEADER.size + 4 * start))
-            for slot in group:
-                _SLOT.pack_into(raw, 4 * (slot - start), heads[slot])
-            file.write([bytes(raw)], HEADER.size + 4 * start)
+    def _seconds(self, times: Sequence[int]) -> list[int]:
+        """Return the whole seconds since the file began, as many as its units can hold."""
+        begin_ms = self.begin_ms
+        if begin_ms <= 0:
+            return [0] * len(times)
+        if begin_ms <= min(times) and max(times) <= begin_ms + 1000 * MOST_SECONDS:
+            return [(stored_ms - begin_ms) // 1000 for stored_ms in times]
+        return [max(0, min((stored_ms - begin_ms) // 1000, MOST_SECONDS)) for stored_ms in times]
 
     def units_of(self, log_offset: int) -> int:
         """Return how many of the newest units are of one record. Raises OSError."""
@@ -333,14 +310,14 @@ class Index:
                     break
         return log_offset, count
 
-    def add(self, keys: list[IndexKey], now_ms: int) -> None:
+    def add(self, keys: IndexKeys, now_ms: int) -> None:
         """Add entries, making files as needed; a full file is synced before the next begins. Raises OSError."""
-        while keys:
+        while keys.values:
             if not self.files or self.files[-1].full:
                 if self.files:
                     self.files[-1].file.sync()
                 self.files.append(self._make(now_ms))
-            keys = keys[self.files[-1].add(keys) :]
+            keys = keys.behind(self.files[-1].add(keys))
 
     def _make(self, now_ms: int) -> IndexFile:
         self._disk.make_folder(self._folder)
@@ -351,6 +328,11 @@ class Index:
         file = make_fixed(self._disk, self._root / "index.tmp", path, size=self._size.file_bytes, sparse=True)
         self._disk.sync_folder(self._folder)
         return IndexFile(file, path, self._size)
+
+    def rest(self) -> None:
+        """Give memory back while no entries come."""
+        if self.files:
+            self.files[-1].rest()
 
     def sync(self) -> None:
         """Return once all entries are on stable storage. Raises OSError."""

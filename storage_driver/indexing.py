@@ -2,41 +2,84 @@
 
 import time
 from collections.abc import Sequence
-from itertools import repeat
 
-from storage_driver.dispatch import Pending, PendingRun, placed_properties
-from storage_driver.index_file import BREATH_EVERY, BREATH_S, Index, IndexKey, batch_hashes, key_hashes
+from storage_driver.dispatch import Pending, PendingRun
+from storage_driver.index_file import BREATH_EVERY, BREATH_S, Index
+from storage_driver.index_keys import IndexKeys, alike_hashes, key_hashes
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from storage_driver.scan import Bad, Blank, walk
 from storage_driver.segment import Segment
 
-CATCH_UP_BYTES = 1 << 20
+CATCH_UP_BYTES = 4 << 20  # some thousand records share reads and writes of slots
+FEW = 8  # records whose keys are found one by one
+
+
+class KeyCollector:
+    """Finds the keys of records that come in log order, those of some hundred records of one topic together."""
+
+    def __init__(self) -> None:
+        self.found = IndexKeys([], [], [])
+        self._topic, self._breath_at = "", 0
+        self._log_offsets: list[int] = []
+        self._times: list[int] = []
+        self._properties: list[bytes] = []
+
+    def add(self, topic: str, log_offset: int, stored_ms: int, properties: bytes) -> None:
+        """Take one record."""
+        if topic != self._topic or len(self._times) >= BREATH_EVERY:
+            self._turn_to(topic)
+        self._log_offsets.append(log_offset)
+        self._times.append(stored_ms)
+        self._properties.append(properties)
+
+    def add_run(self, topic: str, log_offsets: Sequence[int], stored_ms: int, properties: Sequence[bytes]) -> None:
+        """Take the records of a batch."""
+        if topic != self._topic or len(self._times) >= BREATH_EVERY:
+            self._turn_to(topic)
+        self._log_offsets += log_offsets
+        self._times += [stored_ms] * len(log_offsets)
+        self._properties += properties
+
+    def _turn_to(self, topic: str) -> None:
+        self.finish()
+        self._topic, self._log_offsets, self._times, self._properties = topic, [], [], []
+        if len(self.found.values) >= self._breath_at:
+            time.sleep(BREATH_S)  # a thread that computes lets the loop of the sends go first
+            self._breath_at = len(self.found.values) + BREATH_EVERY
+
+    def finish(self) -> IndexKeys:
+        """Return the keys of all records that were taken; more cannot come."""
+        hashes = alike_hashes(self._topic, self._properties) if len(self._properties) >= FEW else None
+        values, log_offsets, times = self.found
+        if hashes is not None:
+            values += hashes
+            log_offsets += self._log_offsets
+            times += self._times
+            return self.found
+        for log_offset, stored_ms, properties in zip(self._log_offsets, self._times, self._properties, strict=True):
+            for value in key_hashes(self._topic, properties):
+                values.append(value)
+                log_offsets.append(log_offset)
+                times.append(stored_ms)
+        return self.found
 
 
 def index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms: int) -> None:
     """Add the keys of records that became durable, in log order. Raises OSError."""
-    keys: list[IndexKey] = []
-    breath_at = 0
+    keys = KeyCollector()
     for record in records:
-        if len(keys) >= breath_at:
-            time.sleep(BREATH_S)
-            breath_at = len(keys) + BREATH_EVERY
-        topic, stored_ms = record.queue.key.topic, record.stored_ms
-        if isinstance(record, PendingRun) and (values := batch_hashes(topic, record.properties)) is not None:
-            keys += zip(values, record.log_offsets, repeat(stored_ms))
-            continue
-        for log_offset, properties in placed_properties(record):
-            for value in key_hashes(topic, properties):
-                keys.append((value, log_offset, stored_ms))  # most records have one: a list costs more
-    index.add(keys, now_ms)
+        topic = record.queue.key.topic
+        if isinstance(record, PendingRun):
+            keys.add_run(topic, record.log_offsets, record.stored_ms, record.properties)
+        elif record.properties and record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            keys.add(topic, record.log_offset, record.stored_ms, record.properties)
+    index.add(keys.finish(), now_ms)
 
 
 def index_range(index: Index, segment: Segment, start: int, target: int, now_ms: int) -> int:
     """Index a stretch of one segment from the log itself; return where the next stretch begins. Raises OSError."""
-    keys, done_to, (upto, had) = [], start, index.last_record()
-    for number, item in enumerate(walk(segment, start, check_crc=False)):
-        if number % BREATH_EVERY == 0:
-            time.sleep(BREATH_S)
+    keys, done_to, (upto, had) = KeyCollector(), start, index.last_record()
+    for item in walk(segment, start, check_crc=False):
         if isinstance(item, Blank):
             done_to = segment.end
             break
@@ -44,11 +87,10 @@ def index_range(index: Index, segment: Segment, start: int, target: int, now_ms:
             done_to = min(target, segment.end)
             break
         if item.log_offset >= upto and item.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            values = key_hashes(item.topic, item.properties)
-            for value in values[had:] if item.log_offset == upto else values:
-                keys.append((value, item.log_offset, item.stored_ms))
+            keys.add(item.topic, item.log_offset, item.stored_ms, item.properties)
         done_to = item.log_offset + item.size
         if done_to >= target or done_to - start >= CATCH_UP_BYTES:
             break
-    index.add(keys, now_ms)
+    found = keys.finish()
+    index.add(found.behind(min(had, found.log_offsets.count(upto))), now_ms)
     return done_to

@@ -32,7 +32,7 @@ SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
 CATCH_UP_S = 0.5  # then others may have the guard: an index made anew from all of the log takes minutes
 ENDS_EVERY_S = 60.0
 MOST_HOLES = 64  # entries looked at before one that is to be put right
-INDEX_FEW, INDEX_MANY, INDEX_EVERY_S = 200, 8000, 2.0  # a key costs 12 µs among few, 5 among many
+INDEX_FEW, INDEX_MANY, INDEX_EVERY_S = 200, 30_000, 2.0  # a key costs 12 µs among few, 2 among many
 
 
 class QueueWrite(NamedTuple):
@@ -237,6 +237,8 @@ class Tables:
                 await trio.to_thread.run_sync(
                     index_records, self._index, backlog, self._now_ms(), limiter=self._one_thread
                 )
+            else:
+                self._index.rest()
             self.index_to, done = target, True
         finally:
             if not done:  # cancelled before it began, as when the one who deletes a topic hangs up

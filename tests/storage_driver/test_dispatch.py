@@ -3,7 +3,7 @@
 import pytest
 
 from storage_driver.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
-from storage_driver.dispatch import CROWD, Arrival, Dispatcher, Pending, PendingRun, is_queued, placed_properties
+from storage_driver.dispatch import CROWD, Arrival, Dispatcher, Pending, PendingRun, is_queued
 from storage_driver.record import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
@@ -134,14 +134,3 @@ def test_an_empty_round_changes_nothing() -> None:
     maker = dispatcher([])
     maker.last_stored_ms = 9
     assert (maker.dispatch([]), maker.last_stored_ms, maker.dirty) == (0, 9, {})
-
-
-@pytest.mark.parametrize(("sys_flag", "found"), [(NORMAL, 1), (PREPARED, 1), (COMMITTED, 1), (ROLLED_BACK, 0)])
-def test_all_but_rollbacks_can_be_found_by_key(sys_flag: int, found: int) -> None:
-    assert len(list(placed_properties(pending(queue(), 0, sys_flag, tags="A")))) == found
-    assert list(placed_properties(pending(queue(), 0, sys_flag))) == []
-
-
-def test_each_message_of_a_run_can_be_found_at_its_own_place() -> None:
-    run = run_of(queue(), 4, "A", "B")
-    assert list(placed_properties(run)) == [(400, run.properties[0]), (500, run.properties[1])]

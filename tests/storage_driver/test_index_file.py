@@ -1,12 +1,15 @@
+import contextlib
 import random
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_driver.disk import RealDisk
-from storage_driver.index_file import HEADER, Index, IndexFile, IndexSize, batch_hashes, key_hash, key_hashes
-from storage_driver.record import decode_record, index_keys
+from storage_driver.index_file import HEADER, Index, IndexFile, IndexSize
+from storage_driver.index_keys import IndexKeys, key_hash, key_hashes
+from storage_driver.record import decode_record
 from storage_driver.testing import V2, MemoryDisk
 
 T0 = 1700000000456
@@ -16,7 +19,7 @@ def test_an_index_file_is_what_java_makes(tmp_path: Path) -> None:
     """Default sizes; record V2 and one more under a key of it."""
     index = Index(RealDisk(), tmp_path, IndexSize())
     m = decode_record(V2)
-    index.add([(value, m.log_offset, m.stored_ms) for value in key_hashes(m.topic, m.properties)], T0)
+    index.add(IndexKeys.of([(value, m.log_offset, m.stored_ms) for value in key_hashes(m.topic, m.properties)]), T0)
     (path,) = (tmp_path / "index").iterdir()
     assert len(path.name) == 17
     assert path.stat().st_size == 420_000_040
@@ -31,7 +34,7 @@ def test_an_index_file_is_what_java_makes(tmp_path: Path) -> None:
         assert at(20000080, 20) == "14878a70" + "0000000000000105" + "00000000" + "00000000"
         assert at(20000100, 20) == "14878a6f" + "0000000000000105" + "00000000" + "00000000"
         assert [at(slot, 4) for slot in (15162228, 17708520, 17708516)] == ["00000001", "00000002", "00000003"]
-        index.add([(key_hash("OrderTopic#order-1"), 459, 1700000002500)], T0)
+        index.add(IndexKeys.of([(key_hash("OrderTopic#order-1"), 459, 1700000002500)]), T0)
     with path.open("rb") as file:
         assert at(0, 40) == "0000018bcfe569c80000018bcfe571c4000000000000010500000000000001cb0000000300000005"
         assert at(20000120, 20) == "14878a70" + "00000000000001cb" + "00000002" + "00000002"
@@ -46,74 +49,10 @@ def test_the_one_hash_without_an_absolute_value_is_zero() -> None:
     assert key_hash("TopicA#k1") == 1903240649
 
 
-PIECES = [
-    b"UNIQ_KEY\x01",
-    b"KEYS\x01",
-    b"KEY",
-    b"\x02",
-    b"\x01",
-    b"7F0000010A2B18B4AAC20001",
-    b"0000",
-    b"k",
-    "ä".encode(),
-    b"\xff",
-]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), st.booleans())
-def test_the_hashes_of_a_record_are_those_of_its_keys(rest: bytes, unique: bool) -> None:
-    raw = b"UNIQ_KEY\x01" + rest if unique else rest
-    assert key_hashes("Tä", raw) == [key_hash(text) for text in index_keys("Tä", raw)]
-
-
-def test_the_hash_of_a_unique_key_is_that_of_java() -> None:
-    rng = random.Random(7)
-    for _ in range(2000):
-        unique = "".join(rng.choices("0123456789ABCDEFzZ", k=rng.randrange(1, 40)))
-        for raw in (f"UNIQ_KEY\x01{unique}", f"UNIQ_KEY\x01{unique}\x02TAGS\x01a\x02"):
-            assert key_hashes("T", raw.encode()) == [key_hash(f"T#{unique}")]
-    assert key_hashes("T", b"UNIQ_KEY\x0119764sN2Y") == [key_hash("T#19764sN2Y")] == [0]  # -2^31 has no absolute value
-
-
-ENDS = st.lists(st.text("0123456789ABCDEFzKEY\x02", min_size=4, max_size=4).map(str.encode), min_size=1, max_size=6)
-RESTS_OF_ONE = [
-    None,
-    b"",
-    b"UNIQ_KEY\x017F0000010A2B18B4AAC20001\x02",
-    b"KEYS\x01a b",
-    b"UNIQ_KEY\x01\xff\xff\xff\xff\xff\x02",
-]
-RESTS = st.sampled_from([b"\x02", b"\x02TAGS\x01a\x02", b"\x02KEYS\x01k", b"", b"\x02CLUSTER\x01KEY"])
-
-
-@given(
-    st.sampled_from([b"7F0000010A2B18B4AAC2", b"", b"KEY", b"\xff", b"0" * 200]),
-    ENDS,
-    RESTS,
-    st.sampled_from(RESTS_OF_ONE),
-)
-def test_the_hashes_of_a_batch_are_those_of_its_messages_where_it_has_any(
-    head: bytes, ends: list[bytes], rest: bytes, other: bytes | None
-) -> None:
-    batch = [b"UNIQ_KEY\x01" + head + end + rest for end in ends]
-    if other is not None:
-        batch.append(other)
-    found = batch_hashes("Tä", batch)
-    assert found is None or [[value] for value in found] == [key_hashes("Tä", one) for one in batch]
-
-
-def test_the_hashes_of_a_batch_of_one_client_are_found_together() -> None:
-    batch = [b"UNIQ_KEY\x017F0000010A2B18B4AAC2%04X\x02TAGS\x01a\x02" % n for n in range(0, 1 << 16, 77)]
-    assert batch_hashes("T", batch) == [value for one in batch for value in key_hashes("T", one)]
-    lowest = b"UNIQ_KEY\x0119764sN2Y\x02"
-    assert batch_hashes("T", [lowest]) == key_hashes("T", lowest) == [0]
-
-
 def test_a_full_file_is_followed_by_the_next_and_both_are_searched() -> None:
     disk = MemoryDisk(folders=("/", "/s"))
     index = Index(disk, Path("/s"), IndexSize(10, 20))
-    index.add([(key_hash(f"T#k{i % 7}"), i, T0 + i) for i in range(50)], T0)
+    index.add(IndexKeys.of([(key_hash(f"T#k{i % 7}"), i, T0 + i) for i in range(50)]), T0)
     assert [file.count for file in index.files] == [20, 20, 13]
     assert index.find("T#k3", 64, 0, 1 << 60) == list(range(3, 50, 7))
     again = Index(disk, Path("/s"), IndexSize(10, 20))
@@ -127,7 +66,7 @@ def test_a_full_file_is_followed_by_the_next_and_both_are_searched() -> None:
 def test_a_damaged_file_is_set_aside() -> None:
     disk = MemoryDisk(folders=("/", "/s"))
     index = Index(disk, Path("/s"), IndexSize(10, 20))
-    index.add([(key_hash("T#k"), 1, T0)], T0)
+    index.add(IndexKeys.of([(key_hash("T#k"), 1, T0)]), T0)
     index.files[0].file.write([HEADER.pack(T0, T0, 1, 1, 5, 1000)], 0)
     again = Index(disk, Path("/s"), IndexSize(10, 20))
     again.load(Path("/s/aside"))
@@ -138,7 +77,7 @@ def test_a_damaged_file_is_set_aside() -> None:
 def test_after_a_power_cut_only_synced_entries_count() -> None:
     disk = MemoryDisk(folders=("/", "/s"))
     index = Index(disk, Path("/s"), IndexSize(10, 20))
-    index.add([(key_hash(f"T#k{i}"), i, T0) for i in range(10)], T0)
+    index.add(IndexKeys.of([(key_hash(f"T#k{i}"), i, T0) for i in range(10)]), T0)
     index.set_back(5, 6)
     assert (index.last_record(), index.files[0].count) == ((4, 1), 6)
     assert index.find("T#k7", 9, 0, 1 << 60) == []
@@ -153,7 +92,7 @@ def test_the_index_finds_what_a_dict_finds(rows: list[tuple[str, int]]) -> None:
     index = Index(disk, Path("/s"), IndexSize(7, 30))
     expected: dict[str, list[int]] = {}
     for number, (key, _) in enumerate(rows):
-        index.add([(key_hash(f"T#{key}"), number, T0 + number)], T0)
+        index.add(IndexKeys.of([(key_hash(f"T#{key}"), number, T0 + number)]), T0)
         expected.setdefault(key, []).append(number)
     for key, numbers in expected.items():
         assert index.find(f"T#{key}", 64, 0, 1 << 60) == numbers[-64:]
@@ -162,7 +101,7 @@ def test_the_index_finds_what_a_dict_finds(rows: list[tuple[str, int]]) -> None:
 def test_chains_of_garbage_end() -> None:
     disk = MemoryDisk(folders=("/", "/s"))
     index = Index(disk, Path("/s"), IndexSize(3, 20))
-    index.add([(key_hash(f"T#{i}"), i, T0) for i in range(19)], T0)
+    index.add(IndexKeys.of([(key_hash(f"T#{i}"), i, T0) for i in range(19)]), T0)
     file: IndexFile = index.files[0]
     file.file.write([b"\x00\x00\x00\x05" * 100], 40 + 12 + 20)
     assert len(index.find("T#3", 64, 0, 1 << 60)) <= 64
@@ -176,11 +115,36 @@ def test_slots_written_in_blocks_and_one_by_one_make_the_same_file(numbers: list
     disks = MemoryDisk(folders=("/", "/a")), MemoryDisk(folders=("/", "/b"))
     together, single = Index(disks[0], Path("/a"), size), Index(disks[1], Path("/b"), size)
     for start in range(0, len(keys), piece):
-        together.add(keys[start : start + piece], T0)
+        together.add(IndexKeys.of(keys[start : start + piece]), T0)
     for key in keys:
-        single.add([key], T0)
+        single.add(IndexKeys.of([key]), T0)
     raw = [index.files[0].file.read(size.file_bytes, 0) for index in (together, single)]
     assert raw[0] == raw[1]
+
+
+def test_slots_kept_in_memory_are_given_back_and_read_again() -> None:
+    index = Index(MemoryDisk(folders=("/", "/s")), Path("/s"), IndexSize(10, 200))
+    for at in range(20):
+        index.add(IndexKeys.of([(key_hash("T#k"), at, T0)]), T0)
+        if at % 3 == 0:
+            index.rest()
+    assert index.find("T#k", 64, 0, 1 << 60) == list(range(20))
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_round_that_fails_anywhere_leaves_nothing_false_behind(failing: int) -> None:
+    size, disk = IndexSize(40_000, 1000), MemoryDisk(folders=("/", "/s"))
+    index = Index(disk, Path("/s"), size)
+    keys = [(key_hash(f"T#{number % 23}"), number, T0) for number in range(150)]
+    index.add(IndexKeys.of(keys[:50]), T0)
+    disk.fail_at = len(disk.steps) + failing
+    with contextlib.suppress(OSError):
+        index.add(IndexKeys.of(keys[50:100]), T0)
+    disk.fail_at = None
+    done = index.files[0].count - 1
+    index.add(IndexKeys.of(keys[done:]), T0)
+    for number in range(23):
+        assert index.find(f"T#{number}", 64, 0, 1 << 60) == list(range(number, 150, 23))
 
 
 @settings(max_examples=60, deadline=None)
@@ -190,16 +154,16 @@ def test_after_a_power_cut_every_key_is_found_again(pick: random.Random, before:
     size, disk = IndexSize(10, 200), MemoryDisk(folders=("/", "/s"))
     index = Index(disk, Path("/s"), size)
     keys = [(key_hash(f"T#{number % 40}"), 100 * (number + 1), T0) for number in range(before + behind)]
-    index.add(keys[:before], T0)
+    index.add(IndexKeys.of(keys[:before]), T0)
     index.sync()
     disk.sync_all(Path("/s"))
     count = index.files[-1].count
     for key in keys[before:]:
-        index.add([key], T0)
+        index.add(IndexKeys.of([key]), T0)
     left = Index(disk.after_power_cut(pick), Path("/s"), size)
     left.load(Path("/s/aside"))
     left.set_back(keys[before][1], count)
-    left.add(keys[before:], T0)
+    left.add(IndexKeys.of(keys[before:]), T0)
     for number in range(min(40, len(keys))):
         expected = [log_offset for value, log_offset, _ in keys if value == key_hash(f"T#{number}")]
         assert left.find(f"T#{number}", 64, 0, 1 << 60) == expected
