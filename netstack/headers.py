@@ -19,6 +19,7 @@ _V2 = tuple("abcdefghijklmn")
 _PULL_NUMBERS = (
     ("queueId", "maxMsgNums", "sysFlag", "maxMsgBytes"),
     ("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"),
+    ("maxMsgBytes",),
 )
 
 
@@ -64,7 +65,8 @@ class SendMessageHeader:
             raise missing(cls, names[_V2.index(absent.args[0])]) from None
         except ValueError:
             spelled = {names[_V2.index(short)]: text for short, text in ext.items() if short in _V2}
-            raise _number_at_fault(cls, spelled, [names[at] for at in (3, 4, 5, 7, 9, 11)], [names[6]]) from None
+            narrow, optional = [names[at] for at in (3, 4, 5, 7, 9, 11)], (names[9], names[11])
+            raise _number_at_fault(cls, spelled, narrow, [names[6]], optional) from None
         limited = None if limit is None else int(limit)
         return cls(*fixed, get("k") == "true", limited, get("m") == "true", get("n"))
 
@@ -83,11 +85,17 @@ class SendMessageHeader:
         return ext
 
 
-def _number_at_fault(header: type, ext: Mapping[str, str], narrow: Iterable[str], wide: Iterable[str]) -> Refused:
-    """Return the refusal that names the first of these fields which is no number of its width."""
+def _number_at_fault(
+    header: type, ext: Mapping[str, str], narrow: Iterable[str], wide: Iterable[str], optional: Iterable[str]
+) -> Refused:
+    """Return the refusal that names the first of these fields which is no number of its width, or empty."""
     name = text = ""
     for name, allowed in [*((name, INT32) for name in narrow), *((name, INT64) for name in wide)]:
-        text = ext.get(name) or "0"
+        text = ext.get(name, "")
+        if not text and name in optional:
+            continue
+        if not text:
+            return missing(header, name)
         try:
             if int(text) not in allowed:
                 break

@@ -79,6 +79,15 @@ def test_a_send_with_a_wrong_number_is_refused_by_its_name(name: str, text: str)
         SendMessageHeader.from_ext({**SEND_EXT, name: text})
 
 
+@pytest.mark.parametrize("name", list("defgh"))
+def test_an_empty_number_of_a_send_is_a_missing_one(name: str) -> None:
+    at = list("abcdefgh").index(name)
+    with pytest.raises(Refused, match=f"required field {name} is missing"):
+        SendMessageHeader.from_ext({**SEND_EXT, name: ""})
+    with pytest.raises(Refused, match=f"required field {list(V1)[at]} is missing"):
+        SendMessageHeader.from_ext({**V1, list(V1)[at]: ""})
+
+
 def test_a_pull_reads_and_writes_all_its_fields() -> None:
     pull = PullMessageHeader.from_ext({**PULL, "subscription": "TagA", "expressionType": "", "maxMsgBytes": "4096"})
     assert (pull.queue_offset, pull.commit_offset, pull.expression_type, pull.max_bytes) == (9000000000, -1, None, 4096)
@@ -89,6 +98,12 @@ def test_a_pull_reads_and_writes_all_its_fields() -> None:
 def test_a_pull_that_lacks_a_required_field_is_refused_by_its_name(name: str) -> None:
     with pytest.raises(Refused, match=f"required field {name} is missing"):
         PullMessageHeader.from_ext({key: value for key, value in PULL.items() if key != name})
+
+
+@pytest.mark.parametrize("name", ["queueId", "maxMsgNums", "queueOffset", "subVersion"])
+def test_an_empty_number_of_a_pull_is_a_missing_one(name: str) -> None:
+    with pytest.raises(Refused, match=f"required field {name} is missing"):
+        PullMessageHeader.from_ext({**PULL, name: "", "maxMsgBytes": ""})
 
 
 @pytest.mark.parametrize("name", ["queueId", "subVersion"])
