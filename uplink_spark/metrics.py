@@ -86,13 +86,22 @@ async def _retired(hub: Hub) -> frozenset[str]:
         return frozenset()
 
 
+async def _head(stream: trio.SocketStream) -> bytes:
+    """Return a request's lines once all are there, at most REQUEST_BYTES; fewer when the other end stops."""
+    head = bytearray()
+    while b"\r\n\r\n" not in head and len(head) < REQUEST_BYTES:
+        if not (more := await stream.receive_some(REQUEST_BYTES - len(head))):
+            break
+        head += more
+    return bytes(head)
+
+
 async def _answer(hub: Hub, stream: trio.SocketStream) -> None:
     """Answer any GET with the metrics; whoever sends something else or nothing is closed."""
     async with stream:
         with trio.move_on_after(REQUEST_S):
             try:
-                request = await stream.receive_some(REQUEST_BYTES)
-                if not request.startswith(b"GET "):
+                if not (await _head(stream)).startswith(b"GET "):
                     return
                 body = gateway_text(hub, await _retired(hub)).encode()
                 head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len(body)}\r\n"

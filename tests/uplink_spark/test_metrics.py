@@ -29,10 +29,26 @@ DOCS = Path(__file__).parents[2] / "docs"
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
 
 
-async def scraped(listener: trio.SocketListener) -> str:
+async def scraped(listener: trio.SocketListener, *parts: bytes) -> str:
     stream = await trio.testing.open_stream_to_socket_listener(listener)
-    await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+    for part in parts or [b"GET /metrics HTTP/1.1\r\n\r\n"]:
+        await stream.send_all(part)
+        await trio.testing.wait_all_tasks_blocked(0.01)  # what was sent has been taken
     return b"".join([part async for part in stream]).decode()
+
+
+async def test_a_scrape_whose_request_comes_in_parts_is_answered(tmp_path: Path) -> None:
+    with open_landers(GatewayConfig(str(tmp_path), ("127.0.0.1", 0)), lambda: 1_700_000_000_000) as (_, hub):
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_metrics, hub, listeners)
+            for parts in (
+                (b"G", b"ET /metrics HTTP/1.1\r\n\r\n"),
+                (b"GET /metrics HT", b"TP/1.1\r\nHost: x\r", b"\n\r\n"),
+            ):
+                assert (await scraped(listeners[0], *parts)).startswith("HTTP/1.1 200 OK")
+            assert await scraped(listeners[0], b"P", b"OST /metrics HTTP/1.1\r\n\r\n") == ""
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.slow
