@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -20,6 +21,12 @@ from watchdog.proof import Reason, Verdict
 LOG = logging.getLogger("appliance")
 STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
 LONGEST_LINE = 120
+_STEPS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free_space_there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "let_the_box_write_there"),
+    errno.EROFS: "mount_it_writable",
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "remove_what_is_in_its_place"),
+}
 
 
 class Disk(NamedTuple):
@@ -141,7 +148,8 @@ class HealthBoard:
             os.replace(fresh, self._path)
         except OSError as exc:
             if self._written:
-                LOG.error("event=health_not_written file=%s reason=%r next_step=free_space_there", self._path, str(exc))
+                step = _STEPS.get(exc.errno or 0, "check_the_folder")
+                LOG.error("event=health_not_written file=%s reason=%r next_step=%s", self._path, str(exc), step)
             self._written = False
         else:
             self._written = True

@@ -55,6 +55,22 @@ def test_a_health_file_that_cannot_be_written_is_said_once_and_ends_nothing(
     assert read_health(tmp_path / "file" / "health.json")["version"] == "1.4.0"
 
 
+@pytest.mark.parametrize(
+    ("leads_to", "step"),
+    [
+        ("/dev/full", "free_space_there"),
+        (".", "remove_what_is_in_its_place"),
+        ("health.json.new", "check_the_folder"),  # a link to itself
+    ],
+)
+def test_the_next_step_for_an_unwritten_health_file_is_that_of_its_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, leads_to: str, step: str
+) -> None:
+    (tmp_path / "health.json.new").symlink_to(leads_to)
+    board(tmp_path / "health.json").write()
+    assert [record.getMessage().partition("next_step=")[2] for record in caplog.records] == [step]
+
+
 async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
