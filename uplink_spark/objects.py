@@ -20,12 +20,13 @@ import trio
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.frames import Hello, Status
 from uplink_spark.histogram import Histogram
-from uplink_spark.landing import Covering, LandedBefore, NewPiece
+from uplink_spark.landing import RESTORE, Covering, LandedBefore, NewPiece
 from uplink_spark.manifest import (
     DAY_MS,
     LANDING_NAME,
     Entry,
     Placement,
+    Slice,
     Zone,
     decode_zone,
     encode_items,
@@ -157,22 +158,43 @@ class ObjectShardWriter:
         """Load the newest state that is whole and every later manifest object."""
         self._cover = cover
         names = self._store.names(manifest_folder(self.shard))
-        oldest = min((first for first in map(first_seq_of, names) if first is not None), default=0)
-        self._load_state(sorted(seq for seq in map(state_seq_of, names) if seq is not None and seq >= oldest))
+        firsts = [first for first in map(first_seq_of, names) if first is not None]
+        states = sorted(seq for seq in map(state_seq_of, names) if seq is not None)
+        oldest = min(firsts, default=0)
+        self._load_state([seq for seq in states if seq >= oldest])
         if self.next_seq < oldest:
             what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are gone"
             raise LandingError(f"{what} and no state is whole; restore {manifest_path(self.shard, oldest, 'state')}")
-        while True:
-            data = self._store.get(manifest_path(self.shard, self.next_seq))
-            if data is None:
-                return
-            part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
-            if not part.entries:
-                raise LandingError(f"{manifest_path(self.shard, self.next_seq)} holds no whole entry: {part.fault}")
+        while (data := self._store.get(manifest_path(self.shard, self.next_seq))) is not None:
+            part = self._whole(data)
             for entry in part.entries:
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
             self.next_seq = part.next_seq
+        self._refuse_gap([*firsts, *states])
+
+    def _whole(self, data: bytes) -> Slice:
+        """Return what the next manifest object holds: it was written in one piece, so a fault in it is no torn tail."""
+        try:
+            part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
+            if part.fault is not None or part.pending or not part.entries:
+                raise ManifestDamaged(f"holds no whole commit: {part.fault or 'its end is missing'}")
+        except ManifestDamaged as error:
+            name = f"s3://{self._store.bucket}: {manifest_path(self.shard, self.next_seq)}"
+            raise LandingError(f"{name}: {error}; {RESTORE}") from error
+        return part
+
+    def _refuse_gap(self, seqs: Sequence[int]) -> None:
+        """Raise LandingError if what was receipted lies behind the last entry: its numbers must not be given anew."""
+        found = [f"seq {seq}" for seq in seqs if seq > self.next_seq]
+        folder, since = f"pack/{self.shard:04x}", pack_path(self.shard, self.landed_ms, 0).split("/")[2]
+        for day in self._store.names(folder) if not found else ():
+            stems = [name[:20] for name in self._store.names(f"{folder}/{day}")] if day >= since else []
+            found += [f"pack {stem}" for stem in stems if stem.isdigit() and int(stem) > self.next_seq]
+        if found:
+            name = manifest_path(self.shard, self.next_seq)
+            text = f"s3://{self._store.bucket}: {name} is gone, and {found[0]} came after it"
+            raise LandingError(f"{text}; restore it from a copy of the landing zone")
 
     def _load_state(self, seqs: list[int]) -> None:
         for seq in reversed(seqs):

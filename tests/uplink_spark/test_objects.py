@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def url(endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     boto3: Any = pytest.importorskip("boto3")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    bucket = request.node.name.replace("_", "-")[:60].strip("-").lower()
+    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-60:].strip("-")
     boto3.client("s3", endpoint_url=f"http://{endpoint}", region_name="us-east-1").create_bucket(Bucket=bucket)
     return f"s3://{bucket}/zone?endpoint_override={endpoint}&scheme=http&region=us-east-1"
 
@@ -236,6 +237,41 @@ def test_a_bucket_whose_beginning_is_gone_and_whose_state_is_damaged_takes_no_se
         if name.endswith(".state"):
             store.put(f"manifest/0000/{name}", b"half")
     with pytest.raises(LandingError, match=r"entries below 4 are gone and no state is whole; restore .*/0+4\.state"):
+        writer(store)
+
+
+@pytest.mark.parametrize("how", ["cut", "flip", "more", "head", "gone"])
+def test_a_damaged_manifest_of_a_bucket_is_told(url: str, how: str) -> None:
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    first, _ = writer(store)
+    for n in range(3):
+        first.commit([piece(n * 1940), piece(n * 1940 + 970)], NOW)
+    name = f"manifest/0000/{2:020d}.log"
+    good = store.get(name)
+    assert good is not None
+    if how == "gone":
+        store.delete(name)
+    else:
+        damaged = {
+            "cut": good[:-8], "flip": good[:-12] + b"?" + good[-11:], "more": good + b"?", "head": b"?" + good[1:],
+        }[how]  # fmt: skip
+        store.put(name, damaged)
+    with pytest.raises(LandingError, match=rf"s3://\S+: {name}\b.*restore .*from a copy of the landing zone"):
+        writer(store)
+    store.put(name, good)
+    assert writer(store)[0].next_seq == 6
+
+
+def test_a_bucket_that_lost_the_end_of_its_manifest_gives_no_seq_anew(url: str) -> None:
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    first, _ = writer(store)
+    for n in range(3):
+        first.commit([piece(n * 970)], NOW + n * DAY_MS)
+    for seq in (1, 2):
+        store.delete(f"manifest/0000/{seq:020d}.log")
+    with pytest.raises(LandingError, match=rf"{1:020d}.log is gone, and pack {2:020d} came after it"):
         writer(store)
 
 
