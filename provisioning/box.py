@@ -15,7 +15,17 @@ from typing import Any
 
 import cbor2
 
-from provisioning.bundle import Manifest, Target, Wishes, check_fits, check_parts, extract_part, open_bundle
+from provisioning.bundle import (
+    START,
+    Manifest,
+    Target,
+    Wishes,
+    check_fits,
+    check_parts,
+    extract_part,
+    head_bytes,
+    open_bundle,
+)
 from provisioning.errors import ProvisioningError
 from provisioning.incoming import arrived
 from provisioning.ownership import SECRET_BYTES, receipt_mac
@@ -318,7 +328,19 @@ class Box:
         path = arrived(self.files.incoming, bundle.get("sha256"))
         if path.exists():
             self._checked_bundle(path, bundle)
+        else:
+            self._check_head(path.with_name(f"{path.name}.part"), bundle)
         return [f"version {version} → {wanted}"]
+
+    def _check_head(self, part: Path, bundle: Mapping[str, Any]) -> None:
+        """Check what arrives as soon as its signature is there; what cannot be trusted is forgotten. Raises E30x."""
+        try:
+            if part.exists() and (size := part.stat().st_size) >= START and size >= head_bytes(part):
+                self._checked_bundle(part, bundle)
+        except ProvisioningError as exc:
+            if exc.code == "E303":
+                part.unlink()
+            raise
 
     def _checked_bundle(self, path: Path, bundle: Mapping[str, Any]) -> Manifest:
         if not path.exists():

@@ -27,6 +27,7 @@ from provisioning.slots import list_tree
 MAGIC = b"RBX1"
 PURPOSE = b"rocketbox bundle 1\0"
 LENGTH = struct.Struct(">I")
+START = len(MAGIC) + LENGTH.size
 SIGNATURE_BYTES = 64
 COMPILED = "__pycache__"
 MAX_MANIFEST = 1 << 20
@@ -164,15 +165,23 @@ def unsigned_manifest(path: Path) -> Manifest:
     return manifest
 
 
+def head_bytes(path: Path) -> int:
+    """Return how many bytes a bundle's manifest and signature end at; they come first. Raises E303."""
+    with path.open("rb") as source:
+        head = source.read(START)
+    if len(head) < START or head[:4] != MAGIC:
+        raise ProvisioningError("E303", f"{path.name} is no rocketbox bundle")
+    (length,) = LENGTH.unpack(head[4:])
+    if not 0 < length <= MAX_MANIFEST:
+        raise ProvisioningError("E303", f"the manifest claims {length} bytes, at most {MAX_MANIFEST} are allowed")
+    return START + int(length) + SIGNATURE_BYTES
+
+
 def _read_head(path: Path) -> tuple[bytes, bytes]:
     """Return the bytes of the manifest and their signature. Raises E303."""
+    length = head_bytes(path) - START - SIGNATURE_BYTES
     with path.open("rb") as source:
-        head = source.read(8)
-        if len(head) < 8 or head[:4] != MAGIC:
-            raise ProvisioningError("E303", f"{path.name} is no rocketbox bundle")
-        (length,) = LENGTH.unpack(head[4:])
-        if not 0 < length <= MAX_MANIFEST:
-            raise ProvisioningError("E303", f"the manifest claims {length} bytes, at most {MAX_MANIFEST} are allowed")
+        source.seek(START)
         data, signature = source.read(length), source.read(SIGNATURE_BYTES)
     if len(data) < length or len(signature) < SIGNATURE_BYTES:
         raise ProvisioningError("E303", f"{path.name} is cut short: fetch it again")
@@ -180,7 +189,7 @@ def _read_head(path: Path) -> tuple[bytes, bytes]:
 
 
 def _manifest(data: bytes) -> Manifest:
-    return Manifest.from_cbor(data, len(MAGIC) + LENGTH.size + len(data) + SIGNATURE_BYTES)
+    return Manifest.from_cbor(data, START + len(data) + SIGNATURE_BYTES)
 
 
 def check_fits(manifest: Manifest, target: Target, wishes: Wishes = Wishes()) -> None:

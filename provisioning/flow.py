@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from provisioning.bundle import head_bytes
 from provisioning.errors import ProvisioningError
 from provisioning.host import Bench, Conversation
 from provisioning.ownership import box_secret, receipt_fits
@@ -91,7 +92,7 @@ async def provision(
         owned = await talk.own(await talk.identify(), bench)
         claimed()
     if wanted.bundle is not None and any(change.startswith("version ") for change in changes):
-        await _upload(talk, bench, wanted.bundle, sha256, fast)
+        await _upload(talk, bench, wanted.bundle, request, fast)
     # A question and an upload take minutes: the clock is set to now, not to then.
     request = {**request, "time": int(now_s())}
     planned = await talk.request("plan", request)
@@ -105,13 +106,19 @@ async def provision(
     return Outcome(talk.serial, owned, changes, receipt, verified)
 
 
-async def _upload(talk: Conversation, bench: Bench, bundle: Path, sha256: str, fast: int) -> None:
-    """Send the bundle, at up to `fast` baud where that is more than now. Raises ProvisioningError."""
+async def _upload(talk: Conversation, bench: Bench, bundle: Path, request: Mapping[str, Any], fast: int) -> None:
+    """Send the bundle, at up to `fast` baud where that is more than now. Raises ProvisioningError.
+
+    Its head goes first, and the box plans with it: what it does not trust or is not for it costs no upload of minutes.
+    """
     if fast and fast > talk.line.baud:
         await talk.speed_up(fast)
         await talk.own(await talk.identify(), bench)
     with bundle.open("rb") as source:
-        await talk.put("bundle", source, sha256, os.fstat(source.fileno()).st_size)
+        file = request["bundle"]["sha256"], os.fstat(source.fileno()).st_size
+        await talk.put("bundle", source, *file, first=head_bytes(bundle))
+        await talk.request("plan", request)
+        await talk.put("bundle", source, *file)
 
 
 def save_receipt(folder: Path, receipt: Mapping[str, Any]) -> Path:

@@ -168,14 +168,16 @@ class Conversation:
 
     # --- transfers
 
-    async def put(self, kind: str, source: BinaryIO, sha256: str, size: int) -> None:
-        """Send a file from where the box has it. Raises E301, E302, LinkLost."""
-        chunk = chunk_bytes(self.line.baud)
+    async def put(self, kind: str, source: BinaryIO, sha256: str, size: int, *, first: int | None = None) -> None:
+        """Send a file, or its first bytes, from where the box has it. Raises E301, E302, LinkLost."""
+        chunk, upto = chunk_bytes(self.line.baud), size if first is None else min(first, size)
         arguments = {"kind": kind, "sha256": sha256, "size": size, "chunk": chunk}
         opened = await self.request("put", arguments)
         while not opened["done"]:
-            if opened["have"] < size:
-                await self._send(int(opened["t"]), int(opened["have"]), source, size)
+            if opened["have"] < upto:
+                await self._send(int(opened["t"]), int(opened["have"]), source, upto)
+            elif upto < size:
+                return
             opened = await self.request("put", arguments)
         self._show(kind, size, size)
 

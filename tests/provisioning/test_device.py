@@ -232,6 +232,26 @@ async def test_a_bundle_with_a_wrong_signature_changes_nothing(tmp_path: Path) -
     await at_the_cable(cable, box, during)
 
 
+@pytest.mark.slow
+async def test_a_bundle_is_refused_before_its_upload(tmp_path: Path) -> None:
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
+    (tmp_path / "mallory").mkdir()
+
+    async def during() -> None:
+        foreign, good = signed_bundle(tmp_path / "mallory", size=200_000), signed_bundle(tmp_path, box, size=200_000)
+        assert await refused(provisioned(cable, Wanted(bundle=foreign, version="1.4.0"))) == "E303"
+        assert cable.carried < 20_000
+        assert list(box.files.incoming.iterdir()) == []  # a head that was damaged on the way would be refused for ever
+        box.model = "x2"
+        assert await refused(provisioned(cable, Wanted(bundle=good, version="1.4.0"))) == "E304"
+        assert cable.carried < 40_000
+        box.model = "x1"
+        outcome = await provisioned(cable, Wanted(bundle=good, version="1.4.0"))
+        assert (outcome.receipt or {})["version"] == "1.4.0"
+
+    await at_the_cable(cable, box, during)
+
+
 async def test_a_wrong_configuration_is_refused_with_all_its_errors_before_anything_is_touched(tmp_path: Path) -> None:
     box = folder_box(tmp_path / "box", hands=Hands(check_config=lambda text: ["store.x: unknown", "box.y: unknown"]))
     cable = Cable(tmp_path)

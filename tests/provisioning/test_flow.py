@@ -40,8 +40,8 @@ class Told:
         self.bodies.append(body)
         return self._answers[name]
 
-    async def put(self, name: str, source: object, sha256: str, size: int) -> None:
-        self.asked.append(f"put {name} {size}")
+    async def put(self, name: str, source: object, sha256: str, size: int, *, first: int | None = None) -> None:
+        self.asked.append(f"put {name} {size if first is None else first} of {size}")
 
 
 async def run(talk: Told, wanted: Wanted, **more: Any) -> Any:
@@ -79,13 +79,14 @@ async def test_a_bundle_goes_over_the_line_only_where_the_version_changes(
     changes: list[str], uploaded: bool, tmp_path: Path
 ) -> None:
     bundle = tmp_path / "b.rbx"
-    bundle.write_bytes(b"12345")
+    bundle.write_bytes(b"RBX1" + (5).to_bytes(4) + b"12345" + bytes(64) + b"part")
     talk = Told(changes)
     with pytest.raises(ProvisioningError, match="the receipt's seal does not fit"):
         await run(talk, Wanted(bundle=bundle, version="2"))
-    assert talk.asked == ["own", "plan", *(["put bundle 5"] if uploaded else []), "plan", "apply", "verify"]
+    sent = ["put bundle 77 of 81", "plan", "put bundle 81 of 81"]
+    assert talk.asked == ["own", "plan", *(sent if uploaded else []), "plan", "apply", "verify"]
     assert talk.bodies[0]["bundle"]["version"] == "2"
-    assert talk.bodies[2]["plan"] == "p1"  # of the second plan
+    assert talk.bodies[-2]["plan"] == "p1"  # of the last plan
 
 
 async def test_a_receipt_in_the_name_of_another_box_is_none_whoever_sealed_it() -> None:
