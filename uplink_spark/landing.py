@@ -7,6 +7,7 @@ and belong in a thread.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 import socket
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from storage_driver.disk import ask_journal
+from uplink_spark.adopt import Judge, entries_of, packs_from
 from uplink_spark.batch import PieceHeader
 from uplink_spark.durable import sync_folder, write_synced
-from uplink_spark.errors import LandingError, ManifestDamaged, UplinkError
+from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged, UplinkError
 from uplink_spark.histogram import Histogram
 from uplink_spark.manifest import (
     FILE_ENTRIES,
@@ -41,6 +43,7 @@ from uplink_spark.manifest import (
 )
 from uplink_spark.steps import Step, no_step
 
+log = logging.getLogger("uplink_spark.gateway")
 RESTORE = "restore it from a copy of the landing zone"
 
 
@@ -48,6 +51,7 @@ class Covering(Protocol):
     """Who keeps the sum of a shard's entries (coverage.ShardCover)."""
 
     def note(self, entry: Entry) -> None: ...
+    def draft(self) -> Judge: ...
     def encode(self, next_seq: int) -> bytes: ...
     def load(self, data: bytes, first_seq: int) -> int: ...
 
@@ -111,10 +115,14 @@ class ShardWriter:
         self.landed_ms = 0  # never decreases in a shard
         self.syncs = Histogram()
         self._lock = self._file = -1
+        self._last: Entry | None = None  # the newest the start has read
         self._cover: Covering
 
     def open(self, cover: Covering) -> None:
-        """Lock, load the newest state, show every later entry to cover, drop a torn tail, mark what was not marked."""
+        """Lock, load the newest state, show every later entry to cover, drop a torn tail, mark what was not marked.
+
+        What whole packs hold behind the last entry gets its entries again.
+        """
         folder = make_folders(self.root, manifest_folder(self.shard))
         self._take_lock(folder / "lock")
         self._cover = cover
@@ -127,9 +135,12 @@ class ShardWriter:
             for entry in self._read_file(first):
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
+                self._last = entry
         if not firsts:
             self._new_file()
-        self._remove_orphans()
+        for path in (self.root / f"pack/{self.shard:04x}").glob("*/*.tmp"):
+            path.unlink()
+        self._adopt()
 
     def _load_state(self, firsts: list[int]) -> list[int]:
         """Load the newest state that is whole and return the files to read after it."""
@@ -193,22 +204,47 @@ class ShardWriter:
             _write(self._file, encode_mark(self.next_seq))
         return entries
 
-    def _remove_orphans(self) -> None:
-        """Remove packs no entry points to: temporary ones and that of the one commit that did not end.
+    def _adopt(self) -> None:
+        """Give what lies in packs behind the last entry its entries again, which the next commit's must not replace.
 
-        No later one is begun before it ends: where there is one, entries are gone. Raises LandingError.
+        Raises LandingError where a pack shows that more is gone.
         """
-        orphans = []
-        for path in (self.root / f"pack/{self.shard:04x}").glob("*/*"):
-            stem = path.name.partition(".")[0]
-            if path.suffix == ".pack" and stem.isdigit() and int(stem) > self.next_seq:
-                name = manifest_path(self.shard, self.first_seq)
-                text = f"{path} was receipted, the manifest ends at seq {self.next_seq}"
-                raise LandingError(f"{text}; restore {name} from a copy of the landing zone")
-            if path.suffix != ".pack" or (stem.isdigit() and int(stem) == self.next_seq):
-                orphans.append(path)
-        for path in orphans:
-            path.unlink()
+        if self._last is not None:  # its pack may hold more than the entries tell
+            try:
+                self._adopt_pack(self.root / self._last.pack, self._last.offset)
+            except (OSError, PieceDamaged) as error:  # retention has been there, or `check` will tell
+                log.info("newest pack not looked at: %s", error)
+        behind = packs_from(self.root, self.shard, self.next_seq)
+        while (attempts := behind.pop(self.next_seq, None)) is not None:
+            for path in attempts[:-1]:
+                path.unlink()
+            try:
+                self._adopt_pack(attempts[-1], 0)
+            except (OSError, PieceDamaged) as error:
+                if behind:
+                    raise LandingError(f"{error}; {RESTORE}") from error
+                log.warning("pack removed path=%s reason=%s: it is of no finished commit", attempts[-1], error)
+                attempts[-1].unlink()
+                break
+        if behind:
+            path = behind[min(behind)][-1]
+            text = f"{path} was receipted, the manifest ends at seq {self.next_seq}"
+            name = manifest_path(self.shard, self.first_seq)
+            raise LandingError(f"{text}; restore {name} from a copy of the landing zone")
+
+    def _adopt_pack(self, path: Path, at: int) -> None:
+        landed_ms = max(self.landed_ms, path.stat().st_mtime_ns // 1_000_000)
+        place = Placement(self.next_seq, str(path.relative_to(self.root)), at, 0, 0, landed_ms)
+        entries = entries_of(path, at, place, self._cover.draft())
+        if not entries:
+            return
+        if self.next_seq - self.first_seq >= FILE_ENTRIES:
+            self._new_file()
+        self._append(entries)
+        self.landed_ms = landed_ms
+        for entry in entries:
+            self._cover.note(entry)
+        log.warning("pack %s has its entries again, seq %d..%d", path, entries[0].seq, entries[-1].seq)
 
     def _new_file(self) -> None:
         path = self.root / manifest_path(self.shard, self.next_seq)

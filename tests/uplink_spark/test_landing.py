@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from uplink_spark.coverage import ShardCover
 from uplink_spark.durable import sync_folder
 from uplink_spark.errors import LandingError
 from uplink_spark.landing import NewPiece, ShardWriter, open_zone
-from uplink_spark.manifest import LANDING_NAME, encode_mark, manifest_path, pack_path
+from uplink_spark.manifest import LANDING_NAME, Entry, encode_mark, manifest_path, pack_path
 from uplink_spark.testing import MadeRecord, encode_log, files_end_at, landed_entries, landed_log, raw_piece
 
 NOW = 1_700_000_000_000
@@ -211,8 +212,8 @@ def test_a_head_cut_short_by_a_power_cut_is_written_again(shard: Shard, monkeypa
         shard.writer.close()
         path.write_bytes(whole[:length])
         shard = Shard(shard.root)
-        assert shard.writer.next_seq == 2
-    assert shard.land(2) == [2]
+        assert (shard.writer.next_seq, shard.held()) == (3, [(0, 3 * SIZE)])  # the pack is there
+    assert shard.land(3) == [3]
     shard.writer.close()
 
 
@@ -314,16 +315,63 @@ def test_a_flipped_bit_in_an_entry_costs_no_receipted_pack(shard: Shard, entry: 
     again.writer.close()
 
 
-@pytest.mark.parametrize("left", [0, 100])
-def test_a_manifest_that_lost_its_end_costs_no_receipted_pack(shard: Shard, left: int) -> None:
+def told(root: Path) -> list[Entry]:
+    """What readers are told, but for when it landed."""
+    return [replace(entry, landed_ms=0) for entry in landed_entries(root, "box-17")]
+
+
+@pytest.mark.parametrize("left", [0, 100, 300])
+def test_a_manifest_that_lost_its_end_gets_it_again_from_its_packs_so_that_no_seq_means_two_things(
+    shard: Shard, left: int
+) -> None:
+    shard.land(0)
+    shard.land(1, 2)  # as readers have seen it and boxes have receipts of it
+    shard.land(4)
+    known = told(shard.root)
+    shard.writer.close()
+    os.truncate(shard.file, left)
+    again = Shard(shard.root)
+    assert told(shard.root) == known
+    assert again.land(3) == [4]
+    again.writer.close()
+    assert Shard(shard.root).held() == [(0, 5 * SIZE)]
+
+
+def test_a_manifest_whose_packs_are_gone_too_is_named_and_no_receipted_pack_goes(shard: Shard) -> None:
     for number in range(3):
         shard.land(number)
     shard.writer.close()
+    packs(shard.root)[1].unlink()
     kept = packs(shard.root)
-    os.truncate(shard.file, left)
-    with pytest.raises(LandingError, match=r"0+2\.pack .* ends at seq 0; restore manifest/0000/0+\.log"):
+    os.truncate(shard.file, 0)
+    with pytest.raises(LandingError, match=r"0+2\.pack .* ends at seq 1; restore manifest/0000/0+\.log"):
         Shard(shard.root)
     assert packs(shard.root) == kept
+
+
+def test_a_pack_of_a_commit_that_did_not_end_makes_room_where_its_entries_find_none(shard: Shard) -> None:
+    shard.land(0)
+    sure = shard.file.read_bytes()
+    shard.land(1)
+    shard.writer.close()
+    shard.file.write_bytes(sure)
+    with files_end_at(len(sure)):
+        again = Shard(shard.root)
+        assert (again.held(), len(packs(shard.root))) == ([(0, SIZE)], 1)
+    assert again.land(1) == [1]
+    again.writer.close()
+
+
+def test_a_start_needs_no_pack_that_retention_removed_or_a_disk_damaged(shard: Shard) -> None:
+    shard.land(0)
+    shard.writer.close()
+    (pack,) = packs(shard.root)
+    pack.write_bytes(pack.read_bytes()[:-1])
+    Shard(shard.root).writer.close()
+    pack.unlink()
+    again = Shard(shard.root)
+    assert again.held() == [(0, SIZE)]
+    again.writer.close()
 
 
 def test_a_file_of_the_manifest_that_lost_its_end_below_the_newest_is_named(
@@ -341,16 +389,17 @@ def test_a_file_of_the_manifest_that_lost_its_end_below_the_newest_is_named(
 
 
 @pytest.mark.slow
-def test_every_torn_tail_of_an_unfinished_commit_is_dropped(shard: Shard) -> None:
+def test_every_torn_tail_of_a_commit_is_made_whole_from_its_pack(shard: Shard) -> None:
     shard.land(0)
     sure = shard.file.read_bytes()
     shard.land(1, 2)
+    known = told(shard.root)
     shard.writer.close()
     written = shard.file.read_bytes()[: -len(encode_mark(3))]
     for length in range(len(sure), len(written)):
         for torn in (written[:length], sure + bytes(length - len(sure)) + written[length:]):
             shard.file.write_bytes(torn)
             again = Shard(shard.root)
-            assert again.held()[0][0] == 0
+            assert again.held() == [(0, 3 * SIZE)]
             again.writer.close()
-            again.file.write_bytes(sure)
+            assert told(shard.root) == known

@@ -82,15 +82,28 @@ async def test_a_lost_state_file_costs_only_a_question(tmp_path: Path) -> None:
             assert uplink.shipper.state.ledger.damage is not None
 
 
-async def test_a_landing_zone_that_lost_its_packs_list_is_told_and_gets_what_is_left(tmp_path: Path) -> None:
+async def test_a_landing_zone_that_lost_packs_and_their_list_is_told_and_gets_what_is_left(tmp_path: Path) -> None:
     async with gateway(tmp_path / "landing") as port:
         await write_and_ship(tmp_path / "store", port, 0, 80)
     (manifest,) = (tmp_path / "landing" / "manifest" / "0000").glob("*.log")
     manifest.write_bytes(manifest.read_bytes()[:16])
+    shutil.rmtree(tmp_path / "landing/pack")
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await until(lambda: "receipt_lost" in uplink.statistics().alarms)
         await until(shipped(store, uplink))
     assert [(low, high) for _, low, high in epochs_of(tmp_path / "landing")] == [(0, store.durable)]
+
+
+async def test_a_landing_zone_that_lost_the_list_of_its_packs_alone_lacks_nothing(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+    before = [(e.seq, e.start, e.end) for e in landed_entries(tmp_path / "landing", "box-17")]
+    (manifest,) = (tmp_path / "landing" / "manifest" / "0000").glob("*.log")
+    manifest.write_bytes(manifest.read_bytes()[:16])
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await until(shipped(store, uplink))
+        assert (uplink.statistics().alarms, uplink.statistics().counts.raw_bytes) == ({}, 0)
+    assert [(e.seq, e.start, e.end) for e in landed_entries(tmp_path / "landing", "box-17")] == before
 
 
 async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_the_rest_lands(tmp_path: Path) -> None:
