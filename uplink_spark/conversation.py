@@ -290,6 +290,7 @@ class Conversation:
         state.step("B4")
         for row in receipt.rows:
             flying = self._checked(row)
+            state.ledger.newest = receipt.shard, row.seq
             header = flying.header
             self._flight.remove(header.raw_bytes)
             seen = ReceiptSeen(row.start, row.end, header.kind, row.seq, receipt.shard, row.dup, state.now_ms())

@@ -81,6 +81,8 @@ class Hello:
     software: str
     express: tuple[str, ...] = ()
     versions: tuple[int, int] = (VERSION, VERSION)
+    landing: bytes | None = None  # the zone that welcomed the box last
+    receipt: tuple[int, int] | None = None  # shard and seq of its newest receipt there
 
     @property
     def epoch(self) -> int:
@@ -98,6 +100,8 @@ class Hello:
             "now": self.now_ms,
             "clk": self.clock_ok,
             "sw": self.software,
+            "landing": self.landing,
+            "receipt": None if self.receipt is None else [list(self.receipt)],
         }
         return encode_frame(FrameType.HELLO, encode_map(body))
 
@@ -140,6 +144,8 @@ def _hello_of(fields: Fields) -> Hello:
         fields.text("sw"),
         fields.texts("express"),
         (versions[0], versions[1]),
+        fields.octets("landing", 16) if "landing" in fields.values else None,
+        next(iter(fields.pairs("receipt")), None),
     )
 
 

@@ -81,6 +81,7 @@ class GatewayCounts:
     wire_bytes: int = 0
     twins: int = 0
     divergences: int = 0
+    zone_doubts: Counter[str] = field(default_factory=Counter)  # what boxes know of another or a later landing zone
 
     def received(self, header: PieceHeader, length: int) -> None:
         self.raw_bytes += header.raw_bytes
@@ -163,6 +164,7 @@ class Hub:
         if book.runs.get(hello.epoch) != hello.runs:
             await trio.to_thread.run_sync(self.records.save, hello.box, hello.epoch, hello.runs, limiter=self._files)
         last = await trio.to_thread.run_sync(self.records.last_piece, cover.last, limiter=self._files)
+        self._watch_zone(hello)
         self._enter(hello, session)
         return self._welcome(hello, cover, last)
 
@@ -204,6 +206,22 @@ class Hub:
             self.counts.twins += 1
             log.error("twin box=%s: two epochs alternate; two machines use the same certificate", hello.box)
         seen.twin = turns >= TWIN_TURNS
+
+    def _watch_zone(self, hello: Hello) -> None:
+        """A box's receipts tell of a zone that is not mounted, and of one that was set back to an older copy."""
+        place, here = self.config.landing, self.zone.landing_id
+        shard, seq = hello.receipt or (0, -1)
+        if hello.landing is None:
+            return
+        if hello.landing != here:
+            self.counts.zone_doubts["other"] += 1
+            known = f"its receipts are of landing zone {hello.landing.hex()[:8]}, {place} is {here.hex()[:8]}"
+            log.error("box=%s %s: is the right file system mounted there? It ships anew what it has", hello.box, known)
+        elif shard < len(self.landers) and seq >= (end := self.landers[shard].writer.next_seq):
+            self.counts.zone_doubts["older"] += 1
+            known = f"it has the receipt of seq {shard}:{seq}, {place} ends at {shard}:{end}"
+            text = "box=%s %s: is it an older copy? Spark's tables and checkpoints that went further must begin anew"
+            log.error(text, hello.box, known)
 
     def _enter(self, hello: Hello, session: Session) -> None:
         before = self.sessions.get(hello.box)

@@ -91,6 +91,7 @@ def open_zone(root: Path, shards: int = 1) -> Zone:
         path = root / LANDING_NAME
         if not path.exists():
             write_synced(path, Zone(secrets.token_bytes(16), shards).encode())
+            log.warning("landing zone %s is new: there was none; if there should be, is its file system mounted?", root)
         return decode_zone(path.read_bytes())
     except OSError as error:
         raise LandingError(f"landing zone {root}: {error.strerror}; is it mounted and writable?") from error

@@ -53,6 +53,7 @@ class Ledger:
         self._path = folder / "uplink.cbor"
         self.gap_log = GapLog(folder / "gaps.log")
         self.landing: bytes | None = None
+        self.newest: tuple[int, int] | None = None  # shard and seq of the newest receipt of this landing
         self.receipted = Lanes(Intervals(), Intervals())
         self.elsewhere = Intervals()  # receipted by another landing before
         self.switches: list[tuple[int, tuple[str, ...]]] = []  # from this offset on: express topics
@@ -98,15 +99,17 @@ class Ledger:
         receipted = Lanes(Intervals(fields.pairs("log")), Intervals(fields.pairs("pick")))
         elsewhere, delivered = Intervals(fields.pairs("elsewhere")), set(fields.pairs("delivered"))
         switches = [(int(str(at)), tuple(map(str, _list(names)))) for at, names in fields.rows("express", int, list)]
+        newest = next(iter(fields.pairs("newest")), None)
         month = MonthUse(fields.text("month", ""), fields.uint("month_bytes", 0))
         self.paused = bool(fields.uint("paused", 0))
-        self.landing, self.receipted, self.elsewhere = landing, receipted, elsewhere
+        self.landing, self.newest, self.receipted, self.elsewhere = landing, newest, receipted, elsewhere
         self.switches, self.month, self.delivered = switches, month, delivered
 
     def _encode(self) -> bytes:
         state: dict[str, object] = {
             "v": 1,
             "landing": self.landing,
+            "newest": None if self.newest is None else [list(self.newest)],
             "log": [list(part) for part in self.receipted.log],
             "pick": [list(part) for part in self.receipted.pick],
             "elsewhere": [list(part) for part in self.elsewhere],
@@ -132,7 +135,7 @@ class Ledger:
         if self.landing != landing:
             for start, end in self.receipted.log:
                 self.elsewhere.add(start, end)
-            self.landing = landing
+            self.landing, self.newest = landing, None
             self.receipted = Lanes(Intervals(), Intervals())
             self.delivered.clear()
         held = Intervals(log)

@@ -30,6 +30,8 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
         sample(f"{PREFIX}divergence_total", counts.divergences),
         sample(f"{PREFIX}landing_used_ratio", round(hub.disk_used, 4)),
     ]
+    doubts = {"other": 0, "older": 0} | counts.zone_doubts  # 0: a rule sees the first
+    lines += counter_lines(f"{PREFIX}zone_doubts_total", "zone", doubts)
     lines += counter_lines(f"{PREFIX}handshakes_total", "result", counts.handshakes)
     lines += _piece_lines(hub)
     gaps = sum((lander.counts.gaps for lander in hub.landers), Counter[str]())

@@ -138,6 +138,9 @@ def open_object_zone(store: ObjectStore, shards: int) -> Zone:
         data = store.get(LANDING_NAME)
         if data is None:
             store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
+            log.warning(
+                "landing zone s3://%s is new: there was none; if there should be, is it the right one?", store.bucket
+            )
             data = store.get(LANDING_NAME)
         return decode_zone(data or b"")
     except (OSError, ManifestDamaged) as error:

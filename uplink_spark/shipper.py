@@ -183,6 +183,8 @@ class Shipper:
             clock_ok=int(clock_ok),
             software=config.software,
             express=tuple(express),
+            landing=self.state.ledger.landing,
+            receipt=self.state.ledger.newest,
         )
 
     async def _reconcile(self, welcome: Welcome) -> None:
@@ -196,12 +198,15 @@ class Shipper:
             log.error("the centre holds bytes this log does not: new epoch at %d", fork)
             await state.fork(fork)
             raise LinkClosed(f"diverged at {fork}")
-        same = ledger.landing == welcome.landing
+        before, same = ledger.landing, ledger.landing == welcome.landing
         had, known_elsewhere = ledger.receipted.log.copy(), ledger.elsewhere.copy()
         lost = ledger.welcome(welcome.landing, clip_have(owned, welcome.have), clip_have(owned, welcome.pick))
         if lost and same:
             state.alarm("receipt_lost", f"the landing zone receipted and lacks {lost[:3]}")
         if not same:
+            if before is not None:
+                text = "landing zone %s instead of %s: what lies here is shipped anew, what has gone from here declared"
+                log.warning(text, welcome.landing.hex()[:8], before.hex()[:8])
             await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
         below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)
         for gap in below:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,14 @@ def test_the_golden_hello_comes_out_and_reads_back() -> None:
     hello = Hello("box-17", ((0x0123456789ABCDEF, 0),), ((7, 0),), 0, 97, 0x18BCFE56A58, 1, "rocketbox 1.0.0")
     assert hello.encode() == HELLO
     assert frames.decode_hello(HELLO[5:]) == hello
+
+
+def test_a_box_tells_which_zone_it_knows_and_its_newest_receipt_there() -> None:
+    hello = Hello("box-17", ((5, 0),), ((7, 0),), 0, 97, 9, 1, "t", landing=bytes(range(16)), receipt=(3, 88_213))
+    assert frames.decode_hello(hello.encode()[5:]) == hello
+    for wrong in (replace(hello, landing=bytes(15)), replace(hello, receipt=(-1, 0))):
+        with pytest.raises(ProtocolError, match="HELLO"):
+            frames.decode_hello(wrong.encode()[5:])
 
 
 def test_the_golden_receipt_comes_out_and_reads_back() -> None:

@@ -79,12 +79,12 @@ def test_everything_is_there_after_a_restart(ledger: Ledger) -> None:
     ledger.receipt("pick", seen(20, 40, "pick"))
     ledger.elsewhere.add(7, 9)
     ledger.switch_express(20, ("ALARM", "T"))
-    ledger.month, ledger.paused = MonthUse("2026-11", 12_345), True
+    ledger.month, ledger.paused, ledger.newest = MonthUse("2026-11", 12_345), True, (3, 88_213)
     ledger.declare(gap(1, 300, 400))
     ledger.gap_delivered(gap(1, 300, 400))
     ledger.save()
     again = opened(ledger.folder)
-    for name in ("landing", "receipted", "elsewhere", "switches", "month", "paused", "delivered"):
+    for name in ("landing", "receipted", "elsewhere", "switches", "month", "paused", "delivered", "newest"):
         assert getattr(again, name) == getattr(ledger, name), name
     assert again.gap_log.gaps == [gap(1, 300, 400)]
     assert again.may_release(300, 400)  # declared
@@ -106,7 +106,9 @@ def test_what_one_byte_is_flipped_in_is_not_believed(ledger: Ledger) -> None:
             assert (again.landing, again.switches, again.paused) == (None, [], False), place
 
 
-@pytest.mark.parametrize("key", ["landing", "elsewhere", "express", "month", "month_bytes", "delivered", "paused"])
+@pytest.mark.parametrize(
+    "key", ["landing", "elsewhere", "express", "month", "month_bytes", "delivered", "paused", "newest"]
+)
 def test_of_a_state_with_one_bad_field_nothing_is_taken_over(ledger: Ledger, key: str) -> None:
     ledger.receipt("log", seen(0, 100))
     ledger.save()

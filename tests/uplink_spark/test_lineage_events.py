@@ -7,8 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import trio
 
 from storage_driver.store import open_store
+from tests.ports import free_port
 from uplink_spark.shipper import wall_ms
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, gateway, message, shipped, store_config, until
@@ -70,6 +72,62 @@ async def test_another_landing_zone_gets_everything_that_is_on_disk(tmp_path: Pa
     async with gateway(tmp_path / "two") as port:
         _, end = await write_and_ship(tmp_path / "store", port, 80, 10)
     assert [(low, high) for _, low, high in epochs_of(tmp_path / "two")] == [(0, end)]
+
+
+async def zone_doubts(port: int) -> list[str]:
+    """What the gateway's metrics say of boxes that know of another zone."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as scrape:
+        await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        text = b"".join([part async for part in scrape]).decode()
+    return [line.partition("_total")[2] for line in text.splitlines() if line.startswith("rocketbox_gateway_zone_dou")]
+
+
+async def test_a_landing_zone_that_is_not_mounted_is_told_and_costs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing, metrics = tmp_path / "landing", free_port()
+    async with gateway(landing) as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+    landing.rename(tmp_path / "unmounted")
+    landing.mkdir()
+    caplog.clear()
+    async with gateway(landing, metrics=("127.0.0.1", metrics)) as port:
+        assert f"landing zone {landing} is new: there was none" in caplog.text
+        await write_and_ship(tmp_path / "store", port, 80, 10)
+        assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']
+        await write_and_ship(tmp_path / "store", port, 90, 10)
+        assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']  # told once
+    assert "is the right file system mounted there?" in caplog.text
+    assert "what lies here is shipped anew" in caplog.text
+    landing.rename(tmp_path / "made by mistake")
+    (tmp_path / "unmounted").rename(landing)
+    async with gateway(landing) as port:
+        _, end = await write_and_ship(tmp_path / "store", port, 100, 10)
+    assert [(low, high) for _, low, high in epochs_of(landing)] == [(0, end)]
+    assert len(landed_log(landing, "box-17")) == 110
+    assert {entry.kind for entry in landed_entries(landing, "box-17")} == {"log"}
+
+
+async def test_a_landing_zone_that_was_set_back_to_an_older_copy_is_told_and_gets_what_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing, metrics = tmp_path / "landing", free_port()
+    async with gateway(landing) as port:
+        await write_and_ship(tmp_path / "store", port, 0, 80)
+    shutil.copytree(landing, tmp_path / "copy")
+    async with gateway(landing) as port:
+        await write_and_ship(tmp_path / "store", port, 80, 10)
+    shutil.rmtree(landing)
+    (tmp_path / "copy").rename(landing)
+    async with (
+        gateway(landing, metrics=("127.0.0.1", metrics)) as port,
+        box(tmp_path / "store", port) as (store, uplink),
+    ):
+        await until(lambda: "receipt_lost" in uplink.statistics().alarms)
+        await until(shipped(store, uplink))
+        assert await zone_doubts(metrics) == ['{zone="older"} 1', '{zone="other"} 0']
+    assert "is it an older copy?" in caplog.text
+    assert len(landed_log(landing, "box-17")) == 90
 
 
 async def test_a_lost_state_file_costs_only_a_question(tmp_path: Path) -> None:
