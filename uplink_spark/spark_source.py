@@ -205,6 +205,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         zone = self._zone
         ends = self._until or zone.ends()
         begin = from_offset(start, zone.zone.shards)
+        if self._options.fail_on_loss:
+            self._check_reached(begin, ends)
         ends = {shard: max(seq, begin[shard]) for shard, seq in ends.items()}
         if ends == begin:
             return to_offset(begin)
@@ -237,13 +239,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         zone = self._zone
         ends = zone.ends()
         begin, until = from_offset(start, zone.zone.shards), from_offset(end, zone.zone.shards)
-        for shard, seq in until.items():
+        self._check_reached(until, ends)
+        return self._content.plan(zone, self._from_oldest(begin, until), until)
+
+    def _check_reached(self, wanted: Seqs, ends: Seqs) -> None:
+        """Waiting until the zone gets there would pass over what lands until then. Raises LandingError."""
+        for shard, seq in wanted.items():
             if seq > ends[shard]:
                 raise LandingError(
-                    f"the checkpoint wants seq {seq} of shard {shard}, {zone.url} ends at {ends[shard]}: is this the "
-                    "landing zone the checkpoint was made with?"
+                    f"the checkpoint wants seq {seq} of shard {shard}, {self._zone.url} ends at {ends[shard]}: is this "
+                    "the landing zone the checkpoint was made with, and no older copy of it?"
                 )
-        return self._content.plan(zone, self._from_oldest(begin, until), until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(self._content, partition)

@@ -99,5 +99,10 @@ def test_a_checkpoint_of_another_landing_zone_is_refused(landing: MadeLanding) -
     pieces(landing, 1)
     with pytest.raises(LandingError, match="is this the landing zone the checkpoint was made with"):
         Driver(landing.root).reader.partitions({"0": 0}, {"0": 3})
+    driver = Driver(landing.root)
+    with pytest.raises(LandingError, match="wants seq 3 of shard 0, .* ends at 1: is this the landing zone"):
+        driver.available_now({"0": 3})  # else it would wait, and leave out seq 1 and 2 when they land
+    reader = Driver(landing.root, failOnDataLoss="false").reader
+    assert reader.latestOffset({"0": 3}, reader.getDefaultReadLimit()) == {"0": 3}
     with pytest.raises(OptionError, match="shard 7 is not in this landing zone"):
         Driver(landing.root).reader.partitions({"7": 0}, {"7": 3})

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, whole
-from uplink_spark.jobs.commits import Conflict, DataFile, Position, Table, TableError, Version
+from uplink_spark.jobs.commits import Conflict, DataFile, Position, Snapshot, Table, TableError, Version
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
@@ -97,6 +97,11 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
     return found
 
 
+def name_of(entry: Entry) -> str:
+    """What a seq stands for, wherever and whenever it landed."""
+    return f"seq {entry.seq}: {entry.box} {entry.epoch:x} {entry.kind} {entry.start}..{entry.end}"
+
+
 def tasks_of(items: Sequence[tuple[int, Entry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
     """Group the pieces into tasks; a task's pieces landed on one day, so it writes one file."""
     options = SourceOptions(path="", view=EVERYTHING)
@@ -165,6 +170,7 @@ class Bronze:
         """Commit the entries the table lacks; when another driver commits first, look again what is lacking."""
         while True:
             have = self.table.snapshot()
+            self._check_origin(have)
             fresh = new_items(have.end, items)
             if not fresh:
                 break
@@ -173,7 +179,11 @@ class Bronze:
             schema = self.table.declare_schema(columns_of_table(), have.schema)
             files = self._write(fresh)
             self._step("S2")
-            version = Version(have.version + 1, "append", WRITER, starts, have.end | ends, tuple(files), (), schema)
+            origin = have.origin | {"zone": self._zone.zone.landing_id.hex()}
+            origin |= {str(shard): name_of(entry) for shard, entry, _ in fresh}
+            version = Version(
+                have.version + 1, "append", WRITER, starts, have.end | ends, tuple(files), (), schema, origin=origin
+            )
             try:
                 self.table.commit(version)
             except Conflict:
@@ -184,6 +194,26 @@ class Bronze:
             break
         self._step("S3")
         save_consumer(self._zone, self.config.consumer, {int(k): v for k, v in self.table.snapshot().end.items()})
+
+    def _check_origin(self, have: Snapshot) -> None:
+        """Where the table ends the landing zone must hold what the table took there. Raises TableError."""
+        here, ends = self._zone.zone.landing_id.hex(), self._zone.ends()
+        told = f"table {self.config.table} has rows of landing zone"
+        if have.origin.get("zone", here) != here:
+            raise TableError(
+                f"{told} {have.origin['zone'][:8]}, {self.config.landing} is {here[:8]}: is the right file system "
+                "mounted there? For another landing zone start a new table"
+            )
+        for shard, seq in have.end.items():
+            log, known, end = self._zone.shards[int(shard)], have.origin.get(shard, ""), ends[int(shard)]
+            entry = next(iter(log.entries(seq - 1, seq)), None) if seq > log.begins() else None
+            found = f"ends at seq {end}" if entry is None else name_of(entry)
+            noted = known.startswith(f"seq {seq - 1}:")  # a program that does not know of it writes none
+            if seq > end or (entry is not None and noted and known != found):
+                raise TableError(
+                    f"{told} {here[:8]} up to shard {shard}, {known or f'seq {seq - 1}'}; {self.config.landing} now: "
+                    f"{found}. Was it set back to an older copy? What comes again has other seqs: start a new table"
+                )
 
     def _write(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
         """Write rows and ranges; with `fail_on_loss` off what cannot be read is a declared loss, never just absent."""

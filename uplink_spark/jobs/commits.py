@@ -70,6 +70,7 @@ class Version:
     remove: tuple[str, ...] = ()
     schema: int = 1
     at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # when it was made, for `vacuum`
+    origin: dict[str, str] = field(default_factory=dict)  # what `end` was in the input, so that another one is noticed
 
     def to_json(self) -> bytes:
         body = {
@@ -82,6 +83,7 @@ class Version:
             "remove": list(self.remove),
             "schema": self.schema,
             "at": self.at_ms,
+            "origin": self.origin,
         }
         return json.dumps(body, sort_keys=True).encode()
 
@@ -91,8 +93,8 @@ class Version:
         if body["v"] > LAYOUT:
             raise TableError(f"version {version} has layout {body['v']}, this program knows {LAYOUT}: update it")
         add = tuple(DataFile.from_json(file) for file in body["add"])
-        start, end, remove = body["from"], body["to"], tuple(body["remove"])
-        return Version(version, body["op"], body["writer"], start, end, add, remove, body["schema"], body["at"])
+        start, end, remove, origin = body["from"], body["to"], tuple(body["remove"]), body.get("origin", {})
+        return Version(version, body["op"], body["writer"], start, end, add, remove, body["schema"], body["at"], origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Snapshot:
     end: Position
     files: dict[str, DataFile]
     schema: int
+    origin: dict[str, str] = field(default_factory=dict)
 
     def part(self, name: str) -> list[DataFile]:
         return [file for file in self.files.values() if file.part == name]
@@ -218,7 +221,7 @@ class Table:
             if version is None or point <= version:
                 body = json.loads((self.root / COMMITS / f"{point:020d}.checkpoint.json").read_bytes())
                 files = {file["path"]: DataFile.from_json(file) for file in body["files"]}
-                return Snapshot(point, body["to"], files, body["schema"]), [point + 1]
+                return Snapshot(point, body["to"], files, body["schema"], body.get("origin", {})), [point + 1]
         first = min((int(n[:20]) for n in names if n.endswith(".json") and n[:20].isdigit()), default=1)
         if first != 1:
             raise TableError(f"table {self.root}: version 1 is missing and no checkpoint covers it")
@@ -226,6 +229,7 @@ class Table:
 
     def _replay(self, base: Snapshot, following: list[int], last: int | None = None) -> Snapshot:
         files, end, schema, number = dict(base.files), base.end, base.schema, base.version
+        origin = base.origin
         for version in self.versions(following[0] - 1) if following else ():
             if last is not None and version.version > last:
                 break
@@ -233,15 +237,17 @@ class Table:
                 files.pop(path, None)
             files |= {file.path: file for file in version.add}
             end, schema, number = version.end, max(schema, version.schema), version.version
+            origin = version.origin or origin  # care keeps what is in the table
         if last is not None and number < last:
             raise TableError(f"table {self.root} has versions up to {number}, not {last}")
-        return Snapshot(number, end, files, schema)
+        return Snapshot(number, end, files, schema, origin)
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         body = {
             "v": LAYOUT,
             "to": snapshot.end,
             "schema": snapshot.schema,
+            "origin": snapshot.origin,
             "files": [asdict(file) for file in snapshot.files.values()],
         }
         path = self.root / COMMITS / f"{snapshot.version:020d}.checkpoint.json"

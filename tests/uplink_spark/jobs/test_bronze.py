@@ -19,7 +19,7 @@ from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_
 from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
 from uplink_spark.manifest import Entry, decode_entry
-from uplink_spark.testing import gap_piece
+from uplink_spark.testing import MadeLanding, gap_piece
 
 T0 = 1_700_000_000_000
 REPO = Path(__file__).parents[3]
@@ -131,6 +131,41 @@ def test_packs_that_are_lost_at_the_centre_stop_the_job_or_become_declared_losse
     states = [tuple(row)[2:] for row in tables.coverage(spark, config.table).orderBy("from_offset").collect()]
     end = fleet.end("box-1")
     assert states == [(0, lost.start, "landed"), (lost.start, lost.end, "gap"), (lost.end, end, "landed")]
+
+
+def test_a_table_takes_nothing_from_another_landing_zone(fleet: Fleet, config: BronzeConfig, tmp_path: Path) -> None:
+    fleet.land("box-1", 3)
+    Bronze(config).write(landed_items(config.landing))
+    rows, other = in_table(config.table), Fleet(MadeLanding(tmp_path / "other"))
+    other.land("box-1", 2)
+    other.land("box-1", 2)
+    other.landing.close()
+    with pytest.raises(TableError, match="is the right file system mounted there"):
+        Bronze(replace(config, landing=str(other.landing.root))).write(landed_items(other.landing.root))
+    assert in_table(config.table) == rows
+
+
+def test_a_table_notices_that_its_landing_zone_was_set_back(fleet: Fleet, config: BronzeConfig, tmp_path: Path) -> None:
+    fleet.land("box-1", 3)
+    fleet.land("box-1", 3)
+    fleet.landing.close()
+    copy = Path(shutil.copytree(config.landing, tmp_path / "copy"))
+    again = Fleet(MadeLanding(Path(config.landing)))
+    again.land("box-2", 4)
+    again.landing.close()
+    Bronze(config).write(landed_items(config.landing))
+    shutil.rmtree(config.landing)
+    copy.rename(config.landing)
+    rows = in_table(config.table)
+    with pytest.raises(TableError, match=r"seq 2: box-2 5 log 0\..* now: ends at seq 2\. Was it set back"):
+        Bronze(config).write(landed_items(config.landing))
+    back = Fleet(MadeLanding(Path(config.landing)))
+    back.land("box-3", 1)  # takes the seq of what the table has
+    back.land("box-3", 1)
+    back.landing.close()
+    with pytest.raises(TableError, match=r"now: seq 2: box-3 5 log 0\..*start a new table"):
+        Bronze(config).write(landed_items(config.landing))
+    assert in_table(config.table) == rows
 
 
 def entry(seq: int, landed_ms: int = T0, raw_bytes: int = 100) -> Entry:

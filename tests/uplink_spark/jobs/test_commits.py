@@ -78,6 +78,16 @@ def test_a_replaced_file_is_no_part_of_later_versions(tmp_path: Path) -> None:
     assert len(table.snapshot(1).files) == 2
 
 
+def test_what_the_end_was_is_known_after_care_and_from_a_checkpoint(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for number in range(1, 101):
+        origin = {"zone": "ab", "0": f"seq {number - 1}: x"} if number < 100 else {}
+        table.commit(Version(number, "append", "bronze", {}, {"0": min(99, number)}, origin=origin))
+    assert table.snapshot().origin == Table(str(tmp_path)).snapshot().origin == {"zone": "ab", "0": "seq 98: x"}
+    (tmp_path / "_commits" / f"{99:020d}.json").unlink()
+    assert Table(str(tmp_path)).snapshot().origin["0"] == "seq 98: x"
+
+
 def test_an_open_table_sees_the_commits_of_others(tmp_path: Path) -> None:
     mine, theirs = Table(str(tmp_path)), Table(str(tmp_path))
     append(mine, end=1)
