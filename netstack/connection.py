@@ -18,6 +18,7 @@ from netstack.governor import Governor
 from netstack.limits import PARTIAL_FREE
 from netstack.outbox import Outbox
 from netstack.peer import Peer
+from netstack.receiver import receive_of
 
 Handle = Callable[[RemotingCommand, Peer], Answer]
 RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
@@ -31,6 +32,7 @@ class Connection:
     def __init__(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, handle: Handle, governor: Governor) -> None:
         self.peer = peer
         self._stream, self._outbox, self._handle, self._governor = stream, outbox, handle, governor
+        self._receive = receive_of(stream)
         self._pace = Pace(trio.current_time())
         self._in_flight = 0
         self._held: HeldTogether | None = None  # of this pass
@@ -92,7 +94,7 @@ class Connection:
         decoder, headers = FrameDecoder(limits.frame_bytes, limits.header_bytes), governor.headers
         try:
             wanted = RECEIVE
-            while received := await self._stream.receive_some(wanted):
+            while received := await self._receive(wanted):
                 decoder.feed(received)
                 frames = 0
                 while (frame := decoder.next_frame()) is not None:
