@@ -3,8 +3,8 @@
 import logging
 import os
 import resource
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +41,7 @@ from netstack.limits import Limits
 from netstack.server import serve_remoting
 from storage_driver.config import StoreConfig
 from storage_driver.disk import Disk, RealDisk
+from storage_driver.errors import StoreUnwritable
 from storage_driver.memory_layer import MemoryLayer
 from storage_driver.record import encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
@@ -160,13 +161,8 @@ async def serve(
     interfaces = remembered(read_interfaces)
     own = own_address(config.listen.host, interfaces)
     frame = _Frame(config, data, ports, own, make_guard(config, data, now_ms=now_ms), supervision, now_ms)
-    read_only = supervision.read_only if supervision else None
-    disk = RealDisk() if read_only is None else MemoryLayer()
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
-    async with _opening(frame, arrivals, disk, clock_trusted) as store:
-        if read_only is not None:
-            log.error("event=read_only reason=%r", read_only)
-            store.seal(f"this box only reads: {read_only}")
+    async with _opening(frame, arrivals, clock_trusted) as (store, disk, frame):
         tables = make_tables(config, store, arrivals, now_ms=now_ms)
         await look_back(tables, store, now_ms=now_ms)
         broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
@@ -188,21 +184,40 @@ async def serve(
             await _save((*broker.flushes, namesrv.kv_saver.flush))
 
 
-def _opening(
-    frame: _Frame, arrivals: Arrivals, disk: Disk, clock_trusted: Callable[[], bool]
-) -> AbstractAsyncContextManager[MessageStore]:
+@asynccontextmanager
+async def _opening(
+    frame: _Frame, arrivals: Arrivals, clock_trusted: Callable[[], bool]
+) -> AsyncIterator[tuple[MessageStore, Disk, _Frame]]:
+    """Open the store; where a file of it is protected against writing it is read, from a layer in memory."""
     supervision = frame.supervision
+    reason = supervision.read_only if supervision else None
     facts = supervision.start_facts() if supervision else {}
-    return open_store(
+    opening = partial(
+        open_store,
         store_config(frame.config, frame.data, encode_host(frame.own, frame.ports.broker_port), facts),
         now_ms=frame.now_ms,
         arrived=arrivals.arrived,
         watched=arrivals.watched,
-        disk=disk,
         clock_trusted=clock_trusted,
         retain=never,
         progress=supervision.recovering if supervision else forgotten,
     )
+    async with AsyncExitStack() as stack:
+        disk: Disk = RealDisk() if reason is None else MemoryLayer()
+        try:
+            store = await stack.enter_async_context(opening(disk=disk))
+        except StoreUnwritable as exc:
+            if reason is not None:
+                raise
+            disk, reason = MemoryLayer(), str(exc)
+            store = await stack.enter_async_context(opening(disk=disk))
+            store.verdict.verdict = "read_only"
+            store.verdict.reasons.append(reason)
+            supervision = supervision and supervision.protected(reason)
+        if reason is not None:
+            log.error("event=read_only reason=%r", reason)
+            store.seal(f"this box only reads: {reason}")
+        yield store, disk, frame._replace(supervision=supervision)
 
 
 async def _let_in(

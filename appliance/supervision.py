@@ -55,6 +55,7 @@ class Supervision(NamedTuple):
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
     read_only: str | None = None  # why nothing may be written to the data disk
+    next_step: str = "fetch what is stored (consume, rocketbox backup), replace the disk, reboot"
 
     @classmethod
     def begin(
@@ -80,6 +81,10 @@ class Supervision(NamedTuple):
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
         return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only)
+
+    def protected(self, reason: str) -> Supervision:
+        """Return the same for a box that only reads, because a file is protected against writing."""
+        return self._replace(read_only=reason, next_step="take the protection off (lsattr, chattr -i, ls -l), restart")
 
     def start_facts(self) -> dict[str, object]:
         """Return which start this is, for the recovery verdict. Blocks."""
@@ -143,7 +148,7 @@ class Supervision(NamedTuple):
             self.runtime / "health.json",
             running_release,
             self.note,
-            sources=(*sources, partial(store_reasons, store, self.read_only), disk.reasons),
+            sources=(*sources, partial(store_reasons, store, self.read_only, self.next_step), disk.reasons),
             disk=disk.now,
             clock_trusted=clock_trusted,
             rate=disk.rate,
@@ -191,18 +196,16 @@ async def keep_proving(store: MessageStore) -> None:
                 continue
 
 
-def store_reasons(store: MessageStore, read_only: str | None = None) -> list[tuple[str, Reason]]:
+def store_reasons(store: MessageStore, read_only: str | None = None, step: str = "") -> list[tuple[str, Reason]]:
     """Return what is wrong with the store as health reasons."""
     failure = store.evidence().failure
     found = []
     if read_only is not None:
-        step = "fetch what is stored (consume, rocketbox backup), replace the disk, reboot"
         found.append(("read_only", Reason("D501", f"reads only, sends are refused: {read_only}", step)))
     elif failure is not None:
         found.append(("failing", Reason("D501", f"the log's disk failed: {failure}", "replace the disk; D101, D104")))
-    verdict = store.verdict.verdict
-    if verdict in ("salvaged", "read_only"):
-        text = f"recovery ended with {verdict}"
+    if store.verdict.verdict == "salvaged":
+        text = "recovery ended with salvaged"
         found.append(("degraded", Reason("D108", text, "read the newest file in verdicts/, then quarantine/")))
     return found
 

@@ -61,5 +61,12 @@ class StoreRefused(StorageError):
     """The store cannot be opened: locked, wrongly configured, too new a layout, or a disk that cannot be read."""
 
 
+class StoreUnwritable(StoreRefused):
+    """A file of the store may not be written, by its flags or its owner: over a MemoryLayer it can be read."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"{cause.filename or 'a file of the log'} cannot be written: {cause.strerror}")
+
+
 class StateDamaged(StorageError):
     """Neither a state file nor its `.bak` can be parsed."""

@@ -13,7 +13,7 @@ from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk, FileLock
-from storage_driver.errors import StateDamaged, StoreRefused
+from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
 from storage_driver.index_file import Index
 from storage_driver.lineage import Lineage
 from storage_driver.record import MessageQueue
@@ -23,6 +23,7 @@ from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
 
 VERDICTS_KEPT = 64
+PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment that was opened to be read
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def open_folder(
     new_id: Callable[[], int],
     progress: Callable[[int, int], None],
 ) -> Opened:
-    """Lock and recover the folder, append the run to its identity. Raises StoreRefused."""
+    """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable."""
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
     try:
@@ -70,6 +71,8 @@ def open_folder(
     except OSError as exc:
         if exc.errno in SPACE_ERRORS:
             raise StoreRefused(f"{root} cannot be recovered, the disk is full: {exc}; free some MiB on it") from exc
+        if exc.errno in PROTECTED:
+            raise StoreUnwritable(exc) from exc
         raise StoreRefused(f"{root} cannot be recovered, the disk fails: {exc}; see the kernel's log") from exc
     finally:
         if not done:

@@ -125,6 +125,7 @@ class Recovery:
         )
         self._log = root / "commitlog"
         self._last_stored_ms = 0
+        self._protected = dict[int, PermissionError]()  # by base: segments that are only read
 
     def run(self) -> Recovered:
         """Recover and return the state; everything kept is on stable storage then."""
@@ -202,6 +203,8 @@ class Recovery:
             segments.append(self._open_segment(base, size, sizes[base]))
         while len(segments) > 1 and next(data_pieces(segments[-1].file, 0, size), None) is None:
             self._disk.remove(segments.pop().path)  # prepared, never written
+        if segments and segments[-1].base in self._protected:
+            raise self._protected[segments[-1].base]  # it is to be written
         return segments
 
     def _true_size(self, sizes: dict[int, int]) -> int:
@@ -218,7 +221,14 @@ class Recovery:
 
     def _open_segment(self, base: int, size: int, found: int | None) -> Segment:
         path = self._log / segment_name(base)
-        file = self._disk.open(path, create=found is None)
+        try:
+            file = self._disk.open(path, create=found is None)
+        except PermissionError as exc:
+            if found != size:
+                raise
+            file = self._disk.open(path, read_only=True)
+            self._protected[base] = exc
+            self.verdict.reasons.append(f"commitlog/{path.name}: only read, it cannot be written: {exc.strerror}")
         segment = Segment(base, size, path, file)
         if found != size:
             self.verdict.reasons.append(f"commitlog/{path.name}: {found or 0} bytes, expected {size}")

@@ -4,6 +4,7 @@ Apache writes maps with bare integer keys, which is not JSON; they are read, nev
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -101,8 +102,9 @@ class StateFile:
         file.write([raw], 0)
         file.sync()
         if disk.exists(self.path):
-            disk.remove(self._backup)
-            disk.link(self.path, self._backup)
+            with suppress(PermissionError):  # one that is protected against writing stays
+                disk.remove(self._backup)
+                disk.link(self.path, self._backup)
         disk.rename(self._temporary, self.path)
         disk.sync_folder(self.path.parent)
 

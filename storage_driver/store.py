@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -13,7 +14,7 @@ from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.deletion import Deletion
 from storage_driver.disk import Disk, RealDisk
 from storage_driver.dispatch import Arrival, Dispatcher
-from storage_driver.errors import LogFailed
+from storage_driver.errors import LogFailed, StoreUnwritable
 from storage_driver.facts import Evidence, Placed, StoreStatistics
 from storage_driver.lineage import Lineage
 from storage_driver.lookup import Lookup
@@ -392,7 +393,7 @@ async def open_store(
     clock_trusted: Callable[[], bool] = lambda: True,
     retain: Callable[[int, int], bool] = _may_go,
 ) -> AsyncIterator[MessageStore]:
-    """Lock, recover and run the store; ready to append when it yields. Raises StoreRefused.
+    """Lock, recover and run the store; ready to append when it yields. Raises StoreRefused, StoreUnwritable.
 
     `arrived` is told of messages in queues that are `watched` at that moment, None: in all.
     `progress(done, total)` is called in a thread while the log is scanned. `retain` is `store.retain` from the first
@@ -410,10 +411,14 @@ async def open_store(
         )
         recovered, store.retain = opened.recovered, retain
         store.recovered_topics = recovered_topics(store.state_file("topics"), recovered.queues)
-        await trio.to_thread.run_sync(
+        begin = partial(
             store._tables.begin, recovered.position, recovered.end, opened.boot, recovered.last_stored_ms
         )
-        await trio.to_thread.run_sync(store._maintenance.begin)
+        try:
+            await trio.to_thread.run_sync(begin)
+            await trio.to_thread.run_sync(store._maintenance.begin)
+        except PermissionError as exc:
+            raise StoreUnwritable(exc) from exc
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.run)
             yield store

@@ -6,6 +6,7 @@ Standard library only: run by root before the product, so that a broken slot can
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def note_boot(root: Path, *, now_s: float, trusted: bool, folder: Path | None = 
         "tally": tallied(boots, "reason", reason),
     }
     write_lines(folder / "boots.jsonl", [*boots, line][-KEPT_BOOTS:])
-    (folder / "planned").unlink(missing_ok=True)
+    with suppress(PermissionError):  # protected against writing: no reason not to start
+        (folder / "planned").unlink(missing_ok=True)
     return line
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,8 @@ class Diary:
         line = note_boot(self._root, now_s=now_s, trusted=trusted, folder=self.folder)
         marker = read_json(self.folder / "planned")
         if marker and marker.get("boot") == line["boot"]:
-            (self.folder / "planned").unlink(missing_ok=True)
+            with suppress(PermissionError):  # protected against writing: no reason not to start
+                (self.folder / "planned").unlink(missing_ok=True)
         return BootNote(
             number=int(line["number"]),
             boot=str(line["boot"]),

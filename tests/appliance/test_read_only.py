@@ -14,6 +14,7 @@ from appliance.serve import Ports, open_ports, serve
 from appliance.supervision import Supervision
 from netstack.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, Box, ask, connected, messages_of, pull, running_box, send
+from tests.protection import protected
 
 pytestmark = pytest.mark.slow
 REASON = "the disk still fails after a reboot, the log can be read"
@@ -32,6 +33,13 @@ def prints(folder: Path) -> dict[str, str]:
 async def read_only_box(data: Path, folder: Path) -> AsyncIterator[Box]:
     """Run a box under the escalation's mark."""
     (folder / "mark").write_text(REASON + "\n")
+    async with supervised_box(data, folder) as box:
+        yield box
+
+
+@asynccontextmanager
+async def supervised_box(data: Path, folder: Path) -> AsyncIterator[Box]:
+    """Run a box that systemd watches."""
     toml = "[listen]\nbroker_port = 0\nnamesrv_port = 0\n[store]\nsegment_mib = 16\n"
     config = load_config(toml, source="test", facts=FACTS)
     environ = {"RUNTIME_DIRECTORY": str(folder / "run"), "NOTIFY_SOCKET": "@nobody"}
@@ -74,6 +82,31 @@ async def test_what_was_stored_is_read_what_is_sent_is_refused_and_the_disk_stay
         assert health["reasons"][0]["code"] == "D501"
         assert REASON in health["reasons"][0]["text"]
     assert prints(data) == before
+
+
+@pytest.mark.parametrize("name", ["abort", "rocketbox/position", "commitlog/00000000000000000000"])
+async def test_a_box_with_a_file_that_nobody_may_write_is_read_until_it_may(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    async with running_box(data) as box, connected(box) as channel:
+        await channel.ask(send("Kept", b"0"), timeout_s=5)
+    with protected(data / "store" / name):
+        before = prints(data / "store")
+        async with supervised_box(data, tmp_path) as box, connected(box) as channel:
+            answer = await channel.ask(send("Kept", b"refused"), timeout_s=5)
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert f"{name} cannot be written" in (answer.remark or "")
+            assert [message.body for message in messages_of(await channel.ask(pull("Kept"), timeout_s=5))] == [b"0"]
+            health = read_health(tmp_path / "run/health.json")
+            assert (health["state"], health["reasons"][0]["code"]) == ("read_only", "D501")
+            assert "chattr -i" in health["reasons"][0]["next"]
+        after = prints(data / "store")
+        assert {name: after[name] for name in before if "commitlog" in name} == {
+            name: text for name, text in before.items() if "commitlog" in name
+        }
+    async with running_box(data) as box, connected(box) as channel:
+        assert (await channel.ask(send("Kept", b"1"), timeout_s=5)).code == ResponseCode.SUCCESS
+        found = messages_of(await channel.ask(pull("Kept"), timeout_s=5))
+        assert [message.body for message in found] == [b"0", b"1"]
 
 
 async def test_once_the_disk_works_again_the_box_takes_messages_as_before(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.disk import RealDisk
-from storage_driver.errors import StoreRefused
+from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.index_file import IndexSize
+from storage_driver.memory_layer import MemoryLayer
 from storage_driver.opening import VERDICTS_KEPT, Opened, open_folder, recovered_topics, state_path
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties, encode_topic
 from storage_driver.shapes import FOLDERS
 from storage_driver.state_file import StateFile
 from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk
+from tests.protection import protected
 
 HOST = encode_host("127.0.0.1", 10911)
 ROOT = Path("/data/store")
@@ -224,3 +226,46 @@ def test_topics_newer_than_their_table_are_found_whatever_it_holds(content: Any,
         queues[key] = ConsumeQueue(key, encode_topic(topic))
         queues[key].last_log_offset = last
     assert recovered_topics(file, queues) == newer
+
+
+async def filled(root: Path, count: int) -> None:
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        for _ in range(count):
+            placed = store.put(Message("weather", 0, bytes(30_000), b"", 0, 0, NOW, HOST))
+            await store.wait_durable(placed.end)
+
+
+@pytest.mark.slow
+async def test_an_old_segment_that_nobody_may_write_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    await filled(root, 10)
+    with protected(root / "commitlog/00000000000000000000"):
+        async with open_store(config(root), now_ms=lambda: NOW) as store:
+            assert [reason.partition(":")[0] for reason in store.verdict.reasons] == ["commitlog/00000000000000000000"]
+            await store.wait_durable(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
+            assert (await store.read(MessageQueue("weather", 0), 0, max_count=1, max_bytes=1)).next_offset == 1
+            assert store.max_offset(MessageQueue("weather", 0)) == 11
+    (verdict,) = [json.loads(path.read_text()) for path in (tmp_path / "verdicts").iterdir()]
+    assert "only read" in verdict["reasons"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_file_that_is_to_be_written_and_may_not_be_is_named_and_over_memory_all_is_read(
+    tmp_path: Path, damaged: bool
+) -> None:
+    root = tmp_path / "store"
+    await filled(root, 10)
+    path = root / "commitlog" / ("00000000000000000000" if damaged else "00000000000000262144")
+    if damaged:  # what is found is to be covered
+        (root / "rocketbox/position").unlink()
+        with path.open("r+b") as file:
+            file.seek(40_000)
+            file.write(b"spoiled" * 10)
+    with protected(path):
+        with pytest.raises(StoreUnwritable, match="00000000000000262144 cannot be written" if not damaged else "log"):
+            async with open_store(config(root), now_ms=lambda: NOW):
+                pass
+        async with open_store(config(root), now_ms=lambda: NOW, disk=MemoryLayer()) as store:
+            assert store.max_offset(MessageQueue("weather", 0)) == 10
+            assert len(store.verdict.quarantined) == damaged

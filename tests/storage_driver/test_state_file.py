@@ -9,6 +9,7 @@ from storage_driver.disk import RealDisk
 from storage_driver.errors import StateDamaged
 from storage_driver.state_file import StateFile, parse_state, quote_bare_keys
 from storage_driver.testing import MemoryDisk
+from tests.protection import protected
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,15 @@ async def test_a_table_survives_the_loss_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "config" / "t.json.bak").write_bytes(b"junk")
     with pytest.raises(StateDamaged, match=r"t\.json\.bak"):
         file.load()
+
+
+def test_a_table_is_replaced_though_nobody_may_write_the_version_before(tmp_path: Path) -> None:
+    file = StateFile(RealDisk(), tmp_path / "t.json")
+    for number in range(2):
+        file.save({"v": number})
+    with protected(tmp_path / "t.json.bak"):
+        file.save({"v": 2})
+    assert file.load() == {"v": 2}
 
 
 def test_an_error_at_any_step_leaves_the_old_or_the_new_table() -> None:

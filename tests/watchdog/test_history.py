@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from tests.protection import protected
 from watchdog.history import Diary
 from watchdog.notes import read_json, read_lines
 from watchdog.testing import box_root, reboot
@@ -24,6 +25,14 @@ def test_the_mark_of_a_planned_stop_ends_with_the_next_start_of_the_same_boot(tm
     notes.planned(boot="boot-1", reason="restart", who="systemd")
     notes.begin(now_s=2, trusted=False)
     assert not (folder / "planned").exists()
+
+
+def test_a_mark_that_cannot_be_removed_keeps_no_box_from_starting(tmp_path: Path) -> None:
+    notes, folder = diary(tmp_path)
+    notes.begin(now_s=1, trusted=False)
+    notes.planned(boot="boot-1", reason="restart", who="systemd")
+    with protected(folder / "planned"):
+        assert notes.begin(now_s=2, trusted=False).number == 1
 
 
 def test_a_mark_of_the_escalation_is_not_overwritten_by_the_stop_it_causes(tmp_path: Path) -> None:
