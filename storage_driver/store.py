@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import trio
 
@@ -362,6 +361,15 @@ class MessageStore:
         age = trio.current_time() - log.proven_at if log.proven_at is not None else 0.0
         return Evidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
 
+    def _begin(self) -> None:
+        """Save where recovery left off, load the clock's epochs. Blocks. Raises StoreUnwritable, OSError."""
+        recovered, boot = self._opened.recovered, self._opened.boot
+        try:
+            self._tables.begin(recovered.position, recovered.end, boot, recovered.last_stored_ms)
+            self._maintenance.begin()
+        except PermissionError as exc:
+            raise StoreUnwritable(exc) from exc
+
     async def run(self) -> None:
         """Write the log and the tables until cancelled."""
         self._log.proven_at = trio.current_time()
@@ -409,16 +417,9 @@ async def open_store(
         store = MessageStore(
             config, disk, opened, now_ms=now_ms, arrived=arrived, watched=watched, clock_trusted=clock_trusted
         )
-        recovered, store.retain = opened.recovered, retain
-        store.recovered_topics = recovered_topics(store.state_file("topics"), recovered.queues)
-        begin = partial(
-            store._tables.begin, recovered.position, recovered.end, opened.boot, recovered.last_stored_ms
-        )
-        try:
-            await trio.to_thread.run_sync(begin)
-            await trio.to_thread.run_sync(store._maintenance.begin)
-        except PermissionError as exc:
-            raise StoreUnwritable(exc) from exc
+        store.retain = retain
+        store.recovered_topics = recovered_topics(store.state_file("topics"), opened.recovered.queues)
+        await trio.to_thread.run_sync(store._begin)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.run)
             yield store
