@@ -114,7 +114,9 @@ class SpoolLane:
                 self.waiting.append(place)
 
     def take(self) -> Spooled | None:
-        """Return the oldest piece that waits, None where it cannot be read any more."""
+        """Return the oldest piece that waits, None where there is none any more or it cannot be read."""
+        if not self.waiting:
+            return None  # a look came between
         place = self.waiting.pop(0)
         self._sent.add(place)
         return self._spool.read(place)

@@ -126,6 +126,7 @@ async def test_a_connection_sends_each_kept_piece_once_until_it_is_receipted_or_
     state.ledger.receipt("pick", ReceiptSeen(0, len(RAW), "pick", 1, 0, 0, NOW))  # by a stick
     lane.look()
     assert lane.waiting == spool.places() == []
+    assert lane.take() is None  # whoever saw it wait had to wait for the look
 
 
 async def test_a_kept_piece_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
