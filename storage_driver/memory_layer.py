@@ -111,6 +111,9 @@ class MemoryLayer:
         return found
 
     def rename(self, source: Path, target: Path) -> None:
+        if self._is_no_file(source):
+            self._files[source] = None  # it goes; nobody reads it under another name
+            return
         moved = self._needed(source)
         if moved is not self._find(target):  # two names of one file: POSIX leaves both
             self._files[target], self._files[source] = moved, None
@@ -165,6 +168,12 @@ class MemoryLayer:
 
     def lock(self, path: Path) -> FileLock:
         return NoLock()
+
+    def _is_no_file(self, path: Path) -> bool:
+        """Tell whether the disk has a folder, a link to nowhere or a pipe there, which would block who opens it."""
+        if path in self._files:
+            return False
+        return any(each.name == path.name and (each.odd or each.is_folder) for each in self._below.list(path.parent))
 
     def _find(self, path: Path) -> LayeredFile | None:
         if path not in self._files and self._below.exists(path):

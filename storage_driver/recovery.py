@@ -20,7 +20,7 @@ from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
 from storage_driver.scan import Bad, Blank, fill, is_filler, next_good, walk
 from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, segment_name
-from storage_driver.shapes import set_aside
+from storage_driver.shapes import is_segment_name, set_aside
 
 MOST_BRIDGED = 64
 SYNC_SINGLY = 32  # with more files written one sync of the file system is cheaper
@@ -184,7 +184,7 @@ class Recovery:
         sizes: dict[int, int] = {}
         for facts in self._disk.list(self._log):
             path = self._log / facts.name
-            if facts.is_folder or not (facts.name.isdecimal() and len(facts.name) == 20):
+            if facts.is_folder or not is_segment_name(facts.name):
                 self._set_aside(path, "not a segment's name")
             elif facts.size == 0:
                 self._disk.remove(path)

@@ -7,7 +7,7 @@ some blocks behind the end of the log, which its writer takes again when it gets
 from pathlib import Path
 
 from storage_driver.disk import Disk, RealDisk
-from storage_driver.shapes import LOCK
+from storage_driver.shapes import LOCK, is_segment_name
 
 LENT, BLOCK = 4 << 20, 4096  # bytes; a start writes some 100 KB
 AHEAD = ("reserve", "spare.tmp", "next.tmp")
@@ -37,7 +37,7 @@ def make_room(root: Path) -> bool:
 
 
 def _punch_tail(disk: Disk, folder: Path) -> bool:
-    names = [facts.name for facts in disk.list(folder) if facts.name.isdecimal()] if disk.exists(folder) else []
+    names = [facts.name for facts in disk.list(folder) if is_segment_name(facts.name) and not facts.is_folder]
     if not names:
         return False
     file = disk.open(folder / max(names))

@@ -4,6 +4,7 @@ No later step can read, write or replace such a thing, so it goes to quarantine/
 counts as missing then. Only what holds the log stays where it is behind a link: its disk may not be mounted.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +17,18 @@ _ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next
 _TABLES = (".json", ".json.bak", ".json.tmp")
 
 
+def is_segment_name(name: str) -> bool:
+    """Tell whether a file of the log has such a name."""
+    return name.isascii() and name.isdecimal() and len(name) == 20
+
+
 def set_aside(disk: Disk, root: Path, path: Path) -> str:
     """Move what has this path to quarantine/, return its name there. Raises OSError."""
     folder = root / QUARANTINE
     disk.make_folder(folder)
-    name = f"{path.parent.name}-{path.name}"[:200]
-    while disk.exists(folder / name):
+    name = os.fsdecode(os.fsencode(f"{path.parent.name}-{path.name}")[:200])
+    there = {facts.name for facts in disk.list(folder)}  # links to nowhere among them
+    while name in there:
         name += "+"
     disk.rename(path, folder / name)
     return name
@@ -54,7 +61,7 @@ def _misplaced(disk: Disk, root: Path) -> Iterator[tuple[Path, FileFacts]]:
         elif facts.name in _ROOT_FILES and not is_file:
             yield root / facts.name, facts
     for facts in disk.list(root / "commitlog"):
-        if facts.odd == NOWHERE:
+        if facts.odd == NOWHERE and is_segment_name(facts.name):
             path = root / "commitlog" / facts.name
             raise StoreRefused(f"{path} is {NOWHERE}: mount the disk that it names, or remove it")
         if facts.odd:

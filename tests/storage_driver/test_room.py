@@ -32,6 +32,7 @@ def test_what_is_held_in_advance_goes_first_then_blocks_behind_the_end_of_the_lo
     path = segment(tmp_path / "commitlog", written=100_000, size=16 << 20)
     for name in ("reserve", "spare.tmp", "next.tmp"):
         (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "commitlog/99").write_bytes(b"no file of the log")
     disk = RealDisk()
     assert lend_room(disk, tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["commitlog"]

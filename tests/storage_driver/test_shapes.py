@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from storage_driver.config import StoreConfig
+from storage_driver.disk import Disk
 from storage_driver.errors import StoreRefused
 from storage_driver.index_file import IndexSize
+from storage_driver.memory_layer import MemoryLayer
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.shapes import FOLDERS
 from storage_driver.store import MessageStore, open_store
@@ -26,7 +29,7 @@ FILES = (
 )
 
 
-def opening(data: Path) -> Any:
+def opening(data: Path, disk: Disk | None = None) -> Any:
     config = StoreConfig(
         data / "store",
         HOST,
@@ -35,7 +38,7 @@ def opening(data: Path) -> Any:
         queue_file_entries=100,
         index_size=IndexSize(50, 200),
     )
-    return open_store(config, now_ms=lambda: 1_700_000_000_000)
+    return open_store(config, now_ms=lambda: 1_700_000_000_000, disk=disk)
 
 
 async def put(store: MessageStore, body: bytes) -> None:
@@ -159,3 +162,39 @@ async def test_folders_of_others_stay_where_they_are(tmp_path: Path, name: str) 
     async with opening(tmp_path) as store:
         assert store.verdict.verdict == "clean"
     assert kept.read_bytes() == b"not shipped yet"
+
+
+async def test_what_went_aside_before_is_in_nobodys_way(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    for make in (make_link_to_nowhere, make_folder, make_loop, make_pipe, make_folder):
+        replace(tmp_path / "store/checkpoint", make)
+        assert await all_are_there(tmp_path)
+    aside = [path.name for path in (tmp_path / "store/quarantine").iterdir()]
+    assert sorted(aside) == [f"store-checkpoint{'+' * number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("name", ["\u6f22" * 85, "\u0661" * 20])  # 255 bytes; digits that are not ours
+@pytest.mark.parametrize("make", [make_file, make_loop])
+async def test_a_foreign_file_of_the_log_goes_aside_whatever_its_name_is(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    await filled(tmp_path)
+    make(tmp_path / "store/commitlog" / name)
+    assert await all_are_there(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["abort", "rocketbox/queues.json", "config/topics.json", "commitlog/notes"])
+@pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
+async def test_a_disk_that_is_only_read_is_read_whatever_stands_in_place_of_a_file(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    await filled(tmp_path)
+    replace(tmp_path / "store" / name, make)
+    with trio.fail_after(10):
+        async with opening(tmp_path, MemoryLayer()) as store:
+            assert store.max_offset(QUEUE) == 10
+
+
+async def all_are_there(data: Path) -> bool:
+    async with opening(data) as store:
+        return store.max_offset(QUEUE) == 10
