@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from storage_driver.recovery import RecoveryVerdict
+from uplink_spark.batch import MAX_RAW_BYTES
 from uplink_spark.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.config import UplinkConfig
 from uplink_spark.cutter import LogFile
@@ -25,6 +26,7 @@ from uplink_spark.interfaces import interface_of
 from uplink_spark.ledger import Ledger
 from uplink_spark.plan import LinkRate
 from uplink_spark.progress import Pace, Progress
+from uplink_spark.scan import scan_records
 from uplink_spark.steps import step_from
 
 log = logging.getLogger("uplink_spark.shipper")
@@ -286,7 +288,15 @@ class ShipperState:
                 return None
             digest.update(part)
             at += len(part)
-        return None if digest.digest() == sha else start
+        return None if digest.digest() == sha or self._ends_file(start, end, sha) else start
+
+    def _ends_file(self, start: int, end: int, sha: bytes) -> bool:
+        """Whether these are the records of a piece that ends its file: the blank behind them is in no digest."""
+        if end != self.file_end(start) or end - start > 2 * MAX_RAW_BYTES:
+            return False
+        data = self.source.read_log(start, end - start)
+        scan = scan_records(data, start, len(data))
+        return start + scan.length + scan.blank == end and hashlib.sha256(data[: scan.length]).digest() == sha
 
     def alarm(self, name: str, text: str) -> None:
         self.alarms[name] = text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from uplink_spark.caps import MonthUse
 from uplink_spark.config import Metered, UplinkConfig
 from uplink_spark.ledger import Ledger, ReceiptSeen
 from uplink_spark.state import ShipperState
-from uplink_spark.testing import SOURCE, MadeLog
+from uplink_spark.testing import SOURCE, MadeLog, MadeRecord, encode_log
 
 NOW = 1_700_000_000_000
 RAW = bytes(range(256)) * 40  # 10,240 bytes: nothing here looks at records
@@ -65,6 +66,18 @@ async def test_the_newest_piece_is_compared_only_where_its_bytes_lie_here(make: 
     log.first, log.lineage.epochs = 0, [(SOURCE.epoch, 0), (2, 5000)]
     assert state.differs((SOURCE.epoch, 100, 9000, b"x" * 32)) is None  # another epoch owns the end of it
     assert state.differs((SOURCE.epoch, 100, 5000, b"x" * 32)) == 100
+
+
+async def test_the_blank_behind_the_newest_piece_is_no_other_history(make: Make) -> None:
+    records = encode_log([MadeRecord(queue_offset=n) for n in range(40)])
+    blank = struct.pack(">II", 4096 - len(records), 0xCBD43194).ljust(4096 - len(records), b"\0")
+    state = make(MadeLog(records + blank + encode_log([MadeRecord()], 4096), file_bytes=4096))
+    sha = hashlib.sha256(records[970:]).digest()
+    assert state.differs((SOURCE.epoch, 970, 4096, sha)) is None
+    assert state.differs((SOURCE.epoch, 970, len(records), sha)) is None
+    assert state.differs((SOURCE.epoch, 970, 4096, bytes(32))) == 970
+    assert state.differs((SOURCE.epoch, 970, 4095, sha)) == 970
+    assert state.differs((SOURCE.epoch, 1067, 4096, sha)) == 1067
 
 
 async def test_after_a_fork_nothing_above_it_counts_as_receipted_also_after_a_restart(make: Make) -> None:
