@@ -197,4 +197,4 @@ async def test_a_disk_that_is_only_read_is_read_whatever_stands_in_place_of_a_fi
 
 async def all_are_there(data: Path) -> bool:
     async with opening(data) as store:
-        return store.max_offset(QUEUE) == 10
+        return bool(store.max_offset(QUEUE) == 10)
