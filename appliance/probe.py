@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
@@ -33,22 +32,19 @@ class OwnWay(NamedTuple):
 PLAIN = OwnWay()
 
 
-@dataclass(frozen=True, slots=True)
 class Probe:
     """Where the two own ports are reached on this machine."""
 
-    host: str
-    broker_port: int
-    namesrv_port: int
-    way: OwnWay = PLAIN
+    def __init__(self, host: str, broker_port: int, namesrv_port: int, way: OwnWay = PLAIN) -> None:
+        self.host, self.broker_port, self.namesrv_port, self._way = host, broker_port, namesrv_port, way
 
     async def __call__(self) -> bool:
         """Return whether both ports answered, each over a fresh connection."""
         ext = {"topic": PROBE_TOPIC, "queueId": "0"}
         offset = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext=ext)
-        broker = await answered(self.host, self.broker_port, offset, self.way)
+        broker = await answered(self.host, self.broker_port, offset, self._way)
         route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": PROBE_TOPIC})
-        return broker and await answered(self.host, self.namesrv_port, route, self.way)
+        return broker and await answered(self.host, self.namesrv_port, route, self._way)
 
 
 async def answered(host: str, port: int, request: RemotingCommand, way: OwnWay = PLAIN) -> bool:

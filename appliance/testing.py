@@ -157,13 +157,13 @@ async def small_store(
 async def answered(answer: Answer) -> RemotingCommand:
     """Wait for a handler's answer as a connection does."""
     match answer:
-        case Reply(response):
+        case Reply(response=response):
             return response
-        case Later(run):
+        case Later(run=run):
             later = await run()
             assert later is not None
             return later
-        case Held(when, mark, response, failed):
+        case Held(when=when, mark=mark, response=response, failed=failed):
             done, reasons = trio.Event(), list[str | None]()
 
             def wake(reason: str | None) -> None:

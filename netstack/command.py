@@ -47,6 +47,8 @@ class ExtFields(Protocol):
 
 @dataclass(slots=True)
 class RemotingCommand:
+    """A request or a response; what its header and its body say."""
+
     code: int
     opaque: int = 0
     flag: int = 0

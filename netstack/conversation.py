@@ -5,7 +5,6 @@ with the response bit is looked up among them, so a client may use the same numb
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netstack.command import RemotingCommand, encode_command
@@ -14,14 +13,15 @@ Wake = Callable[[str | None], None]
 """Called once: with None when the wait was worth it, with the reason when it failed."""
 
 
-@dataclass(slots=True)
 class Reply:
     """An answer that is ready."""
 
-    response: RemotingCommand
+    __slots__ = ("response",)
+
+    def __init__(self, response: RemotingCommand) -> None:
+        self.response = response
 
 
-@dataclass(slots=True)
 class Held:
     """An answer that leaves once something is durable up to a mark, mostly the log. Needs no task.
 
@@ -30,10 +30,16 @@ class Held:
     thing wait together, for the highest of their marks.
     """
 
-    when: Callable[[int, Wake], None]
-    mark: int
-    response: RemotingCommand | bytes  # bytes: a whole frame
-    failed: Callable[[str], RemotingCommand]
+    __slots__ = ("failed", "mark", "response", "when")
+
+    def __init__(
+        self,
+        when: Callable[[int, Wake], None],
+        mark: int,
+        response: RemotingCommand | bytes,  # bytes: a whole frame
+        failed: Callable[[str], RemotingCommand],
+    ) -> None:
+        self.when, self.mark, self.response, self.failed = when, mark, response, failed
 
 
 class HeldTogether:
@@ -52,15 +58,16 @@ class HeldTogether:
         return [encode_command(failed(reason)) for frame, failed in self.answers if frame]
 
 
-@dataclass(slots=True)
 class Later:
     """An answer that really has to be waited for: the only kind that gets a task. None means nothing is sent.
 
     A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection.
     """
 
-    run: Callable[[], Awaitable[RemotingCommand | None]]
-    pull: bool = False
+    __slots__ = ("pull", "run")
+
+    def __init__(self, run: Callable[[], Awaitable[RemotingCommand | None]], pull: bool = False) -> None:
+        self.run, self.pull = run, pull
 
 
 Answer = Reply | Held | Later | None

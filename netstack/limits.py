@@ -3,7 +3,6 @@
 Whatever a peer can grow has a limit here and a stated behaviour at it. Times are those of one monotonic clock.
 """
 
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -48,13 +47,13 @@ def host_bytes(address: str, port: int) -> bytes:
     return packed + port.to_bytes(4, "big")
 
 
-@dataclass(slots=True)
 class Counts:
     """Who is connected, and how much of its burst each address has left."""
 
-    total: int = 0
-    by_address: dict[str, int] = field(default_factory=dict)
-    allowance: dict[str, tuple[float, float]] = field(default_factory=dict)  # connections left, as of when
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_address: dict[str, int] = {}
+        self.allowance: dict[str, tuple[float, float]] = {}  # connections left, as of when
 
     def add(self, address: str, left: float, now: float) -> None:
         self.total += 1

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import trio
@@ -113,7 +112,7 @@ class Lookup:
         if not queue.dropped:  # its topic was deleted meanwhile: a queue made anew has other files
             self.files.adopt(source.files)
         behind = self._log.end - source.last_read
-        return replace(result, suggest_slow=source.last_read >= 0 and behind > self._hot_bytes)
+        return result._replace(suggest_slow=source.last_read >= 0 and behind > self._hot_bytes)
 
     def cold_source(self, queue: ConsumeQueue) -> ColdSource:
         """Return a snapshot of a queue and the log for use in a thread."""

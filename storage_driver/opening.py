@@ -4,11 +4,11 @@ import errno
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from storage_driver.checkpoint import Position
 from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
@@ -26,15 +26,11 @@ VERDICTS_KEPT = 64
 PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment that was opened to be read
 
 
-@dataclass(slots=True)
 class Opened:
     """A locked and recovered folder; the lock is held as long as this lives."""
 
-    lock: FileLock
-    recovered: Recovered
-    lineage: Lineage
-    index: Index
-    boot: bytes
+    def __init__(self, lock: FileLock, recovered: Recovered, lineage: Lineage, index: Index, boot: bytes) -> None:
+        self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
 
 
 def open_folder(
@@ -120,7 +116,7 @@ def _recover(
     ).run()
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
     if config.index_enabled:
-        _load_index(index, root, recovered)
+        recovered = recovered._replace(position=_load_index(index, root, recovered))
     found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
     verdict.reasons += found
     if lineage.damage is not None:
@@ -135,20 +131,21 @@ def _recover(
     return Opened(lock, recovered, lineage, index, disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0"))
 
 
-def _load_index(index: Index, root: Path, recovered: Recovered) -> None:
-    """Open the index; entries that were there and are not come again from the log once the store runs."""
+def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | None:
+    """Open the index, return where to go on: entries that are not there come again from the log once the store runs."""
     index.load(root / "quarantine")
     verdict, position = recovered.verdict, recovered.position
     verdict.reasons += index.dropped
     verdict.index_rebuilt = len(index.dropped)
     if position is None:
-        return
+        return None
     lost_from = index.lost_from(position.index_to, position.index_count)
     if lost_from is not None and lost_from < position.index_to:
-        recovered.position = position._replace(index_to=lost_from, index_count=1)
+        position = position._replace(index_to=lost_from, index_count=1)
         if not index.files:
             verdict.index_rebuilt += 1
             verdict.reasons.append("index/ is empty: made anew from the log")
+    return position
 
 
 def _verdicts(config: StoreConfig) -> Path:

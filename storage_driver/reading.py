@@ -1,7 +1,6 @@
 """Queue entries → record bytes, with nothing re-encoded; the same steps from the page cache and from the disk."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -29,13 +28,12 @@ class FoundStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a read found; each chunk is one or more whole records."""
 
     status: FoundStatus
     chunks: list[bytes]
-    count: int
+    records: int
     next_offset: int
     min_offset: int
     max_offset: int

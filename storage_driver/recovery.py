@@ -5,7 +5,6 @@ Nothing acknowledged is given up: bytes that cannot be read as records are copie
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,22 +38,17 @@ class Damage(NamedTuple):
         return {"from": self.start, "to": self.end, "reason": self.reason, "aside": self.aside}
 
 
-@dataclass(slots=True)
 class RecoveryVerdict:
     """What recovery found and did."""
 
-    verdict: str = "clean"  # clean_tail: torn tail cut; repaired: queues or index rebuilt; salvaged: damage covered
-    first: int = 0
-    end: int = 0
-    scanned_from: int = 0
-    scanned_bytes: int = 0
-    torn_bytes: int = 0
-    quarantined: list[Damage] = field(default_factory=list)
-    queues_rebuilt: int = 0
-    queues_cut: int = 0
-    index_rebuilt: int = 0
-    reasons: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    def __init__(self) -> None:
+        self.verdict = "clean"  # clean_tail: torn tail cut; repaired: queues or index rebuilt; salvaged: damage covered
+        self.first = self.end = 0
+        self.scanned_from = self.scanned_bytes = self.torn_bytes = 0
+        self.quarantined: list[Damage] = []
+        self.queues_rebuilt = self.queues_cut = self.index_rebuilt = 0
+        self.reasons: list[str] = []
+        self.seconds = 0.0
 
     def judge(self) -> None:
         """Set the verdict from what was found."""
@@ -86,8 +80,7 @@ class RecoveryVerdict:
         }
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """The state to go on from."""
 
     segments: list[Segment]

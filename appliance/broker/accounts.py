@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from appliance.broker.address_patterns import Matches, matcher
@@ -110,14 +111,17 @@ class Account:
         return account
 
 
-@dataclass(frozen=True)
 class Accounts:
-    """All keys of a box, and the addresses that need none."""
+    """All keys of a box, and the addresses that need none. Nothing in it changes."""
 
-    keys: Mapping[str, Account] = field(default_factory=dict)
-    white: tuple[str, ...] = ()
-    version: int = 0
-    changed_ms: int = 0
+    def __init__(
+        self,
+        keys: Mapping[str, Account] = MappingProxyType({}),
+        white: tuple[str, ...] = (),
+        version: int = 0,
+        changed_ms: int = 0,
+    ) -> None:
+        self.keys, self.white, self.version, self.changed_ms = keys, white, version, changed_ms
 
     @cached_property
     def from_white(self) -> Matches:

@@ -6,7 +6,6 @@ subscribe alike. Source: RocketMQ 4.9.8 ConsumerManager, ConsumerGroupInfo, Prod
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from appliance.broker.filters import Subscription
@@ -21,30 +20,29 @@ MOST_SUBSCRIPTIONS_BYTES = 48 << 20  # of all groups together, by cost_of
 MOST_SEEN, MOST_NAMES = 64, 16  # producer groups known from requests alone, client ids; per connection
 
 
-@dataclass(slots=True)
 class Member:
     """One connection in one group; `beats` is false for a producer known only by its requests."""
 
-    client_id: str
-    language: str
-    version: int
-    seen_ms: int
-    beats: bool = True
-    heard_ms: int = 0  # as seen_ms, by a clock that nobody sets
+    __slots__ = ("beats", "client_id", "heard_ms", "language", "seen_ms", "version")
+
+    def __init__(self, client_id: str, language: str, version: int, seen_ms: int, beats: bool = True) -> None:
+        self.client_id, self.language, self.version = client_id, language, version
+        self.seen_ms, self.beats = seen_ms, beats
+        self.heard_ms = 0  # as seen_ms, by a clock that nobody sets
 
 
-@dataclass(slots=True)
 class ConsumerGroup:
     """The members of a group and what its last heartbeat said."""
 
-    name: str
-    members: dict[Peer, Member] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
-    changed_ms: int = 0
-    cost: int = 0  # bytes of memory of the last heartbeat's subscriptions
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Peer, Member] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.consume_type = "CONSUME_PASSIVELY"
+        self.message_model = "CLUSTERING"
+        self.consume_from = "CONSUME_FROM_LAST_OFFSET"
+        self.changed_ms = 0
+        self.cost = 0  # bytes of memory of the last heartbeat's subscriptions
 
     @property
     def broadcasting(self) -> bool:

@@ -5,19 +5,18 @@ past settled halves, so what is stored about it never runs ahead of the log. One
 """
 
 from collections import deque
-from dataclasses import dataclass
 
 OPEN, DECIDED, SETTLED = 0, 1, 2
 OPS_PER_BLOCK = 256
 
 
-@dataclass(slots=True)
 class _Block:
     """A run of op records: enough to know when none of them matters any more."""
 
-    first_op: int
-    count: int
-    highest_half: int
+    __slots__ = ("count", "first_op", "highest_half")
+
+    def __init__(self, first_op: int, count: int, highest_half: int) -> None:
+        self.first_op, self.count, self.highest_half = first_op, count, highest_half
 
 
 class HalfTable:

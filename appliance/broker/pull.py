@@ -6,7 +6,6 @@ order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessa
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import trio
@@ -231,7 +230,7 @@ class Pulls:
         finally:
             arrivals.leave(peer)
         if found.status is not FoundStatus.FOUND and at != header.queue_offset:
-            found = replace(found, status=FoundStatus.NO_MATCHED, next_offset=at)
+            found = found._replace(status=FoundStatus.NO_MATCHED, next_offset=at)
         return self._response(wanted, found)
 
     async def _read(self, wanted: Wanted, queue_offset: int) -> Found:
@@ -273,11 +272,11 @@ class Pulls:
                 for record in split_records(chunk):
                     if len(picked) >= most or (picked and room < len(record)):
                         following = int.from_bytes(record[20:28], "big")  # its own queue offset
-                        return replace(found, chunks=picked, count=len(picked), next_offset=following)
+                        return found._replace(chunks=picked, records=len(picked), next_offset=following)
                     if accepts(record):
                         picked.append(bytes(record))
                         room -= len(record)
-            at, scanned = found.next_offset, scanned + found.count
+            at, scanned = found.next_offset, scanned + found.records
             if at >= found.max_offset or scanned >= MOST_SCANNED:
                 break
             await trio.lowlevel.checkpoint()
@@ -285,7 +284,7 @@ class Pulls:
             edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
             return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
         if found is not None and at != queue_offset:
-            return replace(found, status=FoundStatus.NO_MATCHED, chunks=[], count=0, next_offset=at)
+            return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
         return found
 
     def _reset(self, wanted: Wanted) -> RemotingCommand | None:
@@ -310,7 +309,7 @@ class Pulls:
         if code == ResponseCode.SUCCESS:
             body = found.chunks[0] if len(found.chunks) == 1 else b"".join(found.chunks)
             queue = wanted.queue
-            self._tables.stats.got(header.consumer_group, queue.topic, queue.queue_id, found.count, len(body))
+            self._tables.stats.got(header.consumer_group, queue.topic, queue.queue_id, found.records, len(body))
         else:
             self._tables.stats.missed()
         self._tables.offsets.note_given(header.consumer_group, header.topic, header.queue_id, found.next_offset)

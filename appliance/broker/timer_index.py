@@ -9,8 +9,7 @@ hash of topic and key 8 bytes; all big-endian.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from errno import EIO, ENOENT
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -53,27 +52,23 @@ def name_of(topic: str, unique_key: str) -> bytes:
     return hashlib.blake2b(f"{topic}+{unique_key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-@dataclass(slots=True)
 class Run:
-    """One sorted file; entries below `consumed` are done."""
+    """One sorted file; entries below `consumed` are done, those below `taken` handed out, none is below `floor`."""
 
-    number: int
-    count: int
-    floor: int  # no entry lies below this log offset
-    consumed: int = 0
-    taken: int = 0  # handed out, not yet done
-    block: bytes = b""
-    block_at: int = 0  # the entry with which the block begins
+    def __init__(self, number: int, count: int, floor: int, consumed: int = 0) -> None:
+        self.number, self.count, self.floor = number, count, floor
+        self.consumed = self.taken = consumed
+        self.block = b""
+        self.block_at = 0  # the entry with which the block begins
 
 
-@dataclass(frozen=True, slots=True)
-class IndexState:
+class IndexState(NamedTuple):
     """What must be on disk for a restart."""
 
     spilled_to: int = 0  # wheel queue offset: older messages are in runs
     indexed_to: int = 0  # older messages are in runs or were in the heap
     emitted_ms: int = 0  # the heap held nothing that was due then
-    runs: list[list[int]] = field(default_factory=list)  # number, count, floor, consumed
+    runs: Sequence[list[int]] = ()  # number, count, floor, consumed
 
     def to_json(self) -> dict[str, object]:
         names = ("spilledTo", self.spilled_to), ("indexedTo", self.indexed_to), ("emittedMs", self.emitted_ms)
@@ -101,7 +96,7 @@ class TimerIndex:
         self._disk, self._folder, self._heap_entries = disk, folder, heap_entries
         self._heap: list[bytes] = []
         self._taken_from_heap: list[bytes] = []
-        self._runs = {n: Run(n, count, floor, consumed, consumed) for n, count, floor, consumed in state.runs}
+        self._runs = {n: Run(n, count, floor, consumed) for n, count, floor, consumed in state.runs}
         self._fronts: list[tuple[bytes, int]] | None = None  # smallest entry of each run; None: not read yet
         self.fell_behind = (state.indexed_to, state.emitted_ms)  # what the heap had before the restart
 

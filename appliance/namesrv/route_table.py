@@ -6,7 +6,6 @@ Source: RocketMQ 4.9.8 RouteInfoManager.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netstack.json_body import MessageQueue
@@ -83,24 +82,21 @@ class Registration(NamedTuple):
     expiry_s: float = EXPIRY_S
 
 
-@dataclass(slots=True)
 class Live:
     """The last sign of life of one broker address."""
 
-    seen_s: float
-    version: DataVersion
-    channel: int
-    ha_address: str
-    expiry_s: float
+    def __init__(self, seen_s: float, version: DataVersion, channel: int, ha_address: str, expiry_s: float) -> None:
+        self.seen_s, self.version, self.channel = seen_s, version, channel
+        self.ha_address, self.expiry_s = ha_address, expiry_s
 
 
-@dataclass(slots=True)
 class _Overlay:
     """Changes made here to the own broker's routes; they end when its data version changes."""
 
-    version: DataVersion
-    perms: dict[str, int] = field(default_factory=dict)
-    deleted: set[str] = field(default_factory=set)
+    def __init__(self, version: DataVersion) -> None:
+        self.version = version
+        self.perms: dict[str, int] = {}
+        self.deleted: set[str] = set()
 
 
 class RouteTable:

@@ -90,7 +90,8 @@ async def test_a_changed_file_counts_at_once_when_asked_and_a_broken_one_changes
 async def test_accounts_survive_the_way_to_the_file_and_back(tmp_path: Path) -> None:
     rotated = DEVICE.rotated("new-secret-1", 99)
     path = write(tmp_path, rotated, ADMIN, white=("10.0.0.*",))
-    assert load_accounts(path) == Accounts({"device-1": rotated, "admin-1": ADMIN}, ("10.0.0.*",))
+    read = load_accounts(path)
+    assert (read.keys, read.white) == ({"device-1": rotated, "admin-1": ADMIN}, ("10.0.0.*",))
     assert "secret" not in repr(rotated).replace("secret=", "")
 
 

@@ -138,7 +138,13 @@ accounts_of = st.builds(
 @given(st.lists(accounts_of, max_size=3), st.integers(0, 1 << 40))
 def test_accounts_come_back_from_their_file(found: list[Account], version: int) -> None:
     table = Accounts({each.name: each for each in found}, ("10.0.0.1",), version, 7)
-    assert Accounts.from_object(json.loads(json.dumps(table.to_object()))) == table
+    read = Accounts.from_object(json.loads(json.dumps(table.to_object())))
+    assert (read.keys, read.white, read.version, read.changed_ms) == (
+        table.keys,
+        table.white,
+        table.version,
+        table.changed_ms,
+    )
     changed = table.changed(9, put=[Account("new-one", SECRET)], drop=["nobody-1", *list(table.keys)[:1]])
     assert (changed.version, changed.changed_ms, "new-one" in changed.keys) == (version + 1, 9, True)
     assert set(changed.keys) - {"new-one"} == set(list(table.keys)[1:]) - {"new-one"}

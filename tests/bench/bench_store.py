@@ -210,7 +210,7 @@ async def replay(store: MessageStore) -> int:
         while at < store.max_offset(queue):
             found = store.read_hot(queue, at, max_count=32, max_bytes=1 << 18)
             found = found or await store.read(queue, at, max_count=32, max_bytes=1 << 18)
-            count, at = count + found.count, found.next_offset
+            count, at = count + found.records, found.next_offset
             await trio.lowlevel.checkpoint()
     return count
 

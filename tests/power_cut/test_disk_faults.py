@@ -102,7 +102,7 @@ async def test_a_failed_sync_seals_the_log_and_reads_go_on(code: int) -> None:
         store.when_durable(store.end, reasons.append)
         assert reasons[0] is not None
         assert store.evidence().failure is not None
-        assert (await store.read(MessageQueue("T0", 0), 0, max_count=9, max_bytes=9000)).count == 1
+        assert (await store.read(MessageQueue("T0", 0), 0, max_count=9, max_bytes=9000)).records == 1
     opened = open_after(disk.after_power_cut(random.Random(1)))
     assert opened.recovered.end in (first.end, first.end + first.size)
 

@@ -130,7 +130,7 @@ async def test_a_sealed_log_takes_nothing_and_gives_no_number_away(tmp_path: Pat
             with pytest.raises(LogFailed):
                 store.put_batch(message(), Parts.of([(0, b"x", b"")]))
         assert store.max_offset(QUEUE) == 1
-        assert (await store.read(QUEUE, 0, max_count=9, max_bytes=999)).count == 1
+        assert (await store.read(QUEUE, 0, max_count=9, max_bytes=999)).records == 1
     async with open_store(config(tmp_path), now_ms=lambda: START) as store:
         assert await one(store) == 1
 

@@ -113,7 +113,7 @@ async def test_a_queue_whose_last_messages_were_lost_keeps_those_before_them(tmp
             raw[place + 100] ^= 0xFF
         path.write_bytes(bytes(raw))
         for number in (1, 2):
-            assert (await store.read(QUEUE, number, max_count=1, max_bytes=1)).count == 0
+            assert (await store.read(QUEUE, number, max_count=1, max_bytes=1)).records == 0
     async with open_store(config(tmp_path), now_ms=lambda: 1) as store:
         found = await store.read(QUEUE, 0, max_count=9, max_bytes=1 << 20)
         assert [decode_record(chunk).body for chunk in found.chunks] == [b"first" * 20]

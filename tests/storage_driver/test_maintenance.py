@@ -94,7 +94,7 @@ async def test_old_segments_go_by_running_time(tmp_path: Path) -> None:
         low = store.min_offset(queue)
         assert 0 < low < 60
         found = await store.read(queue, low, max_count=100, max_bytes=1 << 20)
-        assert found.count == 60 - low
+        assert found.records == 60 - low
         assert (await store.read(queue, 0, max_count=1, max_bytes=1)).next_offset == low
     async with open_store(config, now_ms=lambda: now[0]) as store:
         assert (store.min_offset(queue), store.max_offset(queue)) == (low, 60)

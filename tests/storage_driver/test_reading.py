@@ -85,8 +85,8 @@ def test_reading_on_gives_each_wanted_message_once_in_order_and_within_the_limit
             high,
         )
         here = numbers(got.chunks)
-        assert len(here) == got.count <= max(1, max_count)
-        assert got.count <= 1 or sum(map(len, got.chunks)) <= max_bytes
+        assert len(here) == got.records <= max(1, max_count)
+        assert got.records <= 1 or sum(map(len, got.chunks)) <= max_bytes
         assert (got.status is FoundStatus.FOUND) == bool(here)
         assert at < got.next_offset <= high, "a consumer that makes no progress asks for ever"
         assert all(at <= n < got.next_offset for n in here)
@@ -112,7 +112,7 @@ def test_an_offset_outside_the_queue_is_told_where_to_go_on(
 ) -> None:
     found = edge(Wanted(at, 32, ANY), low, high)
     assert found is not None
-    assert (found.status, found.next_offset, found.count, found.chunks) == (status, goes_on_at, 0, [])
+    assert (found.status, found.next_offset, found.records, found.chunks) == (status, goes_on_at, 0, [])
     assert (found.min_offset, found.max_offset) == (low, high)
 
 

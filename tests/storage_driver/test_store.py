@@ -85,7 +85,7 @@ async def test_what_was_put_is_read_with_its_offsets(tmp_path: Path) -> None:
         found = store.read_hot(queue, 40, max_count=3, max_bytes=1 << 20)
         if found is None:  # a round has just moved the entries to their file, which nobody has opened yet
             found = await store.read(queue, 40, max_count=3, max_bytes=1 << 20)
-        assert (found.status, found.count, found.next_offset) == (FoundStatus.FOUND, 3, 43)
+        assert (found.status, found.records, found.next_offset) == (FoundStatus.FOUND, 3, 43)
 
 
 async def test_nothing_can_be_pulled_before_it_is_durable(tmp_path: Path) -> None:
@@ -284,14 +284,14 @@ async def test_filters_are_asked_and_scanned_entries_count(tmp_path: Path) -> No
         queue = MessageQueue("T", 0)
         found = store.read_hot(queue, 0, max_count=3, max_bytes=1 << 20, accepts=lambda code: code == 97)
         assert found is not None
-        assert (found.count, found.next_offset) == (3, 399 + 0)
+        assert (found.records, found.next_offset) == (3, 399 + 0)
         none = store.read_hot(queue, 0, max_count=3, max_bytes=1 << 20, accepts=lambda code: False)
         assert none is not None
         assert (none.status, none.next_offset) == (FoundStatus.NO_MATCHED, 800)
         by_record = await store.read(
             queue, 0, max_count=2, max_bytes=1 << 20, accepts_record=lambda raw: b"99" in bytes(raw)
         )
-        assert by_record.count == 2
+        assert by_record.records == 2
 
 
 async def test_illegal_messages_are_refused_and_take_no_offset(tmp_path: Path) -> None:
