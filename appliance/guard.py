@@ -1,7 +1,5 @@
 """Who is let in: permissions by place, keys, TLS, and how the box itself gets through its own doors."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime

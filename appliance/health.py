@@ -1,7 +1,5 @@
 """What the box says about itself: worst state, reasons with a next step, one small file everybody reads."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

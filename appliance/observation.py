@@ -2,8 +2,6 @@
 before somebody asks.
 """
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -16,20 +14,20 @@ import trio
 from appliance.admin import open_socket
 from appliance.broker.assembly import BrokerTables, Waiting
 from appliance.errors import ApplianceError
+from appliance.health import HealthBoard
 from appliance.interfaces import is_loopback
+from appliance.late_door import LateDoor
 from appliance.metrics.scrape import SOCKET_NAME
 from appliance.requests import ResponderStatistics
 from appliance.settings import Config
 from appliance.sockets import open_port
 from netstack.governor import Governor
+from netstack.tls import TlsDoor
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from appliance.health import HealthBoard
-    from appliance.late_door import LateDoor
     from appliance.page.history import History
     from appliance.web import Respond
-    from netstack.tls import TlsDoor
     from uplink_spark.shipper import Uplink
 
 log = logging.getLogger("appliance")
@@ -50,7 +48,7 @@ class Watched(NamedTuple):
     governor: Governor
     responders: Mapping[str, Callable[[], ResponderStatistics]]  # by port
     board: HealthBoard | None
-    uplink: Uplink | None
+    uplink: "Uplink | None"
     now_ms: Callable[[], int]
     door: TlsDoor | LateDoor | None = None
 
@@ -77,7 +75,7 @@ async def observe(
         task_status.started()
 
 
-def _history(watched: Watched) -> History:
+def _history(watched: Watched) -> "History":
     from appliance.page.history import History
 
     return History(watched)
@@ -109,7 +107,7 @@ class Door:
                 log.error("event=page_connection_failed", exc_info=exc)
                 await trio.aclose_forcefully(stream)
 
-    async def _loaded(self) -> Respond | None:
+    async def _loaded(self) -> "Respond | None":
         if self._respond is None:
             try:
                 self._respond = await trio.to_thread.run_sync(self._load)
@@ -128,13 +126,13 @@ def is_near(connection: trio.socket.SocketType) -> bool:
         return False  # it has gone already
 
 
-def _metrics(watched: Watched) -> Respond:
+def _metrics(watched: Watched) -> "Respond":
     from appliance.metrics.answer import metrics_answer
 
     return metrics_answer(watched)
 
 
-def _page(watched: Watched, history: History | None) -> Respond:
+def _page(watched: Watched, history: "History | None") -> "Respond":
     from appliance.page.answer import page_answer
 
     assert history is not None

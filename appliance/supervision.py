@@ -1,7 +1,5 @@
 """Ties the product to the box it runs on: boot diary, systemd, watchdog, health file."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -66,7 +64,7 @@ class Supervision(NamedTuple):
         environ: Mapping[str, str],
         *,
         mark: Path = READ_ONLY_MARK,
-    ) -> Supervision:
+    ) -> "Supervision":
         """Note the boot and the start, before the store is touched. Raises Tired, OSError, SettingIllegal.
 
         Under the escalation's mark for read-only service the notes go to the runtime folder: the disk takes none.
@@ -82,7 +80,7 @@ class Supervision(NamedTuple):
         notifier = Notifier.from_environment(environ)
         return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only)
 
-    def protected(self, reason: str) -> Supervision:
+    def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
         return self._replace(read_only=reason, next_step="take the protection off (lsattr, chattr -i, ls -l), restart")
 

@@ -5,8 +5,6 @@ VERB`) when a slot does not work; at every boot, so what only an installation ne
 off and synced before the slot is used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

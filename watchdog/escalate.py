@@ -3,8 +3,6 @@
 Standard library only: the system's Python runs it through `helper.py` when the slot's own does not work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

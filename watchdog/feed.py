@@ -3,8 +3,6 @@
 `READY=1` leaves once both ports have answered; from then on the verdict of every look decides.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

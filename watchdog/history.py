@@ -3,8 +3,6 @@
 Everything here blocks on the disk: call it from a thread while serving.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Only what a restart can cure starves the watchdog. Space, quota, uplink, clock and clients are nobody's business here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 

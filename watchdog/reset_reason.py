@@ -1,7 +1,5 @@
 """Why the last boot happened: what the previous boot left behind in, one word out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

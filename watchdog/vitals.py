@@ -1,7 +1,5 @@
 """Memory and open files of this process, from /proc. Source: proc_pid_statm(5), proc_pid_fd(5)."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource
