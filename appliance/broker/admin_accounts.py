@@ -89,9 +89,7 @@ class AccountAdmin:
         rows = [_as_apache(account) for _, account in sorted(now.keys.items())]
         return Reply(request.reply(body=encode({"globalWhiteAddrs": list(now.white), "plainAccessConfigs": rows})))
 
-    def _changing(
-        self, request: RemotingCommand, changed: Callable[[Accounts], Accounts], failed: ResponseCode
-    ) -> Later:
+    def _changing(self, request: RemotingCommand, changed: Callable[[Accounts], Accounts], failed: int) -> Later:
         async def run() -> RemotingCommand:
             try:
                 await trio.to_thread.run_sync(self._keys.change, changed)

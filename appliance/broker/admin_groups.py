@@ -51,7 +51,7 @@ class GroupAdmin:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[RequestCode, Handle] = {
+        table: dict[int, Handle] = {
             c.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.handle_update,
             c.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.handle_update_list,
             c.DELETE_SUBSCRIPTIONGROUP: self.handle_delete,

@@ -72,7 +72,7 @@ class Progress:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[RequestCode, Handle] = {
+        table: dict[int, Handle] = {
             c.GET_ALL_CONSUMER_OFFSET: self.handle_all_offsets,
             c.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
             c.GET_CONSUME_STATS: self.handle_stats,

@@ -52,7 +52,7 @@ class TopicAdmin:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[RequestCode, Handle] = {
+        table: dict[int, Handle] = {
             c.UPDATE_AND_CREATE_TOPIC: self.handle_update,
             c.UPDATE_AND_CREATE_TOPIC_LIST: self.handle_update_list,
             c.DELETE_TOPIC_IN_BROKER: self.handle_delete,

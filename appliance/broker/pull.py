@@ -333,7 +333,7 @@ def _is_to_wait(header: PullMessageHeader, found: Found) -> bool:
     return bool(waits) and _code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
 
 
-def _code_of(found: Found, queue_offset: int) -> ResponseCode:
+def _code_of(found: Found, queue_offset: int) -> int:
     code = _CODES.get(found.status)
     if code is not None:
         return code

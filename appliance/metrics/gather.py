@@ -18,13 +18,13 @@ from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 from appliance.metrics.machine import MachineNotes
 from appliance.metrics.topics import Ages, oldest_unshipped_s, read_topics
 from appliance.observation import Watched
-from netstack.codes import RequestCode, ResponseCode
+from netstack.codes import RequestCode, ResponseCode, names_of
 from netstack.governor import REFUSED
 from watchdog.feed import FeedStatistics
 
 STATES = ("starting", "ok", "degraded", "failing", "read_only", "safe")
 FIRST_BUCKET, BUCKETS = 6, 25  # of powers of two of microseconds: 64 µs to 16 s
-KNOWN = frozenset(map(int, RequestCode))
+REQUESTS, RESPONSES = names_of(RequestCode), names_of(ResponseCode)
 NEVER = "never"  # what has no class
 
 
@@ -158,7 +158,7 @@ def _network(watched: Watched, sheet: Sheet) -> None:
         _requests(sheet, port, asked.requests.items())
         refusals = sorted(asked.refusals.items(), key=lambda item: -item[1])
         for (request, response), count in refusals[: families.MOST_CODES // len(watched.responders)]:
-            names = {"request": _name(RequestCode, request), "response": _name(ResponseCode, response)}
+            names = {"request": REQUESTS.get(request, str(request)), "response": RESPONSES.get(response, str(response))}
             sheet.add("rocketbox_refusals_total", count, port=port, **names)
         denied = Counter({NEVER: asked.unknown})
         for code, count in asked.denied.items():
@@ -178,15 +178,8 @@ def _tls(watched: Watched, sheet: Sheet) -> None:
 
 def _requests(sheet: Sheet, port: str, counts: Iterable[tuple[int, int]]) -> None:
     for code, count in counts:
-        if code in KNOWN:  # codes that somebody made up are counted as unknown, without a series each
-            sheet.add("rocketbox_requests_total", count, port=port, request=RequestCode(code).name)
-
-
-def _name(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
-    try:
-        return kind(code).name
-    except ValueError:
-        return str(code)
+        if code in REQUESTS:  # codes that somebody made up are counted as unknown, without a series each
+            sheet.add("rocketbox_requests_total", count, port=port, request=REQUESTS[code])
 
 
 def _waiting(watched: Watched, sheet: Sheet) -> None:

@@ -280,7 +280,7 @@ def handle_config(request: RemotingCommand, peer: Peer, *, state: NamesrvState) 
 
 
 _C = RequestCode
-_HANDLERS: dict[RequestCode, Callable[..., Answer]] = {
+_HANDLERS: dict[int, Callable[..., Answer]] = {
     _C.GET_ROUTEINFO_BY_TOPIC: handle_route,
     _C.GET_BROKER_CLUSTER_INFO: handle_cluster,
     _C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: handle_all_topics,

@@ -289,7 +289,7 @@ class Admin:
         return found
 
     async def _ask(
-        self, broker: Broker, code: RequestCode, header: ExtFields | None = None, body: bytes = b""
+        self, broker: Broker, code: int, header: ExtFields | None = None, body: bytes = b""
     ) -> RemotingCommand:
         return await self._instance.ask_ok(broker.address, code, header, body, timeout_s=ASK_S)
 

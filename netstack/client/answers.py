@@ -47,7 +47,7 @@ class BrokerRequests:
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Answer one request of a broker."""
-        handler = self._handlers.get(request.code)  # type: ignore[call-overload]
+        handler = self._handlers.get(request.code)
         if handler is None:
             remark = f"request code {request.code} is not one for clients"
             return Reply(request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))

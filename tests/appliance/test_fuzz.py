@@ -12,7 +12,7 @@ from appliance.access import OWN_KEY, changing
 from appliance.admin import short_path
 from appliance.broker.accounts import Account, Accounts, perm_of
 from netstack.acl import sign
-from netstack.codes import RequestCode
+from netstack.codes import RequestCode, names_of
 from netstack.command import RemotingCommand, request
 from tests.appliance.box import Box, connected, heartbeat, messages_of, pull, running_box, send
 from tests.ports import free_port
@@ -113,7 +113,7 @@ HTTP = (
     b'{"do": "access.own", "with": {}}\n',
     b'{"do": "uplink.status", "with": {"a": [[[]]]}}\n',
 )
-CODES = (*map(int, RequestCode), *STRANGE)
+CODES = (*names_of(RequestCode), *STRANGE)
 ROUNDS = int(os.environ.get("ROCKETBOX_FUZZ_ROUNDS", "6"))  # requests of each code at each port
 
 

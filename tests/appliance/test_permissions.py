@@ -16,7 +16,7 @@ from appliance.namesrv.address import AnsweredAddress
 from appliance.namesrv.handlers import namesrv_handlers
 from appliance.serve import namesrv_state, store_config
 from appliance.testing import STORE_HOST, FakePeer, wall_ms
-from netstack.codes import RequestCode
+from netstack.codes import RequestCode, names_of
 from netstack.command import RemotingCommand, request
 from netstack.errors import Refused
 from storage_driver.disk import RealDisk
@@ -108,7 +108,7 @@ def test_what_has_no_class_is_done_for_nobody() -> None:
 
 
 def test_every_code_that_is_classed_exists() -> None:
-    assert set(ACCESS) <= {int(code) for code in RequestCode}
+    assert set(ACCESS) <= set(names_of(RequestCode))
 
 
 def test_a_refusal_says_what_helps() -> None:

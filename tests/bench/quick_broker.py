@@ -45,7 +45,7 @@ class QuickBroker:
         }
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
-        handler = self._handlers.get(request.code)  # type: ignore[call-overload]
+        handler = self._handlers.get(request.code)
         if handler is None or (request.code == RequestCode.PULL_MESSAGE and request.ext["topic"].startswith("%")):
             return Reply(request.reply()) if handler is None else None
         return Reply(handler(request))
