@@ -36,6 +36,7 @@ NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
 SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention")),
     *(f"netstack.{m}" for m in ("frame", "command", "codes", "headers", "bodies", "fastjson", "acl", "conversation")),
+    "netstack.lenient_json",
     *(f"netstack.client.{m}" for m in ("rebalance", "faults", "process_queue", "routes", "ids", "messages", "records")),
     *(f"netstack.client.{name}" for name in ("outgoing", "subscriptions", "statistics", "text", "errors")),
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),

@@ -103,22 +103,6 @@ def test_maps_keyed_by_objects_leave_raw() -> None:
     assert fastjson.object_map([(b'{"q":0}', b"1"), (b'{"q":1}', b"2")]) == b'{{"q":0}:1,{"q":1}:2}'
 
 
-texts = st.text(st.characters(codec="utf-8"))
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), 1 << 62) | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@pytest.mark.slow
-@given(json_values)
-def test_the_lenient_reader_agrees_with_the_strict_one(value: Any) -> None:
-    assert fastjson._Reader(fastjson.dumps(value).decode()).document() == value
-
-
 @given(st.binary(max_size=80) | st.text(alphabet="{}[]\",:\\u0a1.-e$refnul '").map(str.encode))
 def test_random_text_gives_a_value_or_a_protocol_error(text: bytes) -> None:
     try:
