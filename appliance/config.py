@@ -5,7 +5,6 @@ error, since a misspelt limit would silently not hold. No secrets belong in this
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -56,6 +55,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f', did you mean "{found[0]}"?' if found else ""
 
 
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    import tomllib  # a box without a file reads none
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(source, [ConfigProblem("", None, f"not TOML: {exc}", None)]) from exc
+
+
 def load_config(
     text: str = "",
     *,
@@ -66,11 +74,8 @@ def load_config(
 ) -> Config:
     """Return the configuration of all sources. Raises ConfigError that lists every problem."""
     reader = _Reader()
-    try:
-        parsed = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(source, [ConfigProblem("", None, f"not TOML: {exc}", None)]) from exc
-    _take_file(reader, parsed, text)
+    if text:
+        _take_file(reader, _parsed(text, source), text)
     _take_environment(reader, environ or {})
     for name, value in (command_line or {}).items():
         reader.take(name, value, "command line")

@@ -5,7 +5,6 @@ Rules are data, so that the same table drives the check of a file, `config set`,
 
 import ipaddress
 import re
-import tomllib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -191,6 +190,8 @@ def value_from_text(rule: Rule, text: str) -> object:
     """Return what an environment variable or `config set KEY=TEXT` means under a rule. Raises ValueError."""
     if isinstance(rule, Text | Choice | Network):
         return rule.read(text)
+    import tomllib  # a box without a file and settings of its own reads none
+
     try:
         parsed: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError as exc:

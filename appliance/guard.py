@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,6 +136,8 @@ def _door(config: Config, data: Path) -> TlsDoor | None:
 
 
 def _make_own(cert: Path, key: Path, name: str) -> None:
+    from datetime import UTC, datetime
+
     from appliance.certificate import make_certificate  # once in the life of a box
 
     make_certificate(cert, key, name, own_addresses(), now=datetime.now(UTC))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from appliance import admin, sockets
-from appliance.apache_names import namesrv_properties
 from appliance.broker.arrivals import Arrivals
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, dealing_out, look_back, make_tables
 from appliance.broker.delay import parse_levels
@@ -33,7 +32,6 @@ from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.settings import Config
 from appliance.supervision import Supervision, package_version, uplink_reasons
-from appliance.uplink_admin import uplink_actions
 from netstack.bodies_route import properties_text
 from netstack.codes import RequestCode
 from netstack.governor import Governor
@@ -230,11 +228,10 @@ async def _let_in(
 ) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
     config, guard, ports, now_ms = frame.config, frame.guard, frame.ports, frame.now_ms
-    uplink = _start_uplink(nursery, frame, store, tables.space) if config.uplink.gateway else None
+    uplink, actions = _start_uplink(nursery, frame, store, tables.space) if config.uplink.gateway else (None, {})
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
-    actions = uplink_actions(uplink, frame.data / "uplink.secret") if uplink else {}
     await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions()})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
     host = frame.own if config.listen.host not in LOCAL else LOOPBACK
@@ -280,9 +277,15 @@ def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) 
     return Registrar(rules, tables.topics).run
 
 
-def _start_uplink(nursery: trio.Nursery, frame: _Frame, store: MessageStore, space: Space) -> "Uplink":
-    """Ship the log from here on; return what says whether a segment may go. Raises ConfigError."""
-    from uplink_spark import config as uplink  # not loaded by a box without an uplink
+def _start_uplink(
+    nursery: trio.Nursery, frame: _Frame, store: MessageStore, space: Space
+) -> tuple["Uplink", dict[str, admin.Action]]:
+    """Ship the log from here on; return what says whether a segment may go, and what admin.sock may ask of it.
+
+    Raises ConfigError.
+    """
+    from appliance.uplink_admin import uplink_actions  # none of it is loaded by a box without an uplink
+    from uplink_spark import config as uplink
     from uplink_spark.errors import ConfigError as UplinkConfigError
     from uplink_spark.shipper import make_uplink
 
@@ -302,7 +305,7 @@ def _start_uplink(nursery: trio.Nursery, frame: _Frame, store: MessageStore, spa
         raise ConfigError("uplink", [ConfigProblem("uplink.gateway", said.gateway, str(exc), None)]) from exc
     nursery.start_soon(shipping.run)
     space.refusal, space.rejected = shipping.refusal, shipping.note_rejected
-    return shipping
+    return shipping, uplink_actions(shipping, frame.data / "uplink.secret")
 
 
 async def _save(flushes: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -376,5 +379,11 @@ def namesrv_state(
         address=lambda peer: answered(peer.local[0], peer.remote[0]),
         now_s=trio.current_time,
         order_messages=config.namesrv.order_messages,
-        properties=lambda: properties_text(namesrv_properties(config)).decode(),
+        properties=partial(_namesrv_properties, config),
     )
+
+
+def _namesrv_properties(config: Config) -> str:
+    from appliance.apache_names import namesrv_properties  # tools ask, clients do not
+
+    return properties_text(namesrv_properties(config)).decode()

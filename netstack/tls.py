@@ -10,7 +10,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -215,6 +214,8 @@ def not_after_ms(pem: str) -> int:
         at = _after(der, at)
     until = _after(der, _inside(der, at))
     text = der[_inside(der, until) : _after(der, until)].decode("ascii")
+    from datetime import UTC, datetime  # only a box with a certificate needs it
+
     when = datetime.strptime(text, "%y%m%d%H%M%SZ" if der[until] == 0x17 else "%Y%m%d%H%M%SZ")
     return int(when.replace(tzinfo=UTC).timestamp() * 1000)
 

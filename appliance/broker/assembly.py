@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import trio
 
-from appliance.apache_names import broker_properties
 from appliance.broker.arrivals import Arrivals
 from appliance.broker.clients import ClientTable
 from appliance.broker.dedup import DedupRules, DedupWindow
@@ -196,6 +195,7 @@ def _tool_handlers(
     address: str,
     now_ms: Clock,
 ) -> dict[int, Handle]:
+    from appliance.apache_names import broker_properties
     from appliance.broker.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
 
     delays, timers = waiting

@@ -6,10 +6,10 @@ longer moves only that is kept. Queues keep the minute view alone.
 Source: RocketMQ 4.9.8 BrokerStatsManager, StatsItem, StatsSnapshot.
 """
 
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable
-from datetime import date
 from typing import NamedTuple
 
 import trio
@@ -82,10 +82,15 @@ class Counts(NamedTuple):
     got: dict[tuple[str, str], tuple[int, int]]  # by topic and group
 
 
+def _today() -> object:
+    """Return what changes at midnight, local time."""
+    return time.localtime()[:3]
+
+
 class BrokerStats:
     """All counters of the broker. `names` of `view` are RocketMQ's."""
 
-    def __init__(self, cluster: str, *, now_ms: Callable[[], int], today: Callable[[], date] = date.today) -> None:
+    def __init__(self, cluster: str, *, now_ms: Callable[[], int], today: Callable[[], object] = _today) -> None:
         self.puts, self.gets, self.misses = Item(), Item(), 0
         self.failed_puts = 0
         self.booted_ms = now_ms()
