@@ -37,7 +37,7 @@ HANDSHAKES_A_SECOND = 100
 DISK_LOOK_S = 5
 RETAIN_FIRST_S, RETAIN_S = 60, 3600
 Used = Callable[[], float]
-Serve = Callable[[trio.SocketStream, str], Awaitable[None]]
+Open = Callable[[trio.SocketStream, str], Awaitable[BoxSession]]
 
 
 class HandshakeGate:
@@ -139,25 +139,28 @@ class Gateway:
         except OSError:
             await trio.aclose_forcefully(stream)
             return
-        await self._to_its_end(stream, host, f"{host}:{port}", self._serve)
+        await self._to_its_end(stream, host, f"{host}:{port}", self._open)
 
     async def admit_stick(self, stream: trio.SocketStream) -> None:
         """Serve a sweep that came through the local door."""
-        await self._to_its_end(stream, "door", "door", self._serve_stick)
+        await self._to_its_end(stream, "door", "door", self._open_stick)
 
-    async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, serve: Serve) -> None:
+    async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, opening: Open) -> None:
         cause, text = "closed", "the box left"
+        session: BoxSession | None = None
         try:
-            await serve(stream, peer)
+            session = await opening(stream, peer)
+            await session.run()
         except Exception as error:
             cause, text = _cause_of(error)
         finally:
-            self._hub.counts.handshakes[cause] += 1
+            if session is None or not session.welcomed:
+                self._hub.counts.handshakes[cause] += 1
             await trio.aclose_forcefully(stream)
         if self._log.due(host):
             log.info("connection ended peer=%s cause=%s reason=%s", peer, cause, text)
 
-    async def _serve(self, stream: trio.SocketStream, peer: str) -> None:
+    async def _open(self, stream: trio.SocketStream, peer: str) -> BoxSession:
         if not self._gate.admit(trio.current_time()):
             raise Refused("busy", f"more than {HANDSHAKES_A_SECOND} handshakes a second")
         context = self._certificates.context()
@@ -167,10 +170,10 @@ class Gateway:
         if context is not None:
             link, certified = await self._secure(stream, context)
         deadline_s = LONGEST_S + random.uniform(-7200, 7200)
-        await BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s).run()
+        return BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s)
 
-    async def _serve_stick(self, stream: trio.SocketStream, peer: str) -> None:
-        await BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True).run()
+    async def _open_stick(self, stream: trio.SocketStream, peer: str) -> BoxSession:
+        return BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True)
 
     async def _secure(self, stream: trio.SocketStream, context: ssl.SSLContext) -> tuple[Stream, str]:
         secured = ServerTls(stream, context)

@@ -74,7 +74,7 @@ class Budget:
 class GatewayCounts:
     """Counters of the metrics."""
 
-    handshakes: Counter[str] = field(default_factory=Counter)
+    handshakes: Counter[str] = field(default_factory=Counter)  # by result: welcome, or what ended it before
     refused_kinds: Counter[str] = field(default_factory=Counter)  # refused before they could be landed, "unread" too
     refused: Counter[str] = field(default_factory=Counter)  # by code
     raw_bytes: int = 0

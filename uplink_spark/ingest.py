@@ -41,6 +41,7 @@ class BoxSession:
         self._queue: deque[tuple[int, bytes]] = deque()
         self._queued = trio.Event()
         self.hello: Hello
+        self.welcomed = False
         self.status: Status | None = None
         self._lander: ShardLander
         self._judge: Callable[..., None]
@@ -68,6 +69,8 @@ class BoxSession:
             broken = Refused(code, f"the landing zone cannot be used: {error}", self._hub.retry_ms())
             await self._turn_away(broken)
             raise broken from error
+        self.welcomed = True
+        self._hub.counts.handshakes["welcome"] += 1
         try:
             await self._converse(welcome)
         finally:

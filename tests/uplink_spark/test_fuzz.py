@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 import resource
 import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import trio
 
 from uplink_spark import frames
 from uplink_spark.coverage import ShardCover
 from uplink_spark.errors import ProtocolError, Refused
 from uplink_spark.frames import Hello
-from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
+from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, landed_entries, landed_log, log_piece
+from uplink_spark.testing_site import box, gateway, message, shipped, until
 from uplink_spark.verify import judge_for, verify_piece
 
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "fuzz", ("T",))
@@ -94,3 +99,37 @@ def test_mutants_for_minutes() -> None:
     until = time.monotonic() + 300
     while time.monotonic() < until:
         fuzz(4000, random.randrange(1 << 30))
+
+
+async def nonsense(port: int, dice: random.Random) -> None:
+    """One connection that says something wrong, at once or after a right HELLO."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        hello = replace(HELLO, box="box-18").encode()
+        piece = frames.encode_frame(frames.FrameType.PIECE, mutate(dice, dice.choice(PIECES)))
+        said = dice.choice((mutate(dice, hello), hello + piece, hello + mutate(dice, piece), dice.randbytes(99)))
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(said)
+            await stream.send_eof()
+            with trio.fail_after(30):
+                async for _ in stream:
+                    pass
+
+
+@pytest.mark.slow
+async def test_a_box_ships_exactly_beside_peers_that_send_nonsense(tmp_path: Path) -> None:
+    dice, sent = random.Random(7), 0
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        for _ in range(30):
+            for _ in range(20):
+                store.put(message(sent))
+                sent += 1
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(nonsense, port, dice)
+        await store.wait_durable(store.end)
+        await until(shipped(store, uplink))
+        figures = uplink.statistics().counts
+        assert (figures.connects, figures.refused, uplink.statistics().alarms) == (1, {}, {})
+    assert len(landed_log(tmp_path / "landing", "box-17")) == sent
+    for entry in landed_entries(tmp_path / "landing", "box-18"):  # whose identity, ranges and records were right
+        assert (entry.epoch, entry.run) == (SOURCE.epoch, SOURCE.run)

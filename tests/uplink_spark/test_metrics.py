@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -113,6 +114,54 @@ async def test_the_gateway_counts_pieces_gaps_syncs_and_what_is_left(tmp_path: P
     told = set(re.findall(r"^(\w+)", text + JobMetrics("bronze").text(), re.MULTILINE))
     assert ruled - told <= certified  # no rule waits for a name that nobody says
     assert facts["rocketbox_gateway_fsync_seconds_count"] >= 2  # pack and entries of one commit
+
+
+TOLD = """boxes_connected handshakes_total raw_bytes_total wire_bytes_total dup_bytes_total pieces_total refused_total
+commit_seconds fsync_seconds box_landed_end_bytes box_last_seen_seconds box_clock_skew_seconds box_pending_bytes gaps_total
+twins_total divergence_total landing_free_bytes zone_doubts_total""".split()
+
+
+@pytest.mark.slow
+async def test_each_figure_of_the_gateway_is_that_of_what_happened(tmp_path: Path) -> None:
+    header, good = log_piece([MadeRecord(), MadeRecord(queue_offset=1)])
+    year_ms, metrics = 365 * 86_400_000, free_port()
+    hello = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 10 * header.end, wall_ms() + 10 * year_ms, 1, "test")
+    async with gateway(tmp_path, metrics=("127.0.0.1", metrics)) as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stranger:
+            await stranger.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await stranger.receive_some() == b""
+        async with await trio.open_tcp_stream("127.0.0.1", port) as other:
+            await other.send_all(replace(hello, versions=(8, 9)).encode())
+            assert [await FrameReader(other).next_frame(pieces=False)][0][0] == FrameType.ERROR
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            reader = FrameReader(stream)
+            await stream.send_all(hello.encode() + encode_frame(FrameType.PIECE, good))
+            kinds = [(await reader.next_frame(pieces=False))[0] for _ in range(2)]
+            assert kinds == [FrameType.WELCOME, FrameType.RECEIPT]
+            await stream.send_all(encode_frame(FrameType.PIECE, good))
+            await reader.next_frame(pieces=False)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as twin:
+                await twin.send_all(replace(hello, runs=((8, 0),)).encode())
+                assert (await FrameReader(twin).next_frame(pieces=False))[0] == FrameType.ERROR
+            async with await trio.open_tcp_stream("127.0.0.1", metrics) as scrape:
+                await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                text = b"".join([part async for part in scrape]).decode()
+    lines = [line for line in text.splitlines() if line.startswith("rocketbox_gateway_")]
+    for name in TOLD:
+        assert any(line.startswith(f"rocketbox_gateway_{name}") for line in lines), name
+    facts = {line.split()[0].removeprefix("rocketbox_gateway_"): float(line.split()[1]) for line in lines}
+    box_17 = '{box="box-17"}'
+    assert facts["boxes_connected"] == facts["divergence_total"] == 1
+    assert facts['refused_total{code="version"}'] == facts['refused_total{code="diverged"}'] == 1
+    assert (facts["raw_bytes_total"], facts["wire_bytes_total"]) == (2 * header.end, 2 * len(good))
+    assert (facts["dup_bytes_total"], facts["commit_seconds_count"]) == (header.end, 1)
+    assert facts["box_landed_end_bytes" + box_17] == header.end
+    assert facts["box_pending_bytes" + box_17] == 9 * header.end
+    assert abs(facts["box_clock_skew_seconds" + box_17] - 10 * year_ms / 1000) < 300  # and nothing else minds
+    assert 0 <= facts["box_last_seen_seconds" + box_17] < 300
+    assert {name.split('"')[1]: value for name, value in facts.items() if name.startswith("handshakes")} == {
+        "protocol": 1, "version": 1, "welcome": 1, "diverged": 1
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages")
