@@ -13,7 +13,7 @@ from storage_driver.store import open_store
 from tests.ports import free_port
 from uplink_spark.shipper import wall_ms
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import box, gateway, message, shipped, store_config, until
+from uplink_spark.testing_site import box, fill, gateway, message, shipped, store_config, until
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +128,33 @@ async def test_a_landing_zone_that_was_set_back_to_an_older_copy_is_told_and_get
         assert await zone_doubts(metrics) == ['{zone="older"} 1', '{zone="other"} 0']
     assert "is it an older copy?" in caplog.text
     assert len(landed_log(landing, "box-17")) == 90
+
+
+@pytest.mark.parametrize(
+    ("zone", "why"), [("older", ("receipt_lost", "gateway_lost")), ("other", ("elsewhere", "landing_changed"))]
+)
+async def test_what_a_landing_zone_lacks_and_the_box_has_no_more_is_a_row_of_loss(
+    tmp_path: Path, zone: str, why: tuple[str, str]
+) -> None:
+    landing = tmp_path / "landing"
+    async with gateway(landing):
+        pass
+    shutil.copytree(landing, tmp_path / "older", ignore=shutil.ignore_patterns("*.sock"))
+    async with gateway(landing) as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 6_000)
+        await store.prove()  # queue files tell what is lost
+        await until(shipped(store, uplink))
+        await store.drop_first()
+    async with gateway(tmp_path / zone) as port, box(tmp_path / "store", port) as (store, uplink):
+        first, ledger = store.first, uplink.shipper.state.ledger
+        await until(lambda: bool(ledger.gap_log.gaps))
+        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.durable))
+        assert ("receipt_lost" in uplink.statistics().alarms) == (zone == "older")
+    entries = landed_entries(tmp_path / zone, "box-17")
+    (gap,) = (entry for entry in entries if entry.kind == "gap")
+    assert (gap.start, gap.end, (gap.gap or {})["class"], (gap.gap or {})["reason"]) == (0, first, *why)
+    assert first == 5 << 20
+    assert (gap.gap or {})["records"] + len(landed_log(tmp_path / zone, "box-17")) == 6_000
 
 
 async def test_a_lost_state_file_costs_only_a_question(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The data sources on a real landing zone and a real SparkSession."""
 
 import json
+import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from uplink_spark.batch import PieceSource, encode_piece
 from uplink_spark.jobs.waiting import reason_of
 from uplink_spark.landing import NewPiece
 from uplink_spark.manifest import shard_of
-from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
+from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
 
 pytestmark = pytest.mark.slow
 T0 = 1_700_000_000_000
@@ -101,6 +103,21 @@ def test_columns_narrow_the_schema_and_may_name_the_length_of_the_body(spark: An
     frame = spark_source.read(spark, str(landing.root), columns="topic,body_len", propertiesAs="string")
     assert frame.columns == ["topic", "body_len"]
     assert [tuple(row) for row in frame.collect()] == [("T", 7)]
+
+
+def test_bodies_are_inflated_checked_and_read_in_tasks_of_the_size_asked_for(spark: Any, landing: MadeLanding) -> None:
+    packed = zlib.compress(b"0" * 50)
+    end = land(landing, MadeRecord(body=packed, sys_flag=1))
+    raw = bytearray(encode_log([MadeRecord(body=b"1")], end))
+    raw[8] ^= 1  # the CRC of its body
+    landing.land(raw_piece(bytes(raw), end, source=source()), now_ms=T0 + 2000)
+    read = partial(spark_source.read, spark, str(landing.root), columns="body,body_state")
+    assert batch(spark, landing) == [b"1", b"0" * 50]
+    assert batch(spark, landing, inflate=False) == [b"1", packed]
+    assert {row["body_state"] for row in read().collect()} == {"inflated", "plain"}
+    assert {row["body_state"] for row in read(checkBodyCrc=True).collect()} == {"inflated", "bad_crc"}
+    assert read().rdd.getNumPartitions() == 1
+    assert read(partitionBytes=1).rdd.getNumPartitions() == 2
 
 
 def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLanding) -> None:

@@ -56,19 +56,17 @@ def _show(shard: int, entry: Entry, *, as_json: bool) -> None:
 
 
 def _manifest(options: argparse.Namespace) -> int:
-    zone = ZoneReader(options.landing)
-    for shard, entry in all_entries(zone):
-        _show(shard, entry, as_json=options.json)
-    at = zone.ends()
-    while options.follow:
-        time.sleep(0.5)
-        ends = zone.ends()
-        for shard_log in zone.shards:
-            for entry in shard_log.entries(at[shard_log.shard], ends[shard_log.shard]):
-                _show(shard_log.shard, entry, as_json=options.json)
-        at = ends
+    zone, at = ZoneReader(options.landing), dict[int, int]()
+    while True:
+        for log in zone.shards:
+            end = log.refresh()
+            for entry in log.entries(at.get(log.shard, log.oldest), end):
+                _show(log.shard, entry, as_json=options.json)
+            at[log.shard] = end
         sys.stdout.flush()
-    return 0
+        if not options.follow:
+            return 0
+        time.sleep(0.5)
 
 
 def _manifest_options(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,22 @@ def test_people_see_a_gap_with_its_size_and_cause(zone: Path, capsys: pytest.Cap
     assert main(["gaps", "--landing", str(zone)]) == 0
     row = capsys.readouterr().out.splitlines()[1].split()
     assert row == ["box-17", "12345678", "388", "582", "194", "B", "missing", "quota_bytes", "2"]
+
+
+@pytest.mark.slow
+def test_what_lands_is_followed(zone: Path) -> None:
+    command = [sys.executable, "-m", "uplink_spark", "manifest", "--follow", "--json", "--landing", str(zone)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as following:
+        assert following.stdout is not None
+        try:
+            assert [json.loads(following.stdout.readline())["seq"] for _ in range(2)] == [0, 1]
+            made = MadeLanding(zone)
+            made.land(raw_piece(RAW[6 * SIZE :], 6 * SIZE), now_ms=now_ms())
+            made.close()
+            late = json.loads(following.stdout.readline())
+            assert (late["seq"], late["start"], late["end"]) == (2, 6 * SIZE, 10 * SIZE)
+        finally:
+            following.terminate()
 
 
 def export(zone: Path, *options: str) -> int:
