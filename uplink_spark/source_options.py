@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import time
@@ -19,6 +20,7 @@ LATEST = -1
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SPAN_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EPOCH = re.compile(r"[0-9a-fA-F]{1,16}")
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -47,7 +49,7 @@ class SourceOptions:
     boxes: frozenset[str] | None = None
     start: Position = EARLIEST
     end: Position = Position(latest=True)
-    log_offsets: dict[str, tuple[int | None, int]] = field(default_factory=dict)  # box -> (epoch or None, offset)
+    log_offsets: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # box -> (epoch or None, offset)
     max_bytes: int | None = None
     max_rows: int | None = None
     max_pieces: int | None = None
@@ -136,16 +138,26 @@ def _seqs(name: str, value: str) -> Position:
     return Position(seqs={int(shard): 0 if seq == -2 else seq for shard, seq in found.items()})
 
 
-def _log_offsets(name: str, value: str) -> dict[str, tuple[int | None, int]]:
-    wanted = 'use JSON by box, as {"box-17": {"epoch": "3f9c1a02", "offset": 4096}}'
+def _log_offsets(name: str, value: str) -> dict[str, tuple[str | None, int]]:
+    wanted = (
+        'use JSON by box, as {"box-17": {"epoch": "3f9c1a02", "offset": 4096}}; epoch is the number of the column, or '
+        "its hexadecimal digits as text, of which the first ones will do"
+    )
     try:
-        found = json.loads(value)
-        return {
-            box: (int(at["epoch"], 16) if at.get("epoch") is not None else None, int(at["offset"]))
-            for box, at in found.items()
-        }
+        return {box: (_epoch(at.get("epoch")), int(at["offset"])) for box, at in json.loads(value).items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _option_error(name, value, wanted) from None
+
+
+def _epoch(given: str | int | None) -> str | None:
+    """Return the hexadecimal digits of an epoch or the first of them, None for any. Raises ValueError, TypeError."""
+    if given is None:
+        return None
+    if isinstance(given, int):
+        return f"{given:016x}"
+    if not _EPOCH.fullmatch(given):
+        raise ValueError(given)
+    return given.lower()
 
 
 def _columns(name: str, value: str) -> tuple[str, ...]:
@@ -231,6 +243,16 @@ MANIFEST_OPTIONS = frozenset(
      "partitionBytes", "failOnDataLoss")
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in OPTIONS}
+_KAFKA = {  # what its users type first
+    "subscribe": "topics",
+    "subscribepattern": "topicPattern",
+    "assign": "boxes",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "minoffsetspertrigger": "minBytesPerTrigger",
+    "minpartitions": "partitionBytes",
+    "kafka.bootstrap.servers": "path",
+    "kafka.group.id": "consumer",
+}
 
 
 def parse_options(
@@ -244,12 +266,20 @@ def parse_options(
     for key, value in given.items():
         name = _KNOWN.get(key.lower())
         if name is None or name not in known:
-            raise OptionError(f"option {key} is not known; known are: {', '.join(n for n in OPTIONS if n in known)}")
+            names = [name for name in OPTIONS if name in known]
+            raise OptionError(f"option {key} is not known{_meant(key, names)}; known are: {', '.join(names)}")
         values[name] = parse_time(name, value, now_ms()) if name in TIMES else OPTIONS[name][1](name, value)
     if "path" not in values:
         raise OptionError("option path is missing: give the folder or URL of the landing zone, as .load('/landing')")
     _check_together(values)
     return _built(values)
+
+
+def _meant(key: str, names: list[str]) -> str:
+    """Return ", did you mean ...?" for the Kafka source's name of an option or the nearest known one, or nothing."""
+    near = difflib.get_close_matches(key.lower(), [name.lower() for name in names], n=1)
+    found = _KAFKA.get(key.lower()) or (_KNOWN[near[0]] if near else None)
+    return f", did you mean {found}?" if found in names else ""
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
@@ -262,6 +292,9 @@ def _check_together(values: Mapping[str, Any]) -> None:
         used = [name for name in group if name in values]
         if len(used) > 1:
             raise OptionError(f"options {' and '.join(used)} exclude one another: give one of them")
+    for first, last in (("startingTimestamp", "endingTimestamp"), ("storeSince", "storeUntil")):
+        if first in values and last in values and values[first] > values[last]:
+            raise OptionError(f"option {first} is later than {last}: no row lies between")
     if "minBytesPerTrigger" in values and not values.get("maxTriggerDelay"):
         raise OptionError("option minBytesPerTrigger needs maxTriggerDelay: how long may data wait for more?")
     if values.get("raw") and "include" in values:

@@ -75,7 +75,28 @@ def _after_log_offset(entry: Entry, options: SourceOptions) -> bool:
     if entry.box not in options.log_offsets:
         return True
     epoch, offset = options.log_offsets[entry.box]
-    return (epoch is None or entry.epoch == epoch) and entry.end > offset
+    return (epoch is None or is_epoch(entry.epoch, epoch)) and entry.end > offset
+
+
+def is_epoch(epoch: int, wanted: str) -> bool:
+    """Whether the hexadecimal digits are those of the epoch, or the first of them."""
+    return f"{epoch:016x}".startswith(wanted) or epoch == int(wanted, 16)
+
+
+def check_log_offsets(entries: Iterable[Entry], options: SourceOptions) -> None:
+    """Raise OptionError where a box or epoch of startingLogOffsets is not there: a slip would read all or nothing."""
+    there: dict[str, set[int]] = {box: set() for box in options.log_offsets}
+    for entry in entries:
+        if entry.box in there:
+            there[entry.box].add(entry.epoch)
+    for box, (wanted, _) in options.log_offsets.items():
+        if not there[box]:
+            raise OptionError(f"option startingLogOffsets: nothing of a box {box} is in this landing zone")
+        if wanted is not None and sum(is_epoch(epoch, wanted) for epoch in there[box]) != 1:
+            epochs = ", ".join(f"{epoch:016x}" for epoch in sorted(there[box]))
+            raise OptionError(
+                f"option startingLogOffsets: {wanted} is not one epoch of {box}; in this landing zone it has {epochs}"
+            )
 
 
 def _within(entry: Entry, pruned: Mapping[str, tuple[int, int]]) -> bool:

@@ -46,7 +46,17 @@ from uplink_spark.source_options import (
     check_mode,
     parse_options,
 )
-from uplink_spark.source_plan import Limit, Seqs, admit, from_offset, group, refs_of, resolve, to_offset
+from uplink_spark.source_plan import (
+    Limit,
+    Seqs,
+    admit,
+    check_log_offsets,
+    from_offset,
+    group,
+    refs_of,
+    resolve,
+    to_offset,
+)
 from uplink_spark.zone import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -97,6 +107,8 @@ class _Rows:
         self._options = options
 
     def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
+        if self._options.log_offsets:
+            check_log_offsets(zone.entries(start, end), self._options)
         refs: list[PieceRef] = []
         for log in zone.shards:
             refs += refs_of(log.entries(start[log.shard], end[log.shard]), log.shard, self._options)

@@ -2,6 +2,7 @@ import pytest
 
 from uplink_spark.source_options import (
     BATCH,
+    MANIFEST_OPTIONS,
     OPTIONS,
     STREAM,
     OptionError,
@@ -64,6 +65,7 @@ def test_a_time_is_iso_milliseconds_or_a_span_before_now(text: str, ms: int) -> 
         ("startingOffsets", '{"0": -3}', "use earliest, latest or JSON"),
         ("startingOffsets", "[0]", "use earliest, latest or JSON"),
         ("startingLogOffsets", '{"box": 5}', "use JSON by box"),
+        ("startingLogOffsets", '{"box": {"epoch": "newest", "offset": 1}}', "epoch is the number of the column"),
         ("startingTimestamp", "yesterday", "use 2026-11-03T07:00:00Z"),
         ("maxBytesPerTrigger", "lots", "use a number of bytes above 0"),
         ("maxBytesPerTrigger", "0", "use a number of bytes above 0"),
@@ -94,6 +96,33 @@ def test_options_that_exclude_one_another_are_named_together(options: dict[str, 
     with pytest.raises(OptionError, match="exclude one another") as caught:
         parsed(**options)
     assert all(name in str(caught.value) for name in options)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("topic", "topics"),
+        ("startingoffset", "startingOffsets"),
+        ("subscribe", "topics"),
+        ("kafka.bootstrap.servers", "path"),
+        ("maxOffsetsPerTrigger", "maxRowsPerTrigger"),
+    ],
+)
+def test_a_misspelt_option_or_the_kafka_sources_is_answered_with_the_one_meant(typed: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"option {typed} is not known, did you mean {meant}[?]; known are: path"):
+        parsed(**{typed: "a"})
+
+
+def test_an_unknown_option_is_answered_with_none_that_this_source_lacks() -> None:
+    with pytest.raises(OptionError, match="option topic is not known; known are: path, boxes"):
+        parse_options({"path": "/x", "topic": "a"}, known=MANIFEST_OPTIONS)
+
+
+@pytest.mark.parametrize(("first", "last"), [("startingTimestamp", "endingTimestamp"), ("storeSince", "storeUntil")])
+def test_a_span_that_ends_before_it_begins_is_refused(first: str, last: str) -> None:
+    parsed(**{first: "-1h", last: "-1h"})
+    with pytest.raises(OptionError, match=f"option {first} is later than {last}"):
+        parsed(**{first: "-1h", last: "-2h"})
 
 
 def test_waiting_for_more_needs_a_limit_of_time() -> None:

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from uplink_spark.manifest import Entry
 from uplink_spark.packs import ref_of
 from uplink_spark.source_options import LATEST, OptionError, Position, SourceOptions, parse_options
-from uplink_spark.source_plan import Limit, admit, from_offset, group, refs_of, resolve, to_offset, wants
+from uplink_spark.source_plan import (
+    Limit,
+    admit,
+    check_log_offsets,
+    from_offset,
+    group,
+    refs_of,
+    resolve,
+    to_offset,
+    wants,
+)
 
 
 def entry(seq: int = 0, **changes: Any) -> Entry:
@@ -55,6 +65,36 @@ def test_a_piece_is_opened_only_if_it_can_hold_a_row(
 def test_a_piece_is_trimmed_to_the_log_offset_asked_for() -> None:
     (ref,) = refs_of([entry()], 0, options(startingLogOffsets='{"box-1": {"offset": 150}}'))
     assert (ref.origin.from_offset, ref.origin.to_offset) == (150, 200)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ('"3f9c"', [0x3F9C1A02 << 32]),
+        ('"3F9C1A0200000000"', [0x3F9C1A02 << 32]),
+        ("7", [7]),
+        ("null", [0x3F9C1A02 << 32, 7]),
+    ],
+)
+def test_an_epoch_is_named_by_its_number_or_its_first_digits(asked: str, wanted: list[int]) -> None:
+    entries = [entry(epoch=epoch) for epoch in (0x3F9C1A02 << 32, 7)]
+    given = options(startingLogOffsets=f'{{"box-1": {{"epoch": {asked}, "offset": 0}}}}')
+    check_log_offsets(entries, given)
+    assert [each.epoch for each in entries if wants(each, given)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ('{"box-1": {"epoch": "4", "offset": 0}}', "4 is not one epoch of box-1; .* it has 3f9c.*, 3f9d"),
+        ('{"box-1": {"epoch": "3f9", "offset": 0}}', "3f9 is not one epoch of box-1"),
+        ('{"box-9": {"offset": 0}}', "nothing of a box box-9 is in this landing zone"),
+    ],
+)
+def test_a_place_that_is_not_there_is_an_error_and_not_nothing_or_everything(asked: str, sentence: str) -> None:
+    entries = [entry(epoch=0x3F9C << 48), entry(epoch=0x3F9D << 48)]
+    with pytest.raises(OptionError, match=sentence):
+        check_log_offsets(entries, options(startingLogOffsets=asked))
 
 
 costs = st.lists(st.integers(1, 50), max_size=12)

@@ -126,13 +126,14 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
     second = log_piece(records[:2])[0].end
     start = {"box-17": {"epoch": "5", "offset": second}}
     assert batch(spark, landing, startingLogOffsets=start) == bodies(2, 3)
-    assert batch(spark, landing, startingLogOffsets={"box-17": {"epoch": "6", "offset": 0}}) == []
+    with pytest.raises(Exception, match=r"startingLogOffsets: 6 is not one epoch of box-17; .* has 0000000000000005"):
+        batch(spark, landing, startingLogOffsets={"box-17": {"epoch": "6", "offset": 0}})
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"topisc": "A"}, "option topisc is not known; known are: path, columns"),
+        ({"topisc": "A"}, "option topisc is not known, did you mean topics?; known are: path, columns"),
         ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': name each column once"),
         ({"startingOffsets": '{"0": 9}'}, "shard 0 ends at seq 1; an offset of 9 is beyond it"),
         ({"startingOffsets": '{"3": 0}'}, "shard 3 is not in this landing zone"),
