@@ -22,6 +22,7 @@ help:
 	@echo 'make test             set up, run the tests, mypy, ruff'
 	@echo 'make setup            set up alone: .venv with everything, a Java for Spark'
 	@echo 'make bench            figures of this machine (beside Apache RocketMQ: APACHE_SH=its start script)'
+	@echo 'make interop          docs/interop.md anew, from what stock clients do'
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make install, deb      units and helpers below DESTDIR=…; the Debian package'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'

@@ -281,11 +281,10 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
-    config = BronzeConfig(
+def config_of(given: argparse.Namespace, table: Table) -> BronzeConfig:
+    return BronzeConfig(
         landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
-        table=str(Table(given.table).root),
+        table=str(table.root),
         checkpoint=given.checkpoint or os.path.join(given.table, "_spark"),
         consumer=given.consumer,
         partition_bytes=given.partition_mib * MIB,
@@ -295,11 +294,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         system_topics=frozenset(filter(None, given.system_topics.split(","))),
     )
 
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(arguments)
+
     def job() -> None:
+        table = Table(given.table)
+        config = config_of(given, table)
         wait_for_zone(config.landing, given.wait)
+        table.prepare()
         spark = open_session("rocketbox bronze", master=given.master)
         run_bronze(spark, config, once=given.once, trigger=given.trigger).awaitTermination()
-        state = Table(config.table).snapshot()
+        state = table.snapshot()
         rows = sum(file.rows for file in state.part("data"))
         print(f"bronze table={config.table} version={state.version} rows={rows} to={_offsets(state.end)}")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,7 @@ from typing import Any
 
 from uplink_spark.durable import sync_folder
 from uplink_spark.errors import UplinkError
+from uplink_spark.manifest import LANDING_NAME
 
 COMMITS, SCHEMAS, LAYOUT = "_commits", "_schemas", 1
 CHECKPOINT_EVERY = 100
@@ -125,6 +127,17 @@ class Table:
             )
         self.root = Path(root.removeprefix("file://")).absolute()
         self._known = EMPTY
+
+    def prepare(self) -> None:
+        """Make the folder. Raises TableError where that cannot be, or where a landing zone lies."""
+        if (self.root / LANDING_NAME).exists():
+            raise TableError(f"{self.root} is a landing zone: give the table a folder of its own")
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.root):
+                pass
+        except OSError as error:
+            raise TableError(f"table {self.root} cannot be written: {error.strerror}") from error
 
     def exists(self) -> bool:
         return (self.root / COMMITS).is_dir()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import uplink_spark
+from uplink_spark.errors import ConfigError
+from uplink_spark.jobs.waiting import reason_of
 
 PACKAGES = str(Path(uplink_spark.__file__).resolve().parents[1])
 # Arrow's checks of every single value, after Spark has looked at the same bits: a seventh of what the JVM does.
@@ -31,7 +36,7 @@ DEFAULTS = {
 def open_session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
     """Return a session; what spark-submit or `settings` gives wins over DEFAULTS.
 
-    master None: what spark-submit says, else local[*].
+    master None: what spark-submit says, else local[*]. Raises ConfigError where Spark does not start.
     """
     _reach_packages()
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
@@ -47,9 +52,26 @@ def open_session(name: str, *, master: str | None = None, settings: dict[str, st
             builder = builder.config(key, value)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder, master or "local[*]")
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """Return the session. Raises ConfigError with what has to change, where that can be told."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None and not _java().is_file():
+        raise ConfigError(f"no Java at {_java()}: Spark needs Java 17 or newer, named by JAVA_HOME or in the PATH")
+    try:
+        return builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError) as error:
+        what = f"Spark does not start with master {master} and {_java()} (Java 17 or newer is needed)"
+        raise ConfigError(f"{what}: {reason_of(error)} More stands above.") from error
+
+
+def _java() -> Path:
+    """The program that Spark starts, there or not."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
 
 
 def _submitted() -> SparkConf:

@@ -76,10 +76,15 @@ def partials(messages: DataFrame, bronze_version: int) -> DataFrame:
 
 def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
     """Bring silver up to the newest bronze version and return it. May be repeated and run twice at once."""
-    bronze, silver = tables.open_table(bronze_root), Table(silver_root)
+    bronze, silver = tables.bronze_table(bronze_root), Table(silver_root)
     while True:
         have = silver.snapshot()
         done = have.end.get("bronze", 0)
+        if (newest := bronze.snapshot().version) < done:
+            raise TableError(
+                f"table {bronze.root} ends at version {newest}, {silver.root} has taken in {done} of another: "
+                "write to a new table"
+            )
         fresh = _next_versions(bronze, done)
         if not fresh:
             return done
@@ -137,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = made.parse_args(arguments)
 
     def job() -> None:
+        tables.bronze_table(given.table)
+        Table(given.silver).prepare()
         spark = open_session("rocketbox silver", master=given.master)
         while True:
             version = take_in(spark, given.table, given.silver)

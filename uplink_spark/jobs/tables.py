@@ -38,6 +38,19 @@ def open_table(root: str) -> Table:
     return table
 
 
+def bronze_table(root: str) -> Table:
+    """Return a table of records. Raises TableError for none and for one of another kind."""
+    return _table_with("log_offset", root, "bronze")
+
+
+def _table_with(column: str, root: str, kind: str) -> Table:
+    table = open_table(root)
+    names = [name for name, _ in table.schema(number)] if (number := table.snapshot().schema) else [column]
+    if column not in names:
+        raise TableError(f"{table.root} is no {kind} table: its columns are {', '.join(names)}")
+    return table
+
+
 def spark_schema(table: Table, snapshot: Snapshot) -> StructType:
     """Return the newest declared schema; columns a file lacks are null."""
     columns = table.schema(snapshot.schema)
@@ -57,7 +70,7 @@ def bronze(
 
     landed_since: ISO time, milliseconds, or `-2d`.
     """
-    table = open_table(root)
+    table = bronze_table(root)
     snapshot = table.snapshot(version)
     since = None if landed_since is None else parse_time("landed_since", landed_since, time.time_ns() // 1_000_000)
     files = [file for file in snapshot.part("data") if _wanted(file, boxes, topics, since)]
@@ -188,7 +201,7 @@ MAXIMA = ("born_store_ms_max", "store_landed_ms_max")
 
 def per_minute_parts(spark: SparkSession, root: str) -> DataFrame:
     """Return the partial sums as silver wrote them, one for each range of bronze versions."""
-    table = open_table(root)
+    table = _table_with("minute", root, "per_minute")
     snapshot = table.snapshot()
     return read_files(spark, table, snapshot.part("data"), spark_schema(table, snapshot))
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from uplink_spark.errors import LandingError, UplinkError
@@ -32,12 +33,13 @@ def wait_for_zone(landing: str, seconds: float) -> ZoneReader:
 
 
 _OURS = re.compile(r"uplink_spark\.[\w.]+: (.+)")
+_JAVAS = re.compile(r"^: (.+)", re.MULTILINE)  # the line after "An error occurred while calling"
 
 
 def reason_of(error: Exception) -> str:
-    """Return our own sentence out of what Spark wrapped around it, else the first line of the error."""
+    """Return our own sentence out of what Spark wrapped around it, else Java's, else the first line of the error."""
     text = str(error)
-    found = _OURS.findall(text)
+    found = _OURS.findall(text) or (_JAVAS.findall(text) if isinstance(error, Py4JError) else [])
     return found[-1].strip() if found else (text.strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -47,7 +49,7 @@ def run_job(name: str, job: Callable[[], None]) -> int:
         job()
     except KeyboardInterrupt:
         return 0
-    except (UplinkError, PySparkException) as error:
+    except (UplinkError, PySparkException, Py4JError) as error:
         print(f"{name}: {reason_of(error)}", file=sys.stderr)
         return 1
     return 0

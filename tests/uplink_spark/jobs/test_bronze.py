@@ -200,6 +200,26 @@ def test_a_landing_zone_that_never_appears_ends_the_job_with_one_sentence(
     assert told.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("zone", "is a landing zone: give the table a folder of its own"),
+        ("file/bronze", "cannot be written: Not a directory"),
+        ("s3://bucket/bronze", "table s3://bucket/bronze: commits need exclusive creation"),
+    ],
+)
+def test_a_place_where_no_table_can_be_ends_the_job_before_spark_starts(
+    table: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    MadeLanding(tmp_path / "zone").close()
+    (tmp_path / "file").touch()
+    assert main(["--landing", "zone", "--table", table, "--once"]) == 1
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1
+
+
 # -- killed processes --------------------------------------------------------------------------------------------------
 
 WITHOUT_SPARK = """

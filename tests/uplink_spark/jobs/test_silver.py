@@ -1,5 +1,6 @@
 """Silver sums equal plain counts over bronze, whatever comes late, without clock, or twice."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from uplink_spark.batch import PieceSource
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.silver import take_in
 from uplink_spark.jobs.testing import landed_items
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
@@ -52,6 +53,25 @@ def test_figures_are_per_box_topic_and_minute_of_store_time(
     assert (late["late_rows"], late["born_store_ms_sum"]) == (1, 0)  # a negative difference counts as 0
     blind = rows[("no-clock", 0)]
     assert (blind["rows"], blind["clock_bad_rows"], blind["latency_rows"], blind["born_store_ms_sum"]) == (1, 1, 0, 0)
+
+
+def test_a_table_of_another_kind_or_one_made_anew_is_refused(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str], tmp_path: Path
+) -> None:
+    bronze = bronze_of(spark, landing, roots)
+    end = 0
+    for _ in range(2):
+        end = land(landing, [MadeRecord("A", stored_ms=T0)], start=end)
+        bronze.write(landed_items(landing.root))
+    take_in(spark, *roots)
+    with pytest.raises(TableError, match="silver is no bronze table: its columns are box, topic, minute"):
+        take_in(spark, roots[1], str(tmp_path / "x"))
+    with pytest.raises(TableError, match="bronze is no per_minute table"):
+        tables.per_minute(spark, roots[0])
+    shutil.rmtree(roots[0])
+    bronze_of(spark, landing, roots).write(landed_items(landing.root))
+    with pytest.raises(TableError, match=r"bronze ends at version 1, .*silver has taken in 2 of another"):
+        take_in(spark, *roots)
 
 
 def test_a_box_back_after_three_weeks_adds_to_minutes_long_past(

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 
 from uplink_spark.errors import ConfigError, LandingError
 from uplink_spark.jobs import compact, expire, vacuum
@@ -58,6 +59,14 @@ def test_a_job_ends_with_a_code_and_a_bug_with_its_traceback(capsys: pytest.Capt
     assert capsys.readouterr().err == "j: option x cannot be used\n"
     with pytest.raises(ZeroDivisionError):
         run_job("j", lambda: fails(ZeroDivisionError()))
+
+
+def test_of_a_failure_inside_java_its_own_sentence_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise Py4JError("An error occurred while calling o7.start.\n: java.io.IOException: no room\n\tat x")
+
+    assert run_job("j", fails) == 1
+    assert capsys.readouterr().err == "j: java.io.IOException: no room\n"
 
 
 @pytest.mark.parametrize(
