@@ -152,11 +152,8 @@ class QuotaKeeper:
         if state.config.when_full == "express_only" or state.ledger.switches:
             await state.in_thread(self.spool.keep, state, oldest.base, end)
         for gap in await state.in_thread(self._gaps_of, oldest.base, end, reason):
-            await state.in_thread(state.ledger.declare, gap)
+            await state.in_thread(state.declare, gap)
             state.step("B6")
-            state.counts.gaps["missing"] += 1
-            state.counts.gap_bytes["missing"] += gap.end - gap.start
-            log.error("gap declared range=%d..%d class=missing reason=%s", gap.start, gap.end, reason)
         state.notify()
 
     def _gaps_of(self, base: int, end: int, reason: str) -> list[Gap]:
@@ -186,8 +183,7 @@ class QuotaKeeper:
         gaps = await state.in_thread(self._gaps_of, state.source.first, min(before, state.source.durable), "operator")
         for gap in gaps:
             gap.facts["text"] = reason[:200]
-            await state.in_thread(state.ledger.declare, gap)
-            state.counts.gaps["missing"] += 1
+            await state.in_thread(state.declare, gap)
         state.notify()
         return gaps
 
@@ -207,8 +203,7 @@ class QuotaKeeper:
             gap.facts.update(
                 records=count, since=key[0] * 60_000, until=key[0] * 60_000 + 59_999, topic=key[1], queues=[], bytes=0
             )
-            await state.in_thread(state.ledger.declare, gap)
-            state.counts.gaps["rejected"] += 1
+            await state.in_thread(state.declare, gap)
             state.notify()
 
 

@@ -19,7 +19,6 @@ from uplink_spark.connect import Backoff, ConnectFailed, TurnedAway, greet, open
 from uplink_spark.conversation import Conversation
 from uplink_spark.errors import ConfigError, ProtocolError, first_error
 from uplink_spark.frames import Fault, Hello, Welcome
-from uplink_spark.gaps import Gap
 from uplink_spark.identity import spans
 from uplink_spark.ledger import Ledger
 from uplink_spark.link import LinkClosed, Stream
@@ -210,16 +209,10 @@ class Shipper:
             await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
         below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)
         for gap in below:
-            await self._declare(gap)
+            await state.in_thread(state.declare, gap)
         for gap in await state.in_thread(repairs_below, state):
-            log.error("gap declared range=%d..%d class=damaged reason=repair", gap.start, gap.end)
-            await self._declare(gap)
+            await state.in_thread(state.declare, gap)
         await state.in_thread(ledger.save)
-
-    async def _declare(self, gap: Gap) -> None:
-        await self.state.in_thread(self.state.ledger.declare, gap)
-        self.state.counts.gaps[str(gap.facts["class"])] += 1
-        self.state.counts.gap_bytes[str(gap.facts["class"])] += gap.end - gap.start
 
 
 async def _say_why(stream: Stream, error: ProtocolError) -> None:

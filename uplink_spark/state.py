@@ -21,6 +21,7 @@ from uplink_spark.config import UplinkConfig
 from uplink_spark.cutter import LogFile
 from uplink_spark.expiry import not_after
 from uplink_spark.frames import Status
+from uplink_spark.gaps import Gap
 from uplink_spark.identity import run_of, spans
 from uplink_spark.interfaces import interface_of
 from uplink_spark.ledger import Ledger
@@ -272,6 +273,14 @@ class ShipperState:
         self.step("B8")
         self.ledger.forked(log_offset)
         await self.in_thread(self.ledger.save)
+
+    def declare(self, gap: Gap) -> None:
+        """Declare a loss, durable before anybody hears of it. Blocks."""
+        self.ledger.declare(gap)
+        kind = str(gap.facts["class"])
+        self.counts.gaps[kind] += 1
+        self.counts.gap_bytes[kind] += gap.end - gap.start
+        log.error("gap declared range=%d..%d class=%s reason=%s", gap.start, gap.end, kind, gap.facts["reason"])
 
     def differs(self, last: tuple[int, int, int, bytes] | None) -> int | None:
         """Return the start of the newest landed piece when those bytes lie here and hash differently. Blocks."""

@@ -173,7 +173,7 @@ def _missing(state: ShipperState, spool: Spool) -> _Missing:
     ledger, source = state.ledger, state.source
     durable, epochs = source.durable, tuple(source.lineage.epochs)
     for gap in repairs_below(state):
-        ledger.declare(gap)
+        state.declare(gap)
     picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
     log = ledger.unshipped(source.first, durable)
     return _Missing(durable, epochs, tuple(ledger.undelivered()), tuple(log), tuple(picks), tuple(spool.places()))

@@ -174,7 +174,7 @@ UPLINK = (
     Family("rocketbox_uplink_certificate_expiry_seconds", GAUGE, "Until the certificate for the gateway ends."),
     Family("rocketbox_uplink_connects_total", COUNTER, "Connections to the gateway."),
     Family("rocketbox_uplink_connection_errors_total", COUNTER, "Failed connections.", ("cause",), 20),
-    Family("rocketbox_uplink_pieces_total", COUNTER, "Pieces with a receipt.", ("kind",), 6),
+    Family("rocketbox_uplink_pieces_total", COUNTER, "Pieces sent.", ("kind",), 6),
     Family("rocketbox_uplink_refused_total", COUNTER, "Pieces the gateway refused.", ("code",), 20),
     Family("rocketbox_uplink_gaps_total", COUNTER, "Gaps declared.", ("class",), 10),
     Family("rocketbox_uplink_gap_bytes_total", COUNTER, "Bytes of those gaps.", ("class",), 10),

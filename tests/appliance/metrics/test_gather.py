@@ -21,6 +21,7 @@ from appliance.page_token import read_token
 from netstack.codes import RequestCode
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
 from tests.ports import free_port
+from uplink_spark.testing_site import gateway
 
 pytestmark = pytest.mark.slow
 Capture = pytest.CaptureFixture[str]
@@ -96,6 +97,46 @@ async def test_what_waits_for_the_uplink_is_as_old_as_its_message_whoever_saw_it
         samples = await scraped(tmp_path, capsys)
     assert value(samples, "rocketbox_uplink_unshipped_bytes") > 0
     assert value(samples, "rocketbox_uplink_oldest_unshipped_seconds") > waited_s
+
+
+async def test_the_figures_of_the_uplink_are_those_of_what_was_shipped_and_lost(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    port = free_port()
+    settings = f"[uplink]\ngateway = '127.0.0.1:{port}'\nmax_delay_s = 0.05\nkbit_s = 80000\n"
+
+    async def until(name: str, least: float) -> Samples:
+        with trio.fail_after(60):
+            while True:
+                samples = await scraped(tmp_path, capsys)
+                if any(n == f"rocketbox_uplink_{name}" and v >= least for (n, _), v in samples.items()):
+                    return samples
+                await trio.sleep(0.05)
+
+    def figure(samples: Samples, name: str, **labels: str) -> float:
+        return value(samples, f"rocketbox_uplink_{name}", **labels)
+
+    async with running_box(tmp_path, settings, "box-17") as box, connected(box) as channel:
+        async with gateway(tmp_path / "landing", port):
+            await channel.ask(send("Engine", b"x" * 100), timeout_s=5)
+            shipped = await until("receipted_bytes_total", 1)
+        await channel.ask(send("Engine", b"y" * 100), timeout_s=5)
+        discard = ["uplink", "discard", "--before", str(1 << 40), "--reason", "x", "--yes", "--data", str(tmp_path)]
+        assert await trio.to_thread.run_sync(main, discard) == 0
+        ended = await until("connection_errors_total", 1)
+    length = figure(shipped, "receipted_bytes_total")
+    assert length == figure(shipped, "raw_bytes_total") > 100
+    assert figure(shipped, "wire_bytes_total") > 100  # HELLO and a piece
+    assert figure(shipped, "pieces_total", kind="log") == figure(shipped, "connects_total") == 1
+    assert (figure(shipped, "connected"), figure(ended, "connected")) == (1, 0)
+    assert figure(shipped, "cap_bytes_per_second") == 10_000_000
+    for name in ("unshipped_bytes", "backlog_bytes", "eta_seconds", "oldest_unshipped_seconds", "repeat_bytes_total"):
+        assert figure(shipped, name) == 0, name
+    for name in ("month_wire_bytes", "paused", "gateway_full", "gaps_undelivered"):
+        assert figure(shipped, name) == 0, name
+    assert figure(ended, "gaps_total", **{"class": "missing"}) == figure(ended, "gaps_undelivered") == 1
+    assert figure(ended, "gap_bytes_total", **{"class": "missing"}) == length
+    assert figure(ended, "unshipped_bytes") == 0  # declared
 
 
 async def test_the_series_of_a_deleted_topic_end(tmp_path: Path, capsys: Capture) -> None:
