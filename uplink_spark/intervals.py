@@ -9,19 +9,22 @@ Range = tuple[int, int]
 
 
 class Intervals:
-    """Half-open ranges [start, end): what is covered; neighbours melt together."""
+    """Half-open ranges [start, end): what is covered; neighbours melt together.
+
+    A change makes new lists and puts them in place at once: a thread that looks meanwhile sees what was or what is.
+    """
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        starts, ends = list[int](), list[int]()
         for start, end in ranges:
-            self.add(start, end)
+            _add(starts, ends, start, end)
+        self._bounds = starts, ends
 
     def __iter__(self) -> Iterator[Range]:
-        return zip(self._starts, self._ends, strict=True)
+        return zip(*self._bounds, strict=True)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._bounds[0])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Intervals) and list(self) == list(other)
@@ -34,34 +37,37 @@ class Intervals:
     @property
     def end(self) -> int:
         """The highest covered end, 0 if nothing is covered."""
-        return self._ends[-1] if self._ends else 0
+        _, ends = self._bounds
+        return ends[-1] if ends else 0
 
     def first(self, count: int) -> list[Range]:
         """The lowest intervals."""
-        return list(zip(self._starts[:count], self._ends[:count], strict=True))
+        starts, ends = self._bounds
+        return list(zip(starts[:count], ends[:count], strict=True))
 
     def add(self, start: int, end: int) -> None:
-        if start >= end:
-            return
-        first = bisect_left(self._ends, start)  # touches or overlaps from here ...
-        last = bisect_right(self._starts, end)  # ... to before here
-        if first < last:
-            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
+        starts, ends = self._bounds
+        starts, ends = starts.copy(), ends.copy()
+        _add(starts, ends, start, end)
+        self._bounds = starts, ends
 
     def remove(self, start: int, end: int) -> None:
-        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        starts, ends = self._bounds
+        first, last = bisect_right(ends, start), bisect_left(starts, end)
         if first >= last or start >= end:
             return
-        sides = [(self._starts[first], start), (end, self._ends[last - 1])]
+        sides = [(starts[first], start), (end, ends[last - 1])]
         kept = [side for side in sides if side[0] < side[1]]
-        self._starts[first:last], self._ends[first:last] = [a for a, _ in kept], [b for _, b in kept]
+        self._bounds = (
+            [*starts[:first], *(low for low, _ in kept), *starts[last:]],
+            [*ends[:first], *(high for _, high in kept), *ends[last:]],
+        )
 
     def overlapping(self, start: int, end: int) -> list[Range]:
         """The covered intervals that share a byte with [start, end), not clipped."""
-        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
-        return list(zip(self._starts[first:last], self._ends[first:last], strict=True))
+        starts, ends = self._bounds
+        first, last = bisect_right(ends, start), bisect_left(starts, end)
+        return list(zip(starts[first:last], ends[first:last], strict=True))
 
     def within(self, start: int, end: int) -> list[Range]:
         """The covered parts of [start, end)."""
@@ -86,5 +92,16 @@ class Intervals:
 
     def copy(self) -> Intervals:
         twin = Intervals()
-        twin._starts, twin._ends = self._starts.copy(), self._ends.copy()
+        twin._bounds = self._bounds
         return twin
+
+
+def _add(starts: list[int], ends: list[int], start: int, end: int) -> None:
+    if start >= end:
+        return
+    first = bisect_left(ends, start)  # touches or overlaps from here ...
+    last = bisect_right(starts, end)  # ... to before here
+    if first < last:
+        start, end = min(start, starts[first]), max(end, ends[last - 1])
+    starts[first:last] = [start]
+    ends[first:last] = [end]

@@ -105,13 +105,13 @@ class Ledger:
         self.landing, self.newest, self.receipted, self.elsewhere = landing, newest, receipted, elsewhere
         self.switches, self.month, self.delivered = switches, month, delivered
 
-    def _encode(self) -> bytes:
+    def _encode(self, receipted: Lanes) -> bytes:
         state: dict[str, object] = {
             "v": 1,
             "landing": self.landing,
             "newest": None if self.newest is None else [list(self.newest)],
-            "log": [list(part) for part in self.receipted.log],
-            "pick": [list(part) for part in self.receipted.pick],
+            "log": [list(part) for part in receipted.log],
+            "pick": [list(part) for part in receipted.pick],
             "elsewhere": [list(part) for part in self.elsewhere],
             "express": [[at, list(topics)] for at, topics in self.switches],
             "month": self.month.month,
@@ -123,10 +123,11 @@ class Ledger:
 
     def save(self) -> None:
         """Replace the state file and sync it; from then on what it says lets files go. Blocks. Raises OSError."""
-        log, pick, data = self.receipted.log.copy(), self.receipted.pick.copy(), self._encode()
-        self.unsaved_bytes = 0
-        write_synced(self._path, data)
-        self._synced = Lanes(log, pick)
+        self.unsaved_bytes, receipted = 0, self.receipted
+        written = Lanes(receipted.log.copy(), receipted.pick.copy())
+        write_synced(self._path, self._encode(written))
+        if self.receipted is receipted:  # else a welcome or a fork made it void meanwhile
+            self._synced = written
 
     # Facts from the gateway
 
@@ -151,6 +152,7 @@ class Ledger:
 
     def forked(self, log_offset: int) -> None:
         """Bytes from here on belong to a new epoch: nobody has receipted them."""
+        self.receipted = Lanes(self.receipted.log, self.receipted.pick)
         for lanes in (self.receipted, self._synced):
             lanes.log.remove(log_offset, 1 << 63)
             lanes.pick.remove(log_offset, 1 << 63)

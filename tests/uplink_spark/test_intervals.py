@@ -10,6 +10,38 @@ from hypothesis import strategies as st
 
 from uplink_spark.intervals import Intervals
 
+
+class Meddler(int):
+    """A number that changes a set when it is compared, as another thread may."""
+
+    def meddle(self, intervals: Intervals) -> "Meddler":
+        self._intervals = intervals
+        return self
+
+    def __lt__(self, other: int) -> bool:
+        self._intervals.add(0, 15)
+        return int(self) < other
+
+    def __gt__(self, other: int) -> bool:
+        self._intervals.add(0, 15)
+        return int(self) > other
+
+
+def test_a_look_sees_one_state_whatever_is_added_meanwhile() -> None:
+    ranges = [(0, 5), (10, 15), (20, 25), (30, 35)]
+    intervals = Intervals(ranges)
+    assert intervals.overlapping(Meddler(21).meddle(intervals), 22) == [(20, 25)]
+    assert list(intervals) == [(0, 15), (20, 25), (30, 35)]
+    seen = []
+    for part in intervals:
+        seen.append(part)
+        intervals.add(0, 26)
+    assert seen == [(0, 15), (20, 25), (30, 35)]
+    twin = intervals.copy()
+    intervals.remove(0, 26)
+    assert (list(intervals), list(twin)) == ([(30, 35)], [(0, 26), (30, 35)])
+
+
 RANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 20)), max_size=20)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from uplink_spark import ledger as ledger_module
 from uplink_spark.caps import MonthUse
 from uplink_spark.cbor import decode_map, encode_map
+from uplink_spark.durable import write_synced
 from uplink_spark.gaps import Gap
 from uplink_spark.ledger import Ledger, ReceiptSeen
 from uplink_spark.testing import files_end_at
@@ -72,6 +74,41 @@ def test_a_save_that_fails_lets_nothing_go_and_keeps_the_state_before(ledger: Le
     assert again.damage is None
     ledger.save()
     assert ledger.may_release(0, 100)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [lambda ledger: ledger.welcome(OTHER, [], []), lambda ledger: ledger.welcome(LANDING, [], []),
+     lambda ledger: ledger.forked(0)],
+)  # fmt: skip
+def test_what_a_welcome_or_a_fork_made_void_during_a_save_lets_nothing_go(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Ledger], object]
+) -> None:
+    ledger.receipt("log", seen(0, 100))
+
+    def write(path: Path, data: bytes) -> None:
+        write_synced(path, data)
+        meanwhile(ledger)
+
+    monkeypatch.setattr(ledger_module, "write_synced", write)
+    ledger.save()
+    assert not ledger.may_release(0, 100)
+    monkeypatch.undo()
+    ledger.save()
+    assert not ledger.may_release(0, 100)
+
+
+def test_a_receipt_during_a_save_waits_for_the_next(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.receipt("log", seen(0, 100))
+    sum_of = ledger_module._sum
+
+    def receipted_meanwhile(state: dict[str, object]) -> int:
+        ledger.receipt("log", seen(100, 200))
+        return sum_of(state)
+
+    monkeypatch.setattr(ledger_module, "_sum", receipted_meanwhile)
+    ledger.save()
+    assert (ledger.may_release(0, 100), ledger.may_release(0, 200), ledger.unsaved_bytes) == (True, False, 100)
 
 
 def test_everything_is_there_after_a_restart(ledger: Ledger) -> None:
