@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from uplink_spark.state import ShipperState
 
 SPOOL_BYTES = 256 << 20
 PIECE_BYTES = 4 << 20
+NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class Spool:
 
     def places(self) -> list[Range]:
         """The ranges of the kept pieces, oldest first."""
-        paths = sorted(self._folder.glob("*.piece")) if self._folder.exists() else []
-        return [(int(path.stem[:20]), int(path.stem[21:])) for path in paths]
+        names = os.listdir(self._folder) if self._folder.exists() else []
+        return sorted((int(name[:20]), int(name[21:41])) for name in names if NAME.fullmatch(name))
 
     def read(self, place: Range) -> Spooled | None:
         """Return the piece of a range, None where it is damaged or has been dropped. Raises OSError."""
@@ -119,7 +121,10 @@ class SpoolLane:
             return None  # a look came between
         place = self.waiting.pop(0)
         self._sent.add(place)
-        return self._spool.read(place)
+        try:
+            return self._spool.read(place)
+        except OSError:
+            return None  # the log behind it is not to wait for it; the next connection tries again
 
     def sent(self, header: PieceHeader) -> bool:
         return header.kind == "pick" and (header.start, header.end) in self._sent

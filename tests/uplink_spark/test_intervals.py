@@ -14,7 +14,7 @@ from uplink_spark.intervals import Intervals
 class Meddler(int):
     """A number that changes a set when it is compared, as another thread may."""
 
-    def meddle(self, intervals: Intervals) -> "Meddler":
+    def meddle(self, intervals: Intervals) -> Meddler:
         self._intervals = intervals
         return self
 

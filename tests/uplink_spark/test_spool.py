@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,11 +130,22 @@ async def test_a_connection_sends_each_kept_piece_once_until_it_is_receipted_or_
     assert lane.take() is None  # whoever saw it wait had to wait for the look
 
 
-async def test_a_kept_piece_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [cut, make_folder])
+async def test_a_kept_piece_that_cannot_be_read_is_passed_over(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
     spool.keep(state, 0, len(RAW))
     (path,) = (tmp_path / "spool").iterdir()
-    path.write_bytes(path.read_bytes()[:100])
+    spoil(path)
+    (tmp_path / "spool/notes.piece").write_text("somebody's")
     lane = SpoolLane(spool, state.ledger)
     lane.look()
     assert lane.take() is None
