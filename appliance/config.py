@@ -108,7 +108,7 @@ def _take_environment(reader: _Reader, environ: Mapping[str, str]) -> None:
 
 
 def _built(reader: _Reader) -> Config:
-    made = {}
+    made: dict[str, Any] = {}
     for table, kind in tables().items():
         prefix = f"{table}."
         made[table] = kind(**{k[len(prefix) :]: v for k, v in reader.values.items() if k.startswith(prefix)})
@@ -129,11 +129,11 @@ def _settle(config: Config, facts: Facts, origins: dict[str, str]) -> Config:
     if not config.box.name:
         known = next((text for text in (facts.serial_number, facts.host_name) if text), "rocketbox")
         origins["box.name"] = "serial number" if known == facts.serial_number else "host name"
-        config = config._replace(box=config.box._replace(name=as_box_name(known)))
+        config = config._replace(box=config.box.changed(name=as_box_name(known)))
     if not config.store.segment_mib:
         origins["store.segment_mib"] = "disk size"
         segment_mib = 256 if facts.disk_bytes < SMALL_DISK_BYTES else 1024
-        config = config._replace(store=config.store._replace(segment_mib=segment_mib))
+        config = config._replace(store=config.store.changed(segment_mib=segment_mib))
     return config._replace(origins=origins)
 
 

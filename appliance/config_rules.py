@@ -7,7 +7,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar, cast
 
 Value = TypeVar("Value")
 
@@ -169,21 +169,37 @@ class Key(NamedTuple):
 
 
 def key(default: Value, rule: Rule, meaning: str) -> Value:
-    """Return the default of a table's key; `table` takes rule and meaning out of it."""
+    """Return what a `Table` gives the key; a value of the table is what has the type of the default."""
     return cast(Value, Key(default, rule, meaning))
 
 
-def table(kind: type[Value]) -> type[Value]:
-    """Return the named tuple with plain defaults; what its keys allow and mean is in `keys_of`."""
-    made: Any = kind
-    made.keys = dict(made._field_defaults)
-    made.__new__.__defaults__ = tuple(each.default for each in made.keys.values())
-    return kind
+class Table:
+    """One table of the file, each key as `name: type = key(default, rule, meaning)`; a value of it does not change."""
 
+    keys: ClassVar[Mapping[str, Key]]
 
-def keys_of(kind: type) -> Mapping[str, Key]:
-    """Return name -> key of a table."""
-    return cast(Any, kind).keys  # type: ignore[no-any-return]
+    def __init_subclass__(cls) -> None:
+        cls.keys = {name: vars(cls)[name] for name in cls.__annotations__}
+
+    def __init__(self, **values: object) -> None:
+        if unknown := values.keys() - self.keys.keys():
+            raise TypeError(f"{type(self).__name__} has no {sorted(unknown)}")
+        vars(self).update({name: each.default for name, each in self.keys.items()}, **values)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} does not change")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def changed(self, **values: object) -> Self:
+        """Return the table with other values for these keys."""
+        return type(self)(**{**vars(self), **values})
 
 
 def value_from_text(rule: Rule, text: str) -> object:

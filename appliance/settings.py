@@ -1,10 +1,10 @@
-"""Every setting of a box: one named tuple per table of the file, each key with its default, rule and meaning."""
+"""Every setting of a box: one class per table of the file, each key with its default, rule and meaning."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from appliance.config_rules import Choice, Flag, Many, Network, Real, Record, Rule, Text, Whole, key, keys_of, table
+from appliance.config_rules import Choice, Flag, Many, Network, Real, Record, Rule, Table, Text, Whole, key
 
 PORT = Whole(0, 65535)
 ADDRESS = Text(r"[0-9A-Za-z.:\-_%\[\]]{1,255}", "an address or host name")
@@ -13,8 +13,7 @@ TOPIC_PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed
 TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
 
 
-@table
-class Box(NamedTuple):
+class Box(Table):
     """Who the box is."""
 
     name: str = key(
@@ -24,8 +23,7 @@ class Box(NamedTuple):
     site: str = key("", Text(), "where the box stands")
 
 
-@table
-class Listen(NamedTuple):
+class Listen(Table):
     """Where clients find it."""
 
     host: str = key("127.0.0.1", ADDRESS, 'address to bind; "0.0.0.0" or "::" opens the box to the network')
@@ -42,8 +40,7 @@ class AdvertiseRule(NamedTuple):
     port: int = 0  # 0: the broker's own port
 
 
-@table
-class Advertise(NamedTuple):
+class Advertise(Table):
     """Which address routes name."""
 
     rules: tuple[AdvertiseRule, ...] = key(
@@ -60,8 +57,7 @@ class Advertise(NamedTuple):
     )
 
 
-@table
-class Access(NamedTuple):
+class Access(Table):
     """Who may do what."""
 
     mode: str = key("subnet", Choice(("subnet", "keys", "open")), "who may use the box")
@@ -70,8 +66,7 @@ class Access(NamedTuple):
     accounts: str = key("", Text(r"(?s).{0,1000}", "a file"), "keys; empty: access/accounts.json in the data folder")
 
 
-@table
-class Tls(NamedTuple):
+class Tls(Table):
     """Encrypted connections of clients."""
 
     mode: str = key("permissive", Choice(("permissive", "enforcing", "disabled")), "TLS on the two ports")
@@ -84,8 +79,7 @@ class Tls(NamedTuple):
     trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
 
 
-@table
-class Limits(NamedTuple):
+class Limits(Table):
     """What a client, and all of them together, may take up."""
 
     connections: int = key(1024, Whole(8, 65536), "connections in all")
@@ -115,8 +109,7 @@ class RetentionOf(NamedTuple):
     retention_h: int
 
 
-@table
-class Store(NamedTuple):
+class Store(Table):
     """The log on the disk."""
 
     segment_mib: int = key(0, Whole(0, 1024), "CommitLog file; 0: 256 on disks below 64 GiB, else 1024")
@@ -138,8 +131,7 @@ class Store(NamedTuple):
     group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
 
 
-@table
-class BrokerRules(NamedTuple):
+class BrokerRules(Table):
     """What Apache's broker.conf would say."""
 
     auto_create_topics: bool = key(True, Flag(), "a send to an unknown topic creates it")
@@ -167,8 +159,7 @@ class BrokerRules(NamedTuple):
     dedup_entries: int = key(65_536, Whole(0, 4_000_000), "send keys remembered")
 
 
-@table
-class Namesrv(NamedTuple):
+class Namesrv(Table):
     """The name server beside the broker."""
 
     register_at: tuple[str, ...] = key((), Many(HOST_PORT), "foreign name servers this box registers at")
@@ -176,30 +167,26 @@ class Namesrv(NamedTuple):
     order_messages: bool = key(False, Flag(), "routes carry the order configuration")
 
 
-@table
-class Watchdog(NamedTuple):
+class Watchdog(Table):
     """What proves that the box works."""
 
     proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work that still feeds systemd")
 
 
-@table
-class Update(NamedTuple):
+class Update(Table):
     """New versions."""
 
     tries: int = key(3, Whole(2, 10), "starts a new version gets to prove itself")
 
 
-@table
-class Metrics(NamedTuple):
+class Metrics(Table):
     """Figures for Prometheus."""
 
     port: int = key(0, PORT, "Prometheus text on this port too; 0: unix socket only")
     host: str = key("127.0.0.1", ADDRESS, "address of that port; askers from elsewhere need the token")
 
 
-@table
-class Page(NamedTuple):
+class Page(Table):
     """The status page."""
 
     port: int = key(0, PORT, "status page; 0: off")
@@ -246,8 +233,7 @@ _METERED = Record(
 )
 
 
-@table
-class Uplink(NamedTuple):
+class Uplink(Table):
     """Shipping to the centre."""
 
     gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
@@ -289,11 +275,11 @@ class Config(NamedTuple):
     origins: Mapping[str, str] = MappingProxyType({})  # "table.key" -> where its value came from
 
 
-def tables() -> dict[str, type]:
-    """Return table name -> its named tuple, in the order of the documentation."""
+def tables() -> dict[str, type[Table]]:
+    """Return table name -> its class, in the order of the documentation."""
     return {name: type(default) for name, default in Config._field_defaults.items() if name != "origins"}
 
 
 def rules() -> dict[str, Rule]:
     """Return "table.key" -> rule for every key there is."""
-    return {f"{name}.{each}": key.rule for name, kind in tables().items() for each, key in keys_of(kind).items()}
+    return {f"{name}.{each}": key.rule for name, kind in tables().items() for each, key in kind.keys.items()}

@@ -16,7 +16,7 @@ from appliance.commands.settings import (
     read_config,
 )
 from appliance.config import Config, line_of, load_config, nearest
-from appliance.config_rules import keys_of, value_from_text
+from appliance.config_rules import value_from_text
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.guard import open_door
 from appliance.settings import rules, tables
@@ -102,7 +102,7 @@ def change(arguments: argparse.Namespace) -> str:
 def values(config: Config) -> Iterator[tuple[str, object]]:
     """Yield "table.key" and value, in the order of the documentation."""
     for table, kind in tables().items():
-        for name in keys_of(kind):
+        for name in kind.keys:
             yield f"{table}.{name}", getattr(getattr(config, table), name)
 
 

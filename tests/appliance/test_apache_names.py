@@ -23,10 +23,10 @@ def test_an_ipv6_address_keeps_its_brackets_and_its_port() -> None:
 
 def test_names_and_modes_are_those_of_the_box() -> None:
     config = Config()._replace(
-        box=Box("press-17", "Hall"),
-        access=Access("keys"),
-        tls=Tls("enforcing"),
-        namesrv=Namesrv(("a:1", "b:2")),
+        box=Box(name="press-17", cluster="Hall"),
+        access=Access(mode="keys"),
+        tls=Tls(mode="enforcing"),
+        namesrv=Namesrv(register_at=("a:1", "b:2")),
     )
     found = broker_properties(config, "h:1")
     assert (found["brokerName"], found["brokerClusterName"], found["namesrvAddr"]) == ("press-17", "Hall", "a:1;b:2")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from appliance.config import Config, Facts, load_config
-from appliance.config_rules import keys_of
 from appliance.errors import ConfigError
 from appliance.serve import store_config
 from appliance.settings import AdvertiseRule, UplinkWindow, rules, tables
@@ -146,7 +145,7 @@ def test_every_default_follows_its_own_rule() -> None:
 
 def test_no_key_is_a_secret_and_every_key_has_a_meaning() -> None:
     for table, kind in tables().items():
-        for name, each in keys_of(kind).items():
+        for name, each in kind.keys.items():
             assert each.meaning, f"{table}.{name}"
             assert not re.search("secret|password|token", name)
 
