@@ -9,7 +9,6 @@ from typing import NamedTuple
 CONFIG_EXIT, TIRED_EXIT = 78, 79
 STORAGE_EXITS = frozenset({74, 75})  # the log's disk failed; its lock is held by a thread that cannot die
 LIMIT_COUNT, LIMIT_S = 5, 300.0  # as StartLimitBurst= and StartLimitIntervalSec= in rocketbox.service
-TIRED_COUNT, TIRED_S = 10, 3600.0
 AGAIN_S = 1800.0
 UNPLANNED_BOOTS = 3
 EXPECTED = frozenset({"planned", "power"})
@@ -110,11 +109,6 @@ def unplanned_boots(boots: Sequence[Boot]) -> int:
             break
         count += 1
     return count
-
-
-def tired(exits: Sequence[Exit], uptime_s: float, *, settled: bool) -> bool:
-    """Tell a start that it should end with 79: ten exits within the hour and no ten healthy minutes in this boot."""
-    return not settled and sum(uptime_s - one.uptime_s <= TIRED_S for one in exits) >= TIRED_COUNT
 
 
 def _after_config(history: History) -> Action:

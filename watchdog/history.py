@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from watchdog.boots import boot_id, note_boot
-from watchdog.escalate import Exit, tired
 from watchdog.notes import read_json, read_lines, write_lines
+
+TIRED_COUNT, TIRED_S = 10, 3600.0
 
 
 class BootNote(NamedTuple):
@@ -24,6 +25,11 @@ class BootNote(NamedTuple):
     version: str
     settled: bool
     began_s: float
+
+
+def tired(ends_s: Sequence[float], uptime_s: float, *, settled: bool) -> bool:
+    """Tell whether ten ends, by uptime, lie within the hour, without ten healthy minutes in this boot."""
+    return not settled and sum(uptime_s - end_s <= TIRED_S for end_s in ends_s) >= TIRED_COUNT
 
 
 class Diary:
@@ -64,7 +70,7 @@ class Diary:
 
     def tired(self, *, uptime_s: float, settled: bool) -> bool:
         """Tell whether this start should end with 79 so that escalation decides."""
-        ends = [Exit(float(row.get("uptime_s", 0))) for row in self._ends_here() if row.get("result") != "success"]
+        ends = [float(row.get("uptime_s", 0)) for row in self._ends_here() if row.get("result") != "success"]
         return tired(ends, uptime_s, settled=settled)
 
     def _ends_here(self) -> list[dict[str, Any]]:

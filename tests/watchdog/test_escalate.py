@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from watchdog.escalate import Boot, Exit, History, Slots, Step, decide, decide_at_boot, tired, unplanned_boots
+from watchdog.escalate import Boot, Exit, History, Slots, Step, decide, decide_at_boot, unplanned_boots
 
 
 def crashes(count: int, *, until: float, every: float = 10) -> list[Exit]:
@@ -145,11 +145,3 @@ def test_three_panics_in_a_row_mean_safe_mode_before_the_product_starts() -> Non
     action = decide_at_boot(History(unwanted(3, reason="panic")))
     assert action is not None
     assert action.kind == "safe"
-
-
-def test_ten_exits_within_the_hour_are_enough_unless_the_boot_has_settled() -> None:
-    slow = crashes(10, until=3600, every=350)
-    assert tired(slow, 3600, settled=False)
-    assert not tired(slow[1:], 3600, settled=False)
-    assert not tired(slow, 3600, settled=True)
-    assert not tired(crashes(10, until=5000, every=450), 5000, settled=False)

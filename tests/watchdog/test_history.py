@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tests.protection import protected
-from watchdog.history import Diary
+from watchdog.history import Diary, tired
 from watchdog.notes import read_json, read_lines
 from watchdog.testing import box_root, reboot
 
@@ -66,6 +66,14 @@ def test_the_previous_exit_is_named_from_this_boot_or_by_the_reset_reason(tmp_pa
     reboot(folder.parents[3], "boot-2")
     notes.begin(now_s=2, trusted=False)
     assert notes.previous_exit() == "power"
+
+
+def test_ten_ends_within_the_hour_are_enough_unless_the_boot_has_settled() -> None:
+    slow = [3600.0 - 350 * number for number in range(10)]
+    assert tired(slow, 3600, settled=False)
+    assert not tired(slow[1:], 3600, settled=False)
+    assert not tired(slow, 3600, settled=True)
+    assert not tired([5000.0 - 450 * number for number in range(10)], 5000, settled=False)
 
 
 def test_ten_ends_in_this_boot_make_a_start_tired(tmp_path: Path) -> None:
