@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
@@ -65,8 +65,7 @@ class Field(NamedTuple):
     required: bool
 
 
-@cache
-def fields_of(header: type) -> tuple[Field, ...]:
+def _fields_of(header: type) -> tuple[Field, ...]:
     hints, found = get_type_hints(header, include_extras=True), []
     for item in dataclasses.fields(made(header)):
         kind, notes = _kind_and_notes(hints[item.name])
@@ -74,6 +73,9 @@ def fields_of(header: type) -> tuple[Field, ...]:
         spelled = next((note for note in notes if isinstance(note, str)), first + "".join(map(str.capitalize, rest)))
         found.append(Field(item.name, spelled, Int32 if 32 in notes else kind, item.default is dataclasses.MISSING))
     return tuple(found)
+
+
+fields_of: Callable[[type], tuple[Field, ...]] = cache(_fields_of)
 
 
 def _kind_and_notes(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -87,7 +89,7 @@ def _kind_and_notes(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return hint, ()
 
 
-class ExtHeader(Protocol):
+class ExtHeader:
     """A frozen dataclass of str, int, bool and float that travels as ext fields."""
 
     __slots__ = ()

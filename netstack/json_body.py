@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -34,7 +34,7 @@ class MessageQueue(NamedTuple):
 NO_QUEUE = MessageQueue("", "", 0)
 
 
-class Body(Protocol):
+class Body:
     """A frozen dataclass that travels as a JSON body."""
 
     __slots__ = ()
@@ -101,8 +101,7 @@ def _wire_name(attribute: str, hint: Any) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-@cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
+def _make_reader(hint: Any) -> Callable[[Any], Any]:
     """Return what turns parsed JSON into a value of this type. It raises _Unreadable."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -118,6 +117,9 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _enumeration(hint)
     return {str: _text, int: _integer, float: _number, bool: _boolean, MessageQueue: _queue, Any: _any}[hint]
+
+
+_reader: Callable[[Any], Callable[[Any], Any]] = cache(_make_reader)
 
 
 def _fields(body: Any) -> Callable[[Any], Any]:
