@@ -73,7 +73,7 @@ class CommitLog:
         self._waiting: deque[tuple[int, Wake]] = deque()  # offsets never fall, so one sync frees a prefix
         self._work = trio.Event()
         self._rested = not flush_budget_s  # the budget, if there is one, has passed for the next batch
-        self._batch: tuple[list[Undurable], int, float]  # in the thread's hands: records, end, when it was taken
+        self._batches: deque[tuple[list[Undurable], int, float]] = deque()  # taken: records, end, when; at most two
         self._nudge: Callable[[], None] = lambda: None  # has the thread begin, when it rests
         self._spare_thread = trio.CapacityLimiter(1)
 
@@ -154,20 +154,20 @@ class CommitLog:
         if not self._pending or self.failure is not None or not self._rested:
             return None
         self._rested = not self._budget_s
-        self._batch = self._pending, self.end, trio.current_time()
+        self._batches.append((self._pending, self.end, trio.current_time()))
         writes, self._pieces, self._pending = self._writes, [], []
         self._writes = [Write(self.end, self._pieces)]
         return partial(self._writer.write_and_sync, writes)
 
     def _written(self, ended: Outcome[Written]) -> None:
         """Let the batch be seen that the thread wrote. Raises what its disk never does."""
-        pending, end, began = self._batch
+        pending, end, began = self._batches.popleft()
         try:
             written = ended.unwrap()
         except Stopped as exc:
             self._stopped(exc, pending)
         else:
-            self._oldest_at = began if self._pending else None
+            self._oldest_at = began if self._batches or self._pending else None
             self._completed(written, pending, end)
 
     def _completed(self, written: Written, pending: Sequence[Undurable], end: int) -> None:

@@ -5,7 +5,7 @@ import outcome
 import pytest
 import trio
 
-from storage_driver.sync_thread import open_sync_thread
+from storage_driver.sync_thread import SyncThread, open_sync_thread
 
 
 class Script:
@@ -45,7 +45,7 @@ async def test_one_other_thread_does_all_calls_and_their_ends_are_heard_in_the_l
     assert heard == [threading.get_ident()] * 4
 
 
-async def test_the_next_call_begins_before_any_task_has_a_turn() -> None:
+async def test_the_next_call_begins_before_the_last_one_is_heard_and_before_any_task_has_a_turn() -> None:
     turns: list[str] = []
     script = Script(lambda: 1, lambda: 2)
 
@@ -63,8 +63,41 @@ async def test_the_next_call_begins_before_any_task_has_a_turn() -> None:
     async with open_sync_thread(take, done) as thread:
         await thread.do_all()
         await trio.testing.wait_all_tasks_blocked()
-    assert turns[:3] == ["asked", "heard 1", "asked"]
+    assert turns[:3] == ["asked", "asked", "heard 1"]
+    assert turns.index("heard 1") < turns.index("task")
     assert turns.count("task") == 2
+
+
+async def test_what_comes_up_while_an_end_is_heard_is_begun_together_behind_it() -> None:
+    script, thread_of = Script(lambda: 1), list[SyncThread]()
+
+    def done(ended: outcome.Outcome[int]) -> None:
+        script.done(ended)
+        if len(script.ended) == 1:
+            script.calls.append(lambda: 2)
+            thread_of[0].nudge()
+            assert script.calls, "more may come up while the others are told"
+
+    async with open_sync_thread(script.take, done) as thread:
+        thread_of.append(thread)
+        await thread.do_all()
+    assert script.values == [1, 2]
+
+
+async def test_after_a_call_that_failed_nothing_begins_before_that_is_heard() -> None:
+    turns: list[str] = []
+    script = Script(lambda: 1 // 0, lambda: 2)
+
+    def take() -> Callable[[], int] | None:
+        turns.append("asked")
+        return script.take()
+
+    def done(ended: outcome.Outcome[int]) -> None:
+        turns.append("heard")
+
+    async with open_sync_thread(take, done) as thread:
+        await thread.do_all()
+    assert turns[:3] == ["asked", "heard", "asked"]
 
 
 async def test_a_nudge_has_an_idle_thread_begin_at_once_and_a_busy_one_go_on() -> None:
@@ -119,7 +152,7 @@ async def test_a_call_that_has_begun_is_finished_and_heard_before_a_cancellation
 
 
 async def test_what_hears_and_fails_ends_the_one_who_asked() -> None:
-    script = Script(int, int, int)
+    script = Script(int, int, int, int)
     failing = True
 
     def done(ended: outcome.Outcome[int]) -> None:
@@ -132,12 +165,13 @@ async def test_what_hears_and_fails_ends_the_one_who_asked() -> None:
             await thread.do_all()
         thread.nudge()
         await trio.testing.wait_all_tasks_blocked(0.2)
-        assert len(script.ended) == 2
+        assert len(script.ended) == 4
         with pytest.raises(KeyError, match="mine"):
             await thread.do_all()
         failing = False
+        script.calls.append(int)
         await thread.do_all()
-        assert script.values == [0, 0, 0], "and the thread serves on"
+        assert script.values == [0] * 5, "and the thread serves on"
 
 
 async def test_the_thread_has_ended_when_the_context_is_left() -> None:
