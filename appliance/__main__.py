@@ -8,7 +8,8 @@ import os
 import select
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 ALSO = {"acl": "access"}  # names that people try
 HELP = frozenset(("-h", "--help"))

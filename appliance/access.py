@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -24,6 +24,7 @@ from appliance.broker.permissions import Asker, Denied
 from appliance.private_file import replace_private
 from netstack.acl import ACCESS_KEY, sign
 from netstack.command import RemotingCommand
+from storage_driver.named_tuple import NamedTuple
 
 FILE = "access/accounts.json"
 LOOK_S = 5.0

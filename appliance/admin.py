@@ -13,11 +13,12 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
 from appliance.errors import ApplianceError
+from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance")
 LINE_BYTES, ASK_S, CONNECTIONS = 1 << 16, 10.0, 8

@@ -6,11 +6,12 @@ error, since a misspelt limit would silently not hold. No secrets belong in this
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from appliance.config_rules import value_from_text
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.settings import Config, rules, tables
+from storage_driver.named_tuple import NamedTuple
 
 __all__ = ["Config", "Facts", "load_config", "nearest"]
 

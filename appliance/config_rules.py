@@ -7,7 +7,9 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeVar, cast
+
+from storage_driver.named_tuple import NamedTuple
 
 Value = TypeVar("Value")
 

@@ -1,7 +1,8 @@
 """Errors of the appliance, each with the facts as attributes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 
 class ApplianceError(Exception):

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from appliance.access import Keys, accounts_path
 from appliance.admin import Action
@@ -17,6 +16,7 @@ from appliance.requests import Handle, deferred
 from appliance.settings import Config
 from netstack.codes import RequestCode
 from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsStatistics, TlsUnusable, client_context
+from storage_driver.named_tuple import NamedTuple
 from watchdog.proof import Reason
 
 log = logging.getLogger("appliance")

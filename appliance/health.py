@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
 from appliance.health_file import WRITE_S
+from storage_driver.named_tuple import NamedTuple
 from watchdog.feed import FeedStatistics
 from watchdog.history import BootNote
 from watchdog.proof import Reason, Verdict

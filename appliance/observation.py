@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,6 +23,7 @@ from appliance.settings import Config
 from appliance.sockets import open_port
 from netstack.governor import Governor
 from netstack.tls import TlsDoor
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:

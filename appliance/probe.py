@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple
 
 import trio
 
@@ -10,6 +9,7 @@ from netstack.channel import open_channel
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import AskTimeout, ChannelClosed, ProtocolError
+from storage_driver.named_tuple import NamedTuple
 
 PROBE_TOPIC = "RBX_PROBE"
 ASK_S = 5.0

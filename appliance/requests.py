@@ -6,13 +6,14 @@ A code nobody handles is answered with 3.
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from appliance.broker.permissions import Denied
 from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Held, Later, Reply
 from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")
 REMEMBERED_REFUSALS, LONGEST_LOGGED = 4096, 500

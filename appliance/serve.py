@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -41,6 +41,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.disk import Disk, RealDisk
 from storage_driver.errors import StoreUnwritable
 from storage_driver.memory_layer import MemoryLayer
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
 from storage_driver.state_file import StateFile

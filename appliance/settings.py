@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from appliance.config_rules import Choice, Flag, Many, Network, Real, Record, Rule, Table, Text, Whole, key
+from storage_driver.named_tuple import NamedTuple
 
 PORT = Whole(0, 65535)
 ADDRESS = Text(r"[0-9A-Za-z.:\-_%\[\]]{1,255}", "an address or host name")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import trio
 
@@ -17,6 +17,7 @@ from appliance.health import Disk, HealthBoard, Release, Source
 from appliance.probe import Probe
 from appliance.settings import Config
 from provisioning.slots import SlotError, Slots
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 from watchdog.feed import Feeder, WatchdogConfig, Wiring, uptime_s
 from watchdog.history import BootNote, Diary

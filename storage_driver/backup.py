@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from storage_driver.disk import Disk, DiskFile, RealDisk, data_pieces
 from storage_driver.errors import StoreRefused
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.scan import Bad, Blank, next_good, walk
 from storage_driver.segment import Segment
 

@@ -5,10 +5,10 @@ The position is two slots of one file, written in turn and checked by CRC, so th
 
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from storage_driver.disk import Disk, DiskFile
+from storage_driver.named_tuple import NamedTuple
 
 _SLOT = Struct(">8sqqqqq16sI")
 _MAGIC = b"RBXPOS1\n"

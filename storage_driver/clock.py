@@ -6,8 +6,9 @@ was running, each stretch by its own clock, so no step and no wrong date on star
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.state_file import checksum
 
 STEP_MS = 60_000  # smaller steps back are waited out: store times stand still

@@ -12,7 +12,9 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from storage_driver.named_tuple import NamedTuple
 
 IOV_MAX = 1024
 NOWHERE = "a link that leads nowhere"

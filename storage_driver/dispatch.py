@@ -1,11 +1,11 @@
 """Durable records → queue entries and arrivals, in memory; the index learns of them through its own backlog."""
 
 from collections.abc import Callable, Container, Sequence
-from typing import NamedTuple
 
 import trio
 
 from storage_driver.consume_queue import ConsumeQueue
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,

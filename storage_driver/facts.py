@@ -1,7 +1,8 @@
 """What the store tells about itself and about what was put."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 
 class Placed(NamedTuple):

@@ -9,10 +9,10 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
 from storage_driver.disk import Disk, DiskFile, FileFacts, make_fixed
 from storage_driver.index_keys import IndexKeys, key_hash
+from storage_driver.named_tuple import NamedTuple
 
 HEADER = Struct(">qqqqii")
 UNIT = Struct(">iqii")

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import index_keys, java_hash
 
 DIFFERING = 16  # characters at the end of a UNIQ_KEY: its time and its counter

@@ -4,7 +4,6 @@ The log lies between the nearest good entries on both sides; a number that has n
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import trio
 
@@ -13,6 +12,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE, ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk
 from storage_driver.dispatch import is_queued
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, tags_code
 from storage_driver.scan import Bad, Blank, is_filler, next_good, walk
 from storage_driver.segment import Segment

@@ -5,11 +5,12 @@ With thousands of queues a start takes them from here instead of opening every f
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.disk import Disk
 from storage_driver.errors import StateDamaged
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 from storage_driver.state_file import StateFile, checksum
 

@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
 from zlib import crc32
 
 from storage_driver.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from storage_driver.named_tuple import NamedTuple
 
 MAGIC_V1 = -626843481  # DAA320A7
 MAGIC_V2 = -626843477  # DAA320AB, 2-byte topic length, only read

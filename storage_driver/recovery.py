@@ -6,13 +6,14 @@ Nothing acknowledged is given up: bytes that cannot be read as records are copie
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from storage_driver.checkpoint import CheckpointFile, Position, PositionFile
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk, data_pieces, zero_fill
 from storage_driver.dispatch import is_queued
 from storage_driver.errors import StoreRefused
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.queue_recovery import QueueRecovery
 from storage_driver.queue_table import QueueTable, load_table, table_file
 from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 MIB = 1 << 20
 RESERVE_BYTES = 64 * MIB

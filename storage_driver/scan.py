@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
 
 from storage_driver.disk import data_pieces, zero_fill
 from storage_driver.errors import RecordDamaged
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import (
     BLANK,
     BLANK_BYTES,

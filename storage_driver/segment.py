@@ -5,9 +5,9 @@ Invariant: a segment is in place only after its predecessor, blank included, is 
 
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from storage_driver.disk import Disk, DiskFile, ShortWrite, make_fixed
+from storage_driver.named_tuple import NamedTuple
 
 PAGE = 4096
 AHEAD, FAR_AHEAD = 256 << 10, 1 << 20  # bytes; zeros end at their multiples

@@ -6,7 +6,6 @@ box from starting.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
@@ -18,6 +17,7 @@ from storage_driver.disk import Disk, SyncFailed
 from storage_driver.dispatch import Dispatcher
 from storage_driver.index_file import Index
 from storage_driver.indexing import index_range, index_records
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.queue_table import save_table, table_file, table_value
 from storage_driver.reader import read_record
 from storage_driver.record import (

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from storage_driver.disk import FileFacts, ShortWrite, SyncFailed, Usage
+from storage_driver.named_tuple import NamedTuple
 
 V1 = bytes.fromhex(
     "00000061daa320a73610a686000000000000000000000000000000000000000000000000000000000000018bcfe56800"

@@ -34,7 +34,7 @@ UPLINK_SPARK = {
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
 
 SANS_IO = {
-    *(f"storage_driver.{name}" for name in ("record", "retention")),
+    *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
     *(f"netstack.{m}" for m in ("frame", "command", "codes", "headers", "bodies", "fastjson", "acl", "conversation")),
     "netstack.lenient_json",
     *(f"netstack.client.{m}" for m in ("rebalance", "faults", "process_queue", "routes", "ids", "messages", "records")),

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -35,6 +34,7 @@ from appliance.requests import Handle, deferred, merged
 from appliance.settings import Config
 from netstack.codes import RequestCode
 from netstack.json_body import MessageQueue
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 MIB = 1 << 20

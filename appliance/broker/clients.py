@@ -6,13 +6,13 @@ subscribe alike. Source: RocketMQ 4.9.8 ConsumerManager, ConsumerGroupInfo, Prod
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from appliance.broker.filters import Subscription
 from appliance.requests import Peer
 from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
 
 EXPIRY_MS = 120_000
 MOST_GROUPS = 1000  # of each kind per connection

@@ -7,11 +7,11 @@ remembered is bounded: two generations of keys, the older dropped when the young
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 from zlib import crc32
 
 from appliance.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from appliance.requests import Peer
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage
 
 DEFAULT_WINDOW_S = 30.0  # three sends of 3 s each, and slower clients

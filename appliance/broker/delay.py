@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import trio
 
@@ -20,6 +20,7 @@ from appliance.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
 from storage_driver.errors import LogFailed, MessageIllegal
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 

@@ -6,8 +6,8 @@ Tags are filtered by hash, as RocketMQ does; clients look at the real tags again
 from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
 
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BORN_V6, STORE_V6, decode_properties, java_hash
 
 TAG, SQL92 = "TAG", "SQL92"

@@ -1,11 +1,11 @@
 """Subscription groups: what each consumer group may do. A missing one is made with defaults when that is allowed."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
 
 FIRST_GROUPS = (
     "TOOLS_CONSUMER",

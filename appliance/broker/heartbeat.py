@@ -5,13 +5,14 @@ knows are ignored.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from appliance.broker.clients import Joining
 from appliance.broker.filters import TAG, Subscription, SubscriptionError, parse_subscription
 from netstack import fastjson
 from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
 CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")

@@ -8,11 +8,12 @@ Pure decisions: addresses and accounts come in.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
 
 Network = IPv4Network | IPv6Network
 SUBNET, KEYS, OPEN, LOOPBACK = "subnet", "keys", "open", "loopback"

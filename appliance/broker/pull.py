@@ -6,7 +6,7 @@ order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessa
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import trio
 
@@ -32,6 +32,7 @@ from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import PullMessageHeader
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found, FoundStatus
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore

@@ -8,7 +8,6 @@ import base64
 import binascii
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from appliance.broker.intake import Draft, not_durable, refusals
 from appliance.broker.timers import DUE_MS, UNIQUE_KEY, Timers
@@ -18,6 +17,7 @@ from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import MessageIdReply, RecallHeader
+from storage_driver.named_tuple import NamedTuple
 
 
 class RecallHandle(NamedTuple):

@@ -6,7 +6,6 @@ Source: RocketMQ 4.9.8 ReplyMessageProcessor.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from appliance.broker.clients import ClientTable
 from appliance.broker.intake import Draft, Intake
@@ -17,6 +16,7 @@ from netstack.command import RemotingCommand
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.headers import PushReplyHeader, SendMessageHeader, SendMessageReply
 from storage_driver.errors import LogFailed
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import decode_host, decode_properties, encode_properties, message_id
 from storage_driver.store import MessageStore
 

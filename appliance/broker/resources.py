@@ -6,11 +6,11 @@ are, and the group of a retry topic is taken from the topic's name.
 
 from collections.abc import Callable
 from enum import Enum, IntFlag
-from typing import NamedTuple
 
 from netstack.bodies import HeartbeatData
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
+from storage_driver.named_tuple import NamedTuple
 
 RETRY, REPLY_TOPIC = "%RETRY%", "_REPLY_TOPIC"
 

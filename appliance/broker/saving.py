@@ -7,11 +7,12 @@ during a write shares the next, so a burst of a thousand new topics costs a hand
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from storage_driver.errors import StateDamaged
+from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.broker")
 

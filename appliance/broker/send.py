@@ -8,7 +8,7 @@ Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSend
 from collections.abc import Iterable, Sequence
 from functools import partial
 from struct import pack
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from zlib import crc32
 
 from appliance.broker.clients import ClientTable
@@ -37,6 +37,7 @@ from netstack.errors import Refused
 from netstack.headers import SendMessageHeader, SendMessageReply
 from netstack.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property, message_id
 from storage_driver.store import MessageStore
 

@@ -3,7 +3,7 @@
 Source: RocketMQ 4.9.8 AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.asyncConsumerSendMsgBack.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from appliance.broker.groups import Group, GroupTable
 from appliance.broker.intake import DELAY, Draft, Intake
@@ -14,6 +14,7 @@ from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import SendBackHeader
 from storage_driver.errors import LogFailed, RecordDamaged
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage, decode_record
 from storage_driver.store import MessageStore
 

@@ -4,7 +4,6 @@ Source: RocketMQ 4.9.8 ClientManageProcessor, ConsumerManageProcessor, AdminBrok
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import trio
 
@@ -21,6 +20,7 @@ from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import ConsumerGroupHeader, UnregisterClientHeader
+from storage_driver.named_tuple import NamedTuple
 
 CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand
 SCAN_S = 10.0

@@ -8,7 +8,8 @@ Source: RocketMQ 4.9.8 filter module (SelectorParser.jj, ComparisonExpression, U
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import lru_cache
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 from .sql92_tokens import END, ExpressionError, Token, Tokens
 from .sql92_values import INT64, Incomparable, Value, double_of, equal, equal_text, order, ordered_text

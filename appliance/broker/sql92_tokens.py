@@ -1,7 +1,8 @@
 """The words of an SQL92 filter. Source: RocketMQ 4.9.8 SelectorParser.jj, token section."""
 
 import re
-from typing import NamedTuple
+
+from storage_driver.named_tuple import NamedTuple
 
 
 class ExpressionError(Exception):

@@ -10,9 +10,10 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 import trio
+
+from storage_driver.named_tuple import NamedTuple
 
 TICK_S = 10.0
 TICKS_PER_HOUR_SAMPLE, TICKS_PER_DAY_SAMPLE = 60, 360

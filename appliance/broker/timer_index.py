@@ -14,9 +14,9 @@ from errno import EIO, ENOENT
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
 from storage_driver.disk import Disk
+from storage_driver.named_tuple import NamedTuple
 
 ENTRY = Struct(">qBqi8s")
 RECALL, MESSAGE = 0, 1

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
@@ -26,6 +25,7 @@ from netstack.codes import ResponseCode
 from netstack.errors import Refused
 from storage_driver.disk import Disk, RealDisk
 from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
 from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore

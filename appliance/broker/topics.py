@@ -7,11 +7,11 @@ is durable, and at recovery a topic with records above the table's own log offse
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1
 AUTO_CREATE_TOPIC = "TBW102"

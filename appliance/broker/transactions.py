@@ -8,7 +8,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from appliance.broker.copies import draft_of, park, records_in, unpark
 from appliance.broker.half_table import OPEN, HalfTable
@@ -21,6 +20,7 @@ from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from netstack.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found
 from storage_driver.record import (
     TRANSACTION_COMMIT,

@@ -3,7 +3,7 @@
 Names of RocketMQ 5's brokers where the meaning is the same, `rocketbox_` where it is ours.
 """
 
-from typing import NamedTuple
+from storage_driver.named_tuple import NamedTuple
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 MOST_TOPICS, MOST_PAIRS, MOST_GROUPS, MOST_CODES = 200, 500, 200, 200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -17,6 +17,7 @@ from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
 from appliance.observation import Watched
 from appliance.probe import PROBE_TOPIC
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, stored_ms_of
 from storage_driver.store import MessageStore
 

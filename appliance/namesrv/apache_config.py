@@ -4,9 +4,9 @@ Source: RocketMQ 4.9.8 NamesrvConfig, NettyServerConfig; the order is that of `m
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from appliance.settings import Config
+from storage_driver.named_tuple import NamedTuple
 
 MEANT = {
     "listenPort": "listen.namesrv_port",

@@ -7,7 +7,6 @@ DefaultRequestProcessor.
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -33,6 +32,7 @@ from netstack.headers_namesrv import (
     RouteHeader,
     WipeWritePermReply,
 )
+from storage_driver.named_tuple import NamedTuple
 
 from . import answers
 from .kv_config import ORDER_TOPICS, KvConfig

@@ -6,9 +6,9 @@ Source: RocketMQ 4.9.8 RouteInfoManager.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from netstack.json_body import MessageQueue
+from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1
 UNIT, UNIT_SUB = 1, 2

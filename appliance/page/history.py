@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import deque
-from typing import NamedTuple
 
 import trio
 
 from appliance.observation import Watched
+from storage_driver.named_tuple import NamedTuple
 
 LOOK_S = 5.0
 KEPT = 360

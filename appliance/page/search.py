@@ -6,12 +6,13 @@ import heapq
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from appliance.broker.copies import records_in
 from appliance.observation import Watched
 from appliance.page import words
 from storage_driver.errors import RecordDamaged
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_host, decode_record, parse_message_id
 
 MOST_FOUND = 50

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from appliance.health_file import read_health
 from appliance.metrics.scrape import SOCKET_NAME, scrape
+from storage_driver.named_tuple import NamedTuple
 
 KIB = 1 << 10
 FILE_BYTES, LOG_BYTES, TABLE_BYTES = 256 * KIB, 2048 * KIB, 1024 * KIB
