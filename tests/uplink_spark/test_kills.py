@@ -47,6 +47,28 @@ def test_a_gateway_killed_at_a_step_goes_on_exactly(site: Site, step: str) -> No
     assert all(path.endswith(".pack") for path in packs)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["B2", "B3", "B4", "B5", "G1", "G2", "G3", "G4", "G5"])
+def test_each_step_may_be_the_last_again_and_again(tmp_path: Path, step: str) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        site = Site(tmp_path / str(number))
+        try:
+            at = step if step == "B5" else f"{step}:{dice.randrange(1, 12)}"
+            gateway = site.gateway(at if step[0] == "G" else "")
+            box = site.box(at if step[0] == "B" else "")
+            if killed(gateway if step[0] == "G" else box):
+                box = site.box() if step[0] == "B" else box
+                gateway = site.gateway() if step[0] == "G" else gateway
+            wait_done(box)
+            site.check()
+        finally:
+            site.end()
+
+
 @pytest.mark.slow
 def test_b1_a_record_written_but_not_synced_costs_nothing(site: Site) -> None:
     site.gateway()
@@ -70,7 +92,7 @@ def lost_and_landed(site: Site, count: int) -> None:
 
 def losing_box(site: Site, stop_at: str = "", lag: int = 0) -> subprocess.Popen[str]:
     """A box with 16 MB in four files, of which a quota of 8 MiB keeps two."""
-    return site.box(stop_at, count=4000, bytes=4096, lag=lag)
+    return site.box(stop_at, count=4000, bytes=4096, lag=lag, segment=5 << 20)
 
 
 @pytest.mark.slow

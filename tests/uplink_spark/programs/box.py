@@ -1,6 +1,6 @@
 """A box as a process of its own: a real store that appends numbered messages and ships them, then says `done`.
 
-    box.py STORE PORT COUNT [--mark M] [--bytes N] [--lag BYTES]
+    box.py STORE PORT COUNT [--mark M] [--bytes N] [--lag BYTES] [--segment BYTES]
 
 --lag: the quota drops the oldest files as soon as more than that is unshipped. KILL_AT=sync:3 kills the process in
 front of the third sync of a file of the log, KILL_AT=rename:2 right after the second replacement of the identity: where
@@ -50,7 +50,7 @@ async def finish(store: MessageStore, uplink: Uplink) -> None:
 
 
 async def main(options: argparse.Namespace) -> None:
-    config = StoreConfig(root=options.store, store_host=HOST, segment_bytes=5 << 20, max_message_bytes=1 << 20)
+    config = StoreConfig(root=options.store, store_host=HOST, segment_bytes=options.segment, max_message_bytes=100_000)
     settings = UplinkConfig(
         f"127.0.0.1:{options.port}", "box-17", max_delay_s=0.02, piece_bytes=65536, max_lag_bytes=options.lag
     )
@@ -90,6 +90,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--mark", default="0")
     parser.add_argument("--bytes", type=int, default=480)
     parser.add_argument("--lag", type=int, default=0)
+    parser.add_argument("--segment", type=int, default=300_000)  # many ends of files
     return parser.parse_args()
 
 
