@@ -76,6 +76,19 @@ class Cluster:
                         found.append(process)
         return found
 
+    def kill_machine_at_work(self) -> bool:
+        """A machine that is gone while it runs a task: a worker and everything it had started."""
+        for child in self._children[1:]:
+            started = psutil.Process(child.pid).children(recursive=True)
+            if any("pyspark.daemon" in " ".join(process.cmdline()) for process in started):
+                for process in (psutil.Process(child.pid), *started):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                child.wait()
+                self._children.remove(child)
+                return True
+        return False
+
     def stop(self) -> None:
         for child in reversed(self._children):
             for process in psutil.Process(child.pid).children(recursive=True):
@@ -157,3 +170,26 @@ def test_rows_are_exact_when_executors_of_two_workers_are_killed(
 ) -> None:
     with cluster_of(tmp_path, 2, spark_home) as cluster:
         run_with_kills(cluster, fleet, config, tmp_path, 4)
+
+
+@pytest.mark.soak
+def test_rows_are_exact_when_the_machine_of_a_worker_is_gone(
+    tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
+) -> None:
+    for n in range(40):
+        fleet.land(f"box-{n % 4}", 100)
+    with cluster_of(tmp_path, 2, spark_home) as cluster:
+        process = bronze_on(cluster, config, tmp_path)
+        cluster.wait_for_workers()
+        until, killed = time.monotonic() + 600, False
+        while not killed:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            with suppress(psutil.NoSuchProcess):  # a short-lived helper
+                killed = cluster.kill_machine_at_work()
+            time.sleep(0.02)
+        assert not Path(config.table, "_commits").exists()
+        out, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err[-3000:]
+    assert f"rows={sum(fleet.expected.values())}" in out
+    assert in_table(config.table) == fleet.expected
