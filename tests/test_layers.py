@@ -143,7 +143,7 @@ def allowed_for(module: Module) -> set[str]:
     part = module.name.partition(".")[2].split(".")[0]
     if part in UPLINK_BOX:
         return BOX_SIDE
-    return BOX_SIDE | {"numpy"} | ({"pyarrow", "pyspark"} if part in UPLINK_SPARK else set())
+    return BOX_SIDE | {"numpy"} | ({"pyarrow", "pyspark", "py4j"} if part in UPLINK_SPARK else set())
 
 
 def direction_faults(modules: dict[str, Module]) -> list[str]:
