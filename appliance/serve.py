@@ -48,6 +48,7 @@ from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:
+    from appliance.namesrv.registrar import Registrar
     from uplink_spark.shipper import Uplink
 
 log = logging.getLogger("appliance")
@@ -167,7 +168,10 @@ async def serve(
         broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
         namesrv = namesrv_state(config, data, tables, answered, disk)
-        if not config.namesrv.register_at:  # else others know more brokers
+        registrar = _registrar(config, tables, answered) if config.namesrv.register_at else None
+        if registrar:  # others know more brokers
+            broker.handlers.update(registrar.telling(broker.handlers))
+        else:
             broker.handlers.update(dealing_out(tables, namesrv.routes.readable))
         try:
             async with trio.open_nursery() as nursery:
@@ -175,8 +179,8 @@ async def serve(
                     nursery.start_soon(loop)
                 nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
                 await _let_in(nursery, frame, store, tables, broker, namesrv_handlers(namesrv))
-                if config.namesrv.register_at:
-                    nursery.start_soon(_registrar(config, tables, answered))
+                if registrar:
+                    nursery.start_soon(registrar.run)
                 verdict = store.verdict.verdict
                 ready(Ready(joined(own, ports.namesrv_port), frame.broker_address, data, verdict))
         finally:
@@ -271,11 +275,11 @@ async def _open_to_clients(
     return governor, seen
 
 
-def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) -> Callable[[], Awaitable[None]]:
+def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) -> "Registrar":
     from appliance.namesrv.registrar import Registrar, RegistrarRules  # few boxes have foreign name servers
 
     rules = RegistrarRules(config.namesrv.register_at, answered, config.namesrv.register_s, config.broker.permission)
-    return Registrar(rules, tables.topics).run
+    return Registrar(rules, tables.topics)
 
 
 def _start_uplink(

@@ -1,22 +1,27 @@
 """The box as an ordinary broker at foreign name servers: registered again every period and at each topic change.
 
 Each name server is told the address of the box on the way to it, unless a rule for its network says otherwise. What one
-of them does, or does not do, changes nothing for the others. Source: RocketMQ 4.9.8 BrokerOuterAPI, BrokerController.
+of them does, or does not do, changes nothing for the others. Who makes or changes a topic by a tool is answered once
+those that are reached know it, so that a client asks none of them too early. Source: RocketMQ 4.9.8 BrokerOuterAPI,
+BrokerController, AdminBrokerProcessor.updateAndCreateTopic.
 """
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
 from appliance.broker.admin_topics import config_of
 from appliance.broker.topics import PROBE_TOPIC, READ, WRITE, TopicTable
+from appliance.requests import Answer, Handle, Held, Peer
 from netstack.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
 from netstack.channel import Channel, open_channel
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand, request
+from netstack.conversation import Wake
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.headers_namesrv import BrokerHeader, RegisterBrokerHeader
 
@@ -44,6 +49,9 @@ class Registrar:
         self._rules, self._topics = rules, topics
         self._changed = trio.Event()
         self._known_by: set[str] = set()
+        self._changes = self._awaited = 0  # how many there were, and the newest that a tool waits for
+        self._told: dict[str, int] = {}  # name server that is reached → the newest change it was told
+        self._waiting: list[tuple[int, Wake]] = []
         topics.on_change(self._note_change)
 
     @property
@@ -57,7 +65,39 @@ class Registrar:
                 nursery.start_soon(self._keep_registered, server)
             await trio.sleep_forever()
 
+    def telling(self, handlers: Mapping[int, Handle]) -> dict[int, Handle]:
+        """Return the handlers that make and change topics, their answers held until the name servers are told."""
+        codes = int(RequestCode.UPDATE_AND_CREATE_TOPIC), int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+        return {code: partial(self._telling, handlers[code]) for code in codes}
+
+    def _telling(self, handle: Handle, request: RemotingCommand, peer: Peer) -> Answer:
+        answer = handle(request, peer)
+        if not isinstance(answer, Held):
+            return answer
+        self._awaited = self._changes
+        when = partial(self._when_told, answer.when, self._changes)
+        return Held(when, answer.mark, answer.response, answer.failed)
+
+    def _when_told(self, when: Callable[[int, Wake], None], change: int, mark: int, wake: Wake) -> None:
+        def saved(reason: str | None) -> None:
+            if reason is not None:
+                wake(reason)
+            else:
+                self._waiting.append((change, wake))
+                self._release()
+
+        when(mark, saved)
+
+    def _release(self) -> None:
+        """Wake those whose change every name server that is reached was told."""
+        told = min(self._told.values(), default=self._changes)
+        ready = [wake for change, wake in self._waiting if change <= told]
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] > told]
+        for wake in ready:
+            wake(None)
+
     def _note_change(self, name: str) -> None:
+        self._changes += 1
         self._changed.set()
         self._changed = trio.Event()
 
@@ -79,15 +119,21 @@ class Registrar:
     async def _over(self, channel: Channel, server: str) -> None:
         """Register over one connection until it ends. Raises AskTimeout, ChannelClosed."""
         address = self._rules.address(channel.peer.local[0], channel.peer.remote[0])
+        self._told[server] = 0
         try:
             while True:
-                changed = self._changed
+                changed, change = self._changed, self._changes
                 answer = await channel.ask(self._registration(address), ANSWER_S)
                 self._note_answer(server, address, answer)
+                self._told[server] = change
+                self._release()
                 with trio.move_on_after(self._rules.period_s):
                     await changed.wait()
-                    await trio.sleep(CALM_S)
+                    if self._awaited <= change:
+                        await trio.sleep(CALM_S)
         finally:
+            del self._told[server]
+            self._release()
             with trio.move_on_after(FAREWELL_S, shield=True):
                 await self._say_farewell(channel, address)
 

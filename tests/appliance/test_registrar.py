@@ -7,8 +7,10 @@ import trio
 
 from appliance.broker.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.registrar import Registrar, RegistrarRules
-from appliance.testing import MemoryFile
+from appliance.requests import Held, Peer
+from appliance.testing import FakePeer, MemoryFile
 from netstack.channel import Channel
+from netstack.command import RemotingCommand
 from tests.appliance.box import Box, ask, connected, running_box
 
 
@@ -88,6 +90,50 @@ async def test_one_box_registers_at_another_as_configured(tmp_path: Path) -> Non
                     clusters = (await names.ask(ask(106))).body
             addresses = orjson.loads(clusters)["brokerAddrTable"]["second"]["brokerAddrs"]
             assert addresses == {"0": f"127.0.0.1:{second.broker_port}"}
+
+
+async def test_a_topic_made_by_a_tool_is_answered_once_the_name_servers_that_are_reached_know_it(
+    tmp_path: Path,
+) -> None:
+    async with running_box(tmp_path / "first") as first, connected(first, first.namesrv_port) as names:
+        toml = f"[namesrv]\nregister_at = ['127.0.0.1:1', '127.0.0.1:{first.namesrv_port}']\n"
+        async with running_box(tmp_path / "second", toml, name="second") as second, connected(second) as tool:
+            with trio.fail_after(25):
+                while b'"second"' not in (await names.ask(ask(106))).body:
+                    pass
+            new = {"defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+            for number in range(5):
+                made = ask(17, topic=f"N{number}", topicFilterType="SINGLE_TAG", **new)
+                assert (await tool.ask(made)).code == 0
+                assert b'"second"' in (await names.ask(ask(105, topic=f"N{number}"))).body
+
+
+async def test_a_tool_is_answered_when_the_name_server_goes_away_instead_of_answering() -> None:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    rules = RegistrarRules([f"127.0.0.1:{listener.socket.getsockname()[1]}"], lambda own, theirs: "h:1")
+    table = topics()
+    registrar, woken = Registrar(rules, table), list[str | None]()
+
+    def made(request: RemotingCommand, _peer: Peer) -> Held:
+        return Held(
+            lambda mark, wake: wake(None), table.put(Topic("U", 1, 1)), request.reply(), lambda _: request.reply(1)
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registrar.run)
+        with trio.fail_after(25):
+            silent = await listener.accept()
+            await silent.receive_some(4)
+            held = registrar.telling({17: made, 18: made})[17](ask(17, topic="U"), FakePeer())
+            assert isinstance(held, Held)
+            held.when(held.mark, woken.append)
+            assert woken == []
+            await silent.aclose()
+            while not woken:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    await listener.aclose()
+    assert woken == [None]
 
 
 async def test_topics_that_a_name_server_lists_as_ordered_become_so(tmp_path: Path) -> None:
