@@ -6,6 +6,7 @@ Source: RocketMQ 4.9.8 RouteInfoManager.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from netstack.json_body import MessageQueue
 from storage_driver.named_tuple import NamedTuple
@@ -16,7 +17,7 @@ MASTER = 0
 EXPIRY_S = 120.0
 MAX_BROKERS, MAX_ADDRESSES, MAX_QUEUE_ROWS = 256, 1024, 100_000  # what strangers can make this table grow to
 MAX_CLUSTERS = 256
-MOST = 1 << 16  # queues of a topic on one broker, whatever it told
+MOST = 1 << 16  # queues of a topic, whatever brokers told
 HIDDEN_TOPICS = frozenset({"RBX_PROBE"})
 
 
@@ -126,11 +127,12 @@ class RouteTable:
         return Route(brokers, list(rows.values()), filters)
 
     def readable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that the consumers of a topic share, over all brokers."""
-        rows = [row for row in self._queue_rows(topic).values() if row.perm & READ]
-        return [
-            MessageQueue(topic, row.broker_name, number) for row in rows for number in range(min(row.read_queues, MOST))
-        ]
+        """Return the queues that a topic's consumers share, over all brokers; past MOST whoever told most is cut."""
+        rows = sorted(
+            (row for row in self._queue_rows(topic).values() if row.perm & READ), key=lambda row: row.read_queues
+        )
+        found = (MessageQueue(topic, row.broker_name, number) for row in rows for number in range(row.read_queues))
+        return list(islice(found, MOST))
 
     def brokers(self, asked_at: str) -> list[BrokerRow]:
         """Return every broker, the own one first."""
