@@ -82,8 +82,8 @@ class Deletion:
             if self._tables.position.queues_to < first:
                 await self._in_thread(self._disk.sync_folder, self._folder)
                 await self._tables.save()  # recovery must not start in what is gone
-            path = segments.pop(0).path
-            await self._in_thread(self._remove_segment, path)
+            await self._in_thread(self._remove_segment, segments[0].path)
+            del segments[0]  # not before: of one that stays those behind it stay, a start would miss them
             await self._drop_queue_files()
             await self._tables.drop_index(first)
             return True

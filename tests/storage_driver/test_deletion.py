@@ -1,6 +1,7 @@
 """What leaves with the log's oldest file, and what a start finds afterwards."""
 
 import errno
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY_BYTES
+from storage_driver.disk import RealDisk
 from storage_driver.errors import LogFailed
 from storage_driver.index_file import IndexSize
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
@@ -59,6 +61,35 @@ async def test_queue_and_index_files_leave_with_the_log_and_a_restart_misses_non
         assert store.verdict.verdict == "clean"
         assert (store.min_offset(QUEUE), store.max_offset(QUEUE)) == (low, 120)
         assert b"".join((await store.read(QUEUE, low, max_count=99, max_bytes=1 << 24)).chunks) == b"".join(kept)
+
+
+class Stubborn(RealDisk):
+    """A disk that keeps one file."""
+
+    kept = Path()
+
+    def remove(self, path: Path) -> None:
+        if path == self.kept:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        super().remove(path)
+
+
+async def test_while_the_oldest_file_cannot_be_removed_none_behind_it_goes(tmp_path: Path) -> None:
+    disk, settings = Stubborn(), config(tmp_path / "store")
+    async with open_store(settings, now_ms=lambda: 5, disk=disk) as store:
+        for number in range(40):
+            placed = store.put(Message("T", 0, b"%d" % number + bytes(9_000), b"", 0, 0, 1, HOST))
+        await store.wait_durable(placed.end)
+        disk.kept, before = store.segments()[0].path, store.segments()
+        assert len(before) > 2
+        for _ in range(2):
+            with pytest.raises(PermissionError):
+                await store.drop_first()
+        assert store.segments() == before
+    async with open_store(settings, now_ms=lambda: 5) as store:
+        assert (store.verdict.verdict, store.min_offset(QUEUE), store.max_offset(QUEUE)) == ("clean", 0, 40)
+        assert await store.drop_first()
+        assert store.first == before[1].base
 
 
 @pytest.mark.slow
