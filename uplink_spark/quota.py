@@ -25,9 +25,10 @@ from uplink_spark.spool import Spool
 from uplink_spark.state import ShipperState
 
 log = logging.getLogger("uplink_spark.shipper")
-LOOK_S = 10
+LOOK_S, ALARM = 10, "quota_disk"
 PARTITION_SHARE = 0.6
 DISK_MARK = 0.85
+MOST_REJECTED = 10_000
 HOUR_MS = 3_600_000
 GIB = 1 << 30
 
@@ -77,11 +78,20 @@ class QuotaKeeper:
         self._rejected: Counter[tuple[int, str, str]] = Counter()  # minute, topic, reason
 
     async def run(self) -> None:
-        """Look every ten seconds, and when receipts come while senders are refused."""
-        await self._finish_unlink()
+        """Look every ten seconds, and when receipts come while senders are refused; a failing disk is asked again."""
+        finished = False
         while True:
-            await self.look()
-            await self._declare_rejected()
+            try:
+                if not finished:
+                    await self._finish_unlink()
+                    finished = True
+                await self.look()
+                await self._declare_rejected()
+            except OSError as error:
+                if ALARM not in self._state.alarms:
+                    self._state.alarm(ALARM, f"nothing is let go: {error}; see `rocketbox doctor`; tried again")
+            else:
+                self._state.lift([ALARM])
             await trio.sleep(LOOK_S)
 
     # Rules
@@ -191,19 +201,24 @@ class QuotaKeeper:
 
     def note_rejected(self, topic: str, reason: str) -> None:
         """A producer got an error: counted per minute and topic, declared within a minute."""
-        self._rejected[self._state.now_ms() // 60_000, topic, reason] += 1
+        key = self._state.now_ms() // 60_000, topic, reason
+        if len(self._rejected) >= MOST_REJECTED and key not in self._rejected:
+            key = next(reversed(self._rejected))  # where the disk takes none for days: counted, if not as what it was
+        self._rejected[key] += 1
 
     async def _declare_rejected(self) -> None:
         state, minute = self._state, self._state.now_ms() // 60_000
         due = [key for key in self._rejected if key[0] != minute]
         for key in due:
-            count = self._rejected.pop(key)
+            count = self._rejected[key]
             at = state.source.durable
             gap = make_gap(state, at, at, ("rejected", key[2]))
             gap.facts.update(
                 records=count, since=key[0] * 60_000, until=key[0] * 60_000 + 59_999, topic=key[1], queues=[], bytes=0
             )
             await state.in_thread(state.declare, gap)
+            self._rejected[key] -= count  # not before: without room for it they are told in a later round
+            self._rejected += Counter()  # without those that are 0
             state.notify()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 from storage_driver.record import MessageQueue
-from uplink_spark.quota import QuotaFacts, QuotaLimits, over_quota
+from uplink_spark.quota import MOST_REJECTED, QuotaFacts, QuotaLimits, over_quota
 from uplink_spark.state import quota_left_s
-from uplink_spark.testing import landed_entries, landed_log
+from uplink_spark.testing import files_end_at, landed_entries, landed_log
 from uplink_spark.testing_site import MIB, box, fill, gateway, message, until
 
 
@@ -66,6 +67,41 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.durable))
         assert whole(landing) == [(0, durable)]
     assert counted + len(landed_log(landing, "box-17")) == 16_000
+
+
+@pytest.mark.slow
+async def test_a_file_that_cannot_go_is_an_alarm_and_no_end_of_the_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.quota.LOOK_S", 0.05)
+    async with box(tmp_path / "store", 1, max_lag_bytes=6 * MIB) as (store, uplink):
+        state, drop = uplink.shipper.state, store.drop_first
+
+        async def fail() -> None:
+            await trio.lowlevel.checkpoint()
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(store, "drop_first", fail)
+        await fill(store, 16_000)
+        await until(lambda: "Operation not permitted" in state.alarms.get("quota_disk", ""))
+        assert store.first == 0
+        monkeypatch.setattr(store, "drop_first", drop)
+        await until(lambda: store.first >= 5 * MIB and "quota_disk" not in state.alarms)
+
+
+@pytest.mark.slow
+async def test_what_was_refused_is_declared_once_there_is_room_to_declare_it(tmp_path: Path) -> None:
+    async with box(tmp_path / "store", 1) as (_, uplink):
+        quota, ledger = uplink.shipper.quota, uplink.shipper.state.ledger
+        quota._rejected[1, "T", "disk_full"] = 3
+        with files_end_at(0), pytest.raises(OSError, match="too large"):
+            await quota._declare_rejected()
+        await quota._declare_rejected()
+        assert [gap.facts["records"] for gap in ledger.gap_log.gaps] == [3]
+        assert not quota._rejected
+        for number in range(MOST_REJECTED + 5):
+            quota.note_rejected(f"T{number}", "disk_full")
+        assert (len(quota._rejected), quota._rejected.total()) == (MOST_REJECTED, MOST_REJECTED + 5)
 
 
 @pytest.mark.slow
