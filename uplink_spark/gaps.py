@@ -77,7 +77,7 @@ class GapLog:
         self.gaps: list[Gap] = []
 
     def open(self) -> None:
-        fresh = not self._path.exists()
+        fresh, self.gaps = not self._path.exists(), []
         with open(self._path, "ab+") as file:
             file.seek(0)
             data, end = file.read(), 0

@@ -69,13 +69,13 @@ class Ledger:
     def open(self) -> None:
         """Read state and gaps; a damaged state counts as none, the gateway's `have` tells. Blocks. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.gap_log.open()
         try:
             self._load(Fields(decode_map(self._path.read_bytes()), self._path.name))
         except FileNotFoundError:
             pass
         except PieceDamaged as error:
             self.damage = str(error)
+        self.gap_log.open()
         for gap in self.gap_log.gaps:
             self._synced_gaps.add(gap.start, gap.end)
         self._synced = Lanes(self.receipted.log.copy(), self.receipted.pick.copy())

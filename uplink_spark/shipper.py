@@ -30,6 +30,7 @@ log = logging.getLogger("uplink_spark.shipper")
 HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
 PROTOCOL_ALARM = 10  # in a row
 FAREWELL_S = 5
+LEDGER, LEDGER_S = "ledger", 10
 OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
 ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, TurnedAway, LinkClosed, trio.BrokenResourceError)
 
@@ -57,7 +58,7 @@ class Shipper:
     async def run(self) -> None:
         """Ship until cancelled; the newest receipts are synced at the end."""
         state = self.state
-        await state.in_thread(state.ledger.open)
+        await self._open_ledger()
         if state.ledger.switch_express(state.source.durable, state.config.express):
             await state.in_thread(state.ledger.save)
         try:
@@ -68,6 +69,19 @@ class Shipper:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await state.in_thread(state.ledger.save)
+
+    async def _open_ledger(self) -> None:
+        """Return once receipts and losses are known; till then nothing is shipped, and nothing of the log goes."""
+        while True:
+            try:
+                await self.state.in_thread(self.state.ledger.open)
+            except OSError as error:
+                if LEDGER not in self.state.alarms:
+                    self.state.alarm(LEDGER, f"nothing is shipped: {error}; put it right there, it is tried again")
+                await trio.sleep(LEDGER_S)
+            else:
+                self.state.lift([LEDGER])
+                return
 
     async def _ship(self) -> None:
         while True:

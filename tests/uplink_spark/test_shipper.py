@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.testing import landed_log
-from uplink_spark.testing_site import MIB, box, gateway, log_of, message, shipped, until
+from uplink_spark.testing_site import MIB, box, fill, gateway, log_of, message, shipped, until
 
 
 @pytest.mark.slow
@@ -59,6 +59,22 @@ async def test_a_second_connection_of_the_box_sends_only_what_is_missing(tmp_pat
                 await until(shipped(store, uplink))
                 counts = uplink.shipper.state.counts
                 assert (counts.pieces["log"], counts.repeat_bytes) == (1, 0)
+
+
+@pytest.mark.slow
+async def test_a_ledger_that_cannot_be_opened_is_an_alarm_and_keeps_everything_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.shipper.LEDGER_S", 0.05)
+    folder = tmp_path / "store/rocketbox/gaps.log"
+    folder.mkdir(parents=True)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 100)
+        await until(lambda: "gaps.log" in uplink.shipper.state.alarms.get("ledger", ""))
+        assert not uplink.may_release(0, 1)
+        folder.rmdir()
+        await until(shipped(store, uplink))
+        assert uplink.shipper.state.alarms == {}
 
 
 @pytest.mark.slow
