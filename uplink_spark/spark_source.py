@@ -88,8 +88,8 @@ def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: 
     if gone and options.fail_on_loss:
         shard, (seq, first) = next(iter(gone.items()))
         raise LandingError(
-            f"shard {shard} of {zone.url} begins at seq {first}, this query wants {seq}: retention at the centre "
-            "removed what lies between; read the bronze table, or go on from the oldest with failOnDataLoss=false"
+            f"shard {shard} of {zone.files.root} begins at seq {first}, this query wants {seq}: retention at the "
+            "centre removed what lies between; read the bronze table, or go on from the oldest with failOnDataLoss=false"
         )
     return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
 
@@ -259,8 +259,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for shard, seq in wanted.items():
             if seq > ends[shard]:
                 raise LandingError(
-                    f"the checkpoint wants seq {seq} of shard {shard}, {self._zone.url} ends at {ends[shard]}: is this "
-                    "the landing zone the checkpoint was made with, and no older copy of it?"
+                    f"the checkpoint wants seq {seq} of shard {shard}, {self._zone.files.root} ends at {ends[shard]}: "
+                    "is this the landing zone the checkpoint was made with, and no older copy of it?"
                 )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

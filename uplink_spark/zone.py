@@ -70,13 +70,18 @@ class LocalFiles:
         os.replace(temporary, target)
 
 
+def shown(url: str) -> str:
+    """Return a URL for messages: it may carry keys."""
+    return re.sub(r"//[^@/]*@", "//***@", url)
+
+
 class RemoteFiles:
     """The files of a landing zone behind any `pyarrow.fs` file system."""
 
     def __init__(self, url: str) -> None:
         from pyarrow import fs
 
-        self.root = re.sub(r"//[^@/]*@", "//***@", url)  # for messages: a URL may carry keys
+        self.root = shown(url)
         system, base = fs.FileSystem.from_uri(url)
         self._fs: Any = fs.SubTreeFileSystem(base, system)
 
@@ -114,7 +119,7 @@ def open_files(url: str) -> Files:
     try:
         return RemoteFiles(url)
     except (OSError, ValueError) as error:
-        raise LandingError(f"landing zone {url}: {error}; use a path, file:, s3:, gs: or abfs:") from error
+        raise LandingError(f"landing zone {shown(url)}: {error}; use a path, file:, s3:, gs: or abfs:") from error
 
 
 def read_zone(files: Files) -> Zone:
@@ -243,11 +248,11 @@ class ZoneReader:
     """Every shard of a landing zone. Raises LandingError or ManifestDamaged with the path and the next step."""
 
     def __init__(self, url: str) -> None:
-        self.url, self.files = url, open_files(url)
+        self.files = open_files(url)
         try:
             self.zone = read_zone(self.files)
         except ManifestDamaged as error:
-            raise LandingError(f"landing zone {url}: {error}") from error
+            raise LandingError(f"landing zone {self.files.root}: {error}") from error
         self.shards = [ShardLog(self.files, shard) for shard in range(self.zone.shards)]
 
     def ends(self) -> dict[int, int]:

@@ -11,8 +11,10 @@ from uplink_spark.landing import NewPiece
 from uplink_spark.objects import ObjectShardWriter, ObjectStore, open_object_zone
 from uplink_spark.packs import read_batches, ref_of
 from uplink_spark.rows import EVERYTHING
+from uplink_spark.source_options import parse_options
+from uplink_spark.spark_source import StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
-from uplink_spark.zone import LocalFiles, RemoteFiles, ZoneReader
+from uplink_spark.zone import LocalFiles, RemoteFiles, ZoneReader, open_files
 
 
 @pytest.fixture
@@ -104,6 +106,9 @@ def test_files_are_read_and_replaced_alike_here_and_through_pyarrow(
 
 def test_keys_in_a_url_stay_out_of_messages() -> None:
     assert RemoteFiles("s3://key:secret@bucket/landing?region=x").root == "s3://***@bucket/landing?region=x"
+    with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
+        open_files("s3://key:secret@bucket/landing?nonsense=1")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +145,6 @@ def test_a_zone_in_an_object_store_is_read_object_by_object(s3_endpoint: str, mo
     (batch, *more) = read_batches(fresh.files, refs, EVERYTHING)
     assert [body for part in (batch, *more) for body in part["body"].to_pylist()] == [b"1", b"2", b"3"]
     assert fresh.at_landed(5_002) == {0: 2}
+    parsed = parse_options({"path": url.replace("//", "//test:test@", 1)})
+    with pytest.raises(LandingError, match=r"wants seq 9 of shard 0, s3://\*\*\*@fleet/zone.* ends at 4"):
+        StreamReader(parsed, _Rows(parsed)).partitions({"0": 0}, {"0": 9})

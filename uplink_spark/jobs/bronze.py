@@ -197,11 +197,11 @@ class Bronze:
 
     def _check_origin(self, have: Snapshot) -> None:
         """Where the table ends the landing zone must hold what the table took there. Raises TableError."""
-        here, ends = self._zone.zone.landing_id.hex(), self._zone.ends()
+        here, ends, place = self._zone.zone.landing_id.hex(), self._zone.ends(), self._zone.files.root
         told = f"table {self.config.table} has rows of landing zone"
         if have.origin.get("zone", here) != here:
             raise TableError(
-                f"{told} {have.origin['zone'][:8]}, {self.config.landing} is {here[:8]}: is the right file system "
+                f"{told} {have.origin['zone'][:8]}, {place} is {here[:8]}: is the right file system "
                 "mounted there? For another landing zone start a new table"
             )
         for shard, seq in have.end.items():
@@ -211,7 +211,7 @@ class Bronze:
             noted = known.startswith(f"seq {seq - 1}:")  # a program that does not know of it writes none
             if seq > end or (entry is not None and noted and known != found):
                 raise TableError(
-                    f"{told} {here[:8]} up to shard {shard}, {known or f'seq {seq - 1}'}; {self.config.landing} now: "
+                    f"{told} {here[:8]} up to shard {shard}, {known or f'seq {seq - 1}'}; {place} now: "
                     f"{found}. Was it set back to an older copy? What comes again has other seqs: start a new table"
                 )
 
