@@ -88,8 +88,8 @@ def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: 
     if gone and options.fail_on_loss:
         shard, (seq, first) = next(iter(gone.items()))
         raise LandingError(
-            f"shard {shard} of {zone.files.root} begins at seq {first}, this query wants {seq}: retention at the "
-            "centre removed what lies between; read the bronze table, or go on from the oldest with failOnDataLoss=false"
+            f"shard {shard} of {zone.files.root} begins at seq {first}, this query wants {seq}: retention at "
+            "the centre removed it; read the bronze table, or go on from the oldest with failOnDataLoss=false"
         )
     return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
 
