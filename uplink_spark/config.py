@@ -79,7 +79,7 @@ def split_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
     if not colon or (host.endswith("]") is False and ":" in host):
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or host.isdecimal() or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"address {text!r}: use HOST:PORT, for example 127.0.0.1:{default_port}")
     return host, int(port)
 

@@ -42,8 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"url": url, "token": token}))
         return 0
-    file = config_file(arguments) or "rocketbox.toml (--config FILE names it)"
-    print(url or f"off: set page.port in {file} and restart the box")
+    file = config_file(arguments)
+    off = (
+        f"set page.port in {file} and restart the box" if file else "no file of settings: --config FILE names the box's"
+    )
+    print(url or f"off: {off}")
     if url and is_loopback(config.page.host):
         print('this machine only: page.host = "0.0.0.0" opens it to the network, with the token')
     if token:

@@ -212,3 +212,8 @@ def test_the_command_prints_address_and_token(tmp_path: Path, capsys: pytest.Cap
     assert "http://localhost:8087/" in first
     assert main([*words, "--new-token"]) == 0
     assert first.splitlines()[-1] != capsys.readouterr().out.splitlines()[-1]
+    file.write_text("")
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"off: set page.port in {file} and restart the box\n"
+    assert main(["page", "--data", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "off: no file of settings: --config FILE names the box's\n"

@@ -34,7 +34,7 @@ def test_each_option_reaches_its_setting() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["localhost:x", ":7", "h:65536", "h:-1", "h:²"])
+@pytest.mark.parametrize("text", ["localhost:x", ":7", "10940", "h:65536", "h:-1", "h:²"])
 def test_an_address_that_is_none_is_told_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="use HOST:PORT, for example"):
         config_of(options("--listen", text))
