@@ -36,6 +36,7 @@ class Connection:
         self._pace = Pace(trio.current_time())
         self._in_flight = 0
         self._held: HeldTogether | None = None  # of this pass
+        self._replies: list[bytes] = []  # of this pass
         self._room: trio.Event | None = None  # set when the reader waits for answers to leave
         self._nursery: trio.Nursery
 
@@ -103,7 +104,7 @@ class Connection:
                     self._serve(headers.decode(frame), size)
                     if self._in_flight >= limits.requests_in_flight:
                         await self._wait_room()
-                self._hold()
+                self._let_go()
                 large = len(received) >= RECEIVE and len(received) > LARGE_FRAME * frames > 0
                 wanted = 4 * RECEIVE if large else RECEIVE
                 pace.received(frames, trio.current_time(), incomplete=decoder.buffered > 0)
@@ -118,7 +119,7 @@ class Connection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return "reset"
         finally:
-            self._hold()
+            self._let_go()
             governor.hold_partial(-pace.partial)
         return "eof"
 
@@ -132,7 +133,7 @@ class Connection:
     async def _wait_room(self) -> None:
         limits, governor = self._governor.limits, self._governor
         self._pace.stopped = True
-        self._hold()
+        self._let_go()
         while True:
             if governor.paused:
                 await governor.wait_open()
@@ -156,7 +157,7 @@ class Connection:
             self._in_flight += 1
             held = self._held
             if held is None or held.when != answer.when:
-                self._hold()
+                self._let_go()
                 held = self._held = HeldTogether(answer.when)
             if answer.mark > held.mark:
                 held.mark = answer.mark
@@ -165,12 +166,15 @@ class Connection:
             held.answers.append((b"" if flag & ONEWAY else _frame(answer.response), answer.failed))
         elif isinstance(answer, Reply):
             if not flag & ONEWAY:
-                self._outbox.put(encode_command(answer.response))
+                self._replies.append(encode_command(answer.response))
         elif answer is not None:
             self._start_later(answer, command, size)
 
-    def _hold(self) -> None:
-        """Let the held answers so far wait."""
+    def _let_go(self) -> None:
+        """Let the answers so far go, those that are held with what they wait for."""
+        if self._replies:
+            replies, self._replies = self._replies, []
+            self._outbox.send(replies)
         held, self._held = self._held, None
         if held is not None:
             self._governor.take(held.size)
