@@ -65,7 +65,8 @@ class StoreUnwritable(StoreRefused):
     """A file of the store may not be written, by its flags or its owner: over a MemoryLayer it can be read."""
 
     def __init__(self, cause: OSError) -> None:
-        super().__init__(f"{cause.filename or 'a file of the log'} cannot be written: {cause.strerror}")
+        names = " → ".join(str(name) for name in (cause.filename, cause.filename2) if name)
+        super().__init__(f"{names or 'a file of the log'} cannot be written: {cause.strerror}")
 
 
 class StateDamaged(StorageError):

@@ -228,6 +228,11 @@ def test_topics_newer_than_their_table_are_found_whatever_it_holds(content: Any,
     assert recovered_topics(file, queues) == newer
 
 
+def test_of_a_file_that_cannot_be_replaced_both_names_are_told() -> None:
+    told = str(StoreUnwritable(PermissionError(1, "Operation not permitted", "t.json.tmp", None, "t.json")))
+    assert told == "t.json.tmp → t.json cannot be written: Operation not permitted"
+
+
 async def filled(root: Path, count: int) -> None:
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         for _ in range(count):
