@@ -69,12 +69,27 @@ def decode_gaps(data: bytes) -> Iterator[tuple[int, Gap]]:
         yield at, Gap(m["epoch"], m["run"], m["rstart"], m["start"], m["end"], m["gap"])
 
 
+def gaps_behind(data: bytes, at: int) -> list[Gap]:
+    """Return what is whole behind an item that is not: nothing behind a torn tail."""
+    found: list[Gap] = []
+    while at + ITEM.size <= len(data):
+        length, _ = ITEM.unpack_from(data, at)
+        whole = next(decode_gaps(data[at : at + ITEM.size + length]), None) if 0 < length <= len(data) - at else None
+        if whole is None:
+            at += 1
+        else:
+            found.append(whole[1])
+            at += whole[0]
+    return found
+
+
 class GapLog:
     """The file, appended and synced; opened once, torn tail cut."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.gaps: list[Gap] = []
+        self.damage: str | None = None  # what was found instead of an item, with others behind it
 
     def open(self) -> None:
         fresh, self.gaps = not self._path.exists(), []
@@ -84,11 +99,17 @@ class GapLog:
             for whole, gap in decode_gaps(data):
                 self.gaps.append(gap)
                 end = whole
-            if end < len(data):
+            behind = gaps_behind(data, end)
+            if end < len(data) and not behind:
                 file.truncate(end)
             os.fsync(file.fileno())
         if fresh:
             sync_folder(self._path.parent)
+        if behind:
+            aside = self._path.with_name(self._path.name + ".damaged")
+            write_synced(aside, data)
+            self.damage = f"{self._path.name}: damaged at byte {end}, {len(behind)} losses behind it kept; see {aside}"
+            self.compact(self.gaps + behind)
 
     def append(self, gap: Gap) -> None:
         """Make a gap durable; only then may its bytes go. Raises OSError, and then nothing of it is left."""

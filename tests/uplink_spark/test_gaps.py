@@ -48,6 +48,21 @@ def test_any_cut_of_the_file_leaves_the_whole_items_in_front_of_it(numbers: list
     assert [one for _, one in found] == gaps[: len(whole)]
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_of_a_file_that_is_damaged_in_the_middle_the_losses_behind_it_are_kept(tmp_path: Path, number: int) -> None:
+    path, gaps = tmp_path / "gaps.log", [gap(n) for n in range(5)]
+    encoded = [one.encode() for one in gaps]
+    file = bytearray(b"".join(encoded))
+    file[sum(map(len, encoded[:number])) + 20] ^= 1
+    path.write_bytes(file)
+    log = opened(path)
+    assert log.gaps == gaps[:number] + gaps[number + 1 :]
+    assert f"{4 - number} losses behind it kept" in str(log.damage)
+    assert (tmp_path / "gaps.log.damaged").read_bytes() == file
+    again = opened(path)
+    assert (again.gaps, again.damage) == (log.gaps, None)
+
+
 @settings(max_examples=25)
 @given(st.integers(0), st.integers(1, 255))
 def test_a_changed_byte_ends_the_log_there_and_raises_nothing(place: int, change: int) -> None:
