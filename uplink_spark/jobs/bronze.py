@@ -149,6 +149,12 @@ class Bronze:
         self.metrics = JobMetrics(config.consumer)
         self._zone = ZoneReader(config.landing)
 
+    def end(self) -> Position:
+        """Return where the table ends. Raises TableError where the landing zone is not the one it was made from."""
+        have = self.table.snapshot()
+        self._check_origin(have)
+        return have.end
+
     def on_batch(self, batch: DataFrame, _number: int) -> None:
         begun = time.monotonic()
         rows = batch.select("shard", "entry").orderBy("shard", "seq").collect()
@@ -246,7 +252,7 @@ def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger
     """Start the stream; with once, return after everything that has landed is in the table."""
     register(spark)
     bronze = Bronze(config, run_tasks=on_spark(spark))
-    have = bronze.table.snapshot().end
+    have = bronze.end()
     reader = spark.readStream.format("commitlog_manifest").option("maxBytesPerTrigger", str(config.trigger_bytes))
     if have:  # only used without a checkpoint: the table says where to go on
         reader = reader.option("startingOffsets", _offsets(have))

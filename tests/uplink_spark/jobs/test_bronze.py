@@ -145,6 +145,18 @@ def test_a_table_takes_nothing_from_another_landing_zone(fleet: Fleet, config: B
     assert in_table(config.table) == rows
 
 
+@pytest.mark.slow
+def test_a_job_names_the_other_landing_zone_also_where_that_is_shorter(
+    spark: Any, fleet: Fleet, config: BronzeConfig, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        fleet.land("box-1", 3)
+    Bronze(config).write(landed_items(config.landing))
+    MadeLanding(tmp_path / "other").close()
+    with pytest.raises(TableError, match="is the right file system mounted there"):
+        run_bronze(spark, replace(config, landing=str(tmp_path / "other")), once=True)
+
+
 def test_a_table_notices_that_its_landing_zone_was_set_back(fleet: Fleet, config: BronzeConfig, tmp_path: Path) -> None:
     fleet.land("box-1", 3)
     fleet.land("box-1", 3)
