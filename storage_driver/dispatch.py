@@ -68,7 +68,7 @@ class Dispatcher:
         delays_ms: tuple[int, ...],
         *,
         watched: Container[MessageQueue] | None = None,
-        backlog_limit: int = 60_000,
+        backlog_limit: int = 150_000,
     ) -> None:
         """Arrivals in queues that are not watched at that moment are not told; None: all are."""
         self.dirty: dict[MessageQueue, ConsumeQueue] = {}  # queues with entries that are not in their file

@@ -5,14 +5,13 @@ Most messages go straight from the header's fields into a record. Those whose pr
 Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from struct import pack
 from typing import Protocol
 from zlib import crc32
 
 from appliance.broker.clients import ClientTable
-from appliance.broker.dedup import DedupWindow, Sent, key_of
+from appliance.broker.dedup import DedupWindow, Sent, key_of, packed
 from appliance.broker.groups import GroupTable
 from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable, refusal
 from appliance.broker.recall import handle_of
@@ -179,7 +178,7 @@ class Sends:
             placed = self._store.put(message, crc=crc)
         queue_offset, log_offset, size, end, _ = placed
         if key:
-            self._dedup.remember(key, (queue_id, queue_offset, log_offset, end, peer, self._dedup.now_s, (), 0))
+            self._dedup.remember(key, (queue_id, queue_offset, log_offset, end, peer, self._dedup.now_s, b"", 0))
         self._tables.stats.put(topic.name, queue_id, 1, size)
         message_id = self._id_of(log_offset)
         held = self._held(request, queue_id, queue_offset, message_id, end, key=key)
@@ -239,7 +238,7 @@ class Sends:
         key = self._item_key(owns[0], crcs[0], topic.name, peer) if looked_for else 0
         whole = hash((flags, owns, crcs)) if key else 0
         if key and (sent := self._batch_sent(zip(owns, crcs, strict=True), key, topic.name, peer, whole)) is not None:
-            ids = self._ids_of((sent.log_offset, *sent.more))
+            ids = self._ids_of(packed((sent.log_offset,)) + sent.more)
             return self._held(request, sent.queue_id, sent.queue_offset, ids, sent.end, key=key)
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
         sys_flag = header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag
@@ -247,11 +246,12 @@ class Sends:
         alike = Message(topic.name, queue_id, b"", b"", 0, sys_flag, header.born_ms, born_host, header.reconsume_times)
         stored = self._properties.stored_all([with_shared(own, shared) for own in owns] if shared else owns)
         queue_offset, offsets, end, _ = self._store.put_batch(alike, Parts(flags, bodies, stored), crcs=crcs)
+        places = packed(offsets)
         if key:
-            sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, tuple(offsets[1:]), whole)
+            sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, places[8:], whole)
             self._dedup.remember(key, sent)
         self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
-        return self._held(request, queue_id, queue_offset, self._ids_of(offsets), end, key=key)
+        return self._held(request, queue_id, queue_offset, self._ids_of(places), end, key=key)
 
     def _batch_sent(
         self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: Peer, whole: int
@@ -287,6 +287,6 @@ class Sends:
     def _id_of(self, log_offset: int) -> bytes:
         return b"%b%016X" % (self._id_prefix, log_offset)
 
-    def _ids_of(self, log_offsets: Sequence[int]) -> bytes:
-        texts = pack(f">{len(log_offsets)}q", *log_offsets).hex(",", 8).upper().encode()
+    def _ids_of(self, places: bytes) -> bytes:
+        texts = places.hex(",", 8).upper().encode()
         return self._id_prefix + texts.replace(b",", b"," + self._id_prefix)
