@@ -69,13 +69,17 @@ def test_each_step_may_be_the_last_again_and_again(tmp_path: Path, step: str) ->
             site.end()
 
 
-@pytest.mark.slow
-def test_b1_a_record_written_but_not_synced_costs_nothing(site: Site) -> None:
+def kill_before_a_sync(site: Site, number: int) -> None:
     site.gateway()
-    assert killed(site.box(kill_at="sync:40"))
+    assert killed(site.box(kill_at=f"sync:{number}"))
     wait_done(site.box())
     assert len(site.epochs()) == 1
     site.check()
+
+
+@pytest.mark.slow
+def test_b1_a_record_written_but_not_synced_costs_nothing(site: Site) -> None:
+    kill_before_a_sync(site, 40)
 
 
 def lost_and_landed(site: Site, count: int) -> None:
@@ -95,9 +99,7 @@ def losing_box(site: Site, stop_at: str = "", lag: int = 0) -> subprocess.Popen[
     return site.box(stop_at, count=4000, bytes=4096, lag=lag, segment=5 << 20)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["B6", "B7"])
-def test_a_box_killed_while_it_lets_go_of_a_file_declares_that_loss_once(site: Site, step: str) -> None:
+def kill_while_letting_go(site: Site, step: str) -> None:
     assert killed(losing_box(site, step, lag=8 << 20))
     left = sorted(path.name for path in (site.store / "commitlog").iterdir() if path.name.isdigit())
     assert (left[0] == f"{0:020d}") == (step == "B6")  # declared, not unlinked; unlinked, not sent
@@ -107,7 +109,12 @@ def test_a_box_killed_while_it_lets_go_of_a_file_declares_that_loss_once(site: S
 
 
 @pytest.mark.slow
-def test_b8_a_new_epoch_that_nobody_heard_of_is_announced_at_the_next_connect(site: Site) -> None:
+@pytest.mark.parametrize("step", ["B6", "B7"])
+def test_a_box_killed_while_it_lets_go_of_a_file_declares_that_loss_once(site: Site, step: str) -> None:
+    kill_while_letting_go(site, step)
+
+
+def kill_at_a_new_epoch(site: Site) -> None:
     site.gateway()
     wait_done(site.box(count=1000))
     shutil.copytree(site.store, site.folder / "image")
@@ -126,19 +133,26 @@ def test_b8_a_new_epoch_that_nobody_heard_of_is_announced_at_the_next_connect(si
 
 
 @pytest.mark.slow
-def test_b9_a_kill_right_after_the_identity_was_replaced_keeps_epoch_and_runs(site: Site) -> None:
+def test_b8_a_new_epoch_that_nobody_heard_of_is_announced_at_the_next_connect(site: Site) -> None:
+    kill_at_a_new_epoch(site)
+
+
+def kill_behind_a_rename(site: Site, number: int) -> None:
     site.gateway()
     wait_done(site.box(count=500))
-    assert killed(site.box(kill_at="rename:1", count=800))
+    assert killed(site.box(kill_at=f"rename:{number}", count=800))
     wait_done(site.box(count=1000))
     assert len(site.epochs()) == 1
     site.check(1000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damaged", [False, True])
-def test_g6_a_state_that_was_not_written_or_half_costs_only_a_longer_start(site: Site, damaged: bool) -> None:
-    gateway = site.gateway("G6:3", MANIFEST_ENTRIES="6")
+def test_b9_a_kill_right_after_the_identity_was_replaced_keeps_epoch_and_runs(site: Site) -> None:
+    kill_behind_a_rename(site, 1)
+
+
+def kill_at_a_state(site: Site, number: int, *, damaged: bool) -> None:
+    gateway = site.gateway(f"G6:{number}", MANIFEST_ENTRIES="6")
     box = site.box()
     assert killed(gateway)
     states = sorted((site.landing / "manifest" / "0000").glob("*.state"))
@@ -148,6 +162,37 @@ def test_g6_a_state_that_was_not_written_or_half_costs_only_a_longer_start(site:
     wait_done(box)
     site.check()
     assert len(sorted((site.landing / "manifest" / "0000").glob("*.log"))) > len(states)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["B1", "B6", "B7", "B8", "B9", "G6"])
+def test_the_rarer_steps_may_be_the_last_again_and_again(tmp_path: Path, step: str) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        site = Site(tmp_path / str(number))
+        try:
+            match step:
+                case "B1":
+                    kill_before_a_sync(site, dice.randrange(2, 60))
+                case "B8":
+                    kill_at_a_new_epoch(site)
+                case "B9":
+                    kill_behind_a_rename(site, 1)
+                case "G6":
+                    kill_at_a_state(site, dice.randrange(2, 4), damaged=dice.random() < 0.5)
+                case _:
+                    kill_while_letting_go(site, step)
+        finally:
+            site.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", [False, True])
+def test_g6_a_state_that_was_not_written_or_half_costs_only_a_longer_start(site: Site, damaged: bool) -> None:
+    kill_at_a_state(site, 3, damaged=damaged)
 
 
 @pytest.mark.slow
