@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class Disk:
     """Watches the calls of a process and knows what a power cut would leave below a folder."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, after: Callable[[str], None]) -> None:
-        self._root, self._after = root, after
+        self._root, self._after, self._thread = root, after, threading.get_ident()
         self._bytes: dict[int, bytes] = {}  # inode -> bytes at its last sync
         self._names: dict[Path, dict[str, int]] = {}  # folder -> names at its last sync
         for name in ("fsync", "fdatasync", "write", "rename", "replace", "ftruncate"):
@@ -40,6 +41,8 @@ class Disk:
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             result = real(*arguments)
+            if threading.get_ident() != self._thread:
+                return result  # the log's: at its moment a call of the other may be done and not noted yet
             if name in ("fsync", "fdatasync"):
                 self._synced(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")), arguments[0])
             self._after(name)
