@@ -225,26 +225,27 @@ def _uplink(watched: Watched, sheet: Sheet) -> None:
         "gateway_full": int(seen.gateway_full),
         "unshipped_bytes": seen.unshipped_bytes,
         "backlog_bytes": seen.backlog_bytes,
-        "receipted_bytes_total": seen.receipted_bytes,
+        "durable_bytes": watched.store.durable,
+        "receipted_bytes": seen.receipted_bytes,
         "raw_bytes_total": counts.raw_bytes,
         "wire_bytes_total": counts.wire_bytes,
         "repeat_bytes_total": counts.repeat_bytes,
         "month_wire_bytes": seen.month_bytes,
-        "cap_bytes_per_second": seen.cap_bytes,
+        "rate_bytes": seen.cap_bytes,
         "connects_total": counts.connects,
         "gaps_undelivered": seen.gaps_undelivered,
+        "eta_seconds": seen.eta_s,
     }
-    values |= {"eta_seconds": seen.eta_s} if seen.eta_s >= 0 else {}
     if seen.certificate_left_s is not None:
         values["certificate_expiry_seconds"] = seen.certificate_left_s
-    values |= {"quota_left_seconds": seen.quota_left_s} if seen.quota_left_s >= 0 else {}
+    values |= {"quota_seconds_left": seen.quota_left_s} if seen.quota_left_s >= 0 else {}
     for name, value in values.items():
         sheet.add(f"rocketbox_uplink_{name}", value)
     tables = {
         "connection_errors_total": ("cause", counts.errors),
         "pieces_total": ("kind", counts.pieces),
         "refused_total": ("code", counts.refused),
-        "gaps_total": ("class", counts.gaps),
+        "gaps_declared_total": ("class", counts.gaps),
         "gap_bytes_total": ("class", counts.gap_bytes),
         "alarm": ("name", dict.fromkeys(seen.alarms, 1)),
     }
