@@ -41,7 +41,7 @@ class KeyCollector:
         self._properties += properties
 
     def _turn_to(self, topic: str) -> None:
-        self.finish()
+        self._settle()
         self._topic, self._log_offsets, self._times, self._properties = topic, [], [], []
         if len(self.found.values) >= self._breath_at:
             time.sleep(BREATH_S)  # a thread that computes lets the loop of the sends go first
@@ -49,19 +49,23 @@ class KeyCollector:
 
     def finish(self) -> IndexKeys:
         """Return the keys of all records that were taken; more cannot come."""
+        self._settle()
+        return self.found
+
+    def _settle(self) -> None:
+        """Find the keys of the records since the last turn."""
         hashes = alike_hashes(self._topic, self._properties) if len(self._properties) >= FEW else None
         values, log_offsets, times = self.found
         if hashes is not None:
             values += hashes
             log_offsets += self._log_offsets
             times += self._times
-            return self.found
+            return
         for log_offset, stored_ms, properties in zip(self._log_offsets, self._times, self._properties, strict=True):
             for value in key_hashes(self._topic, properties):
                 values.append(value)
                 log_offsets.append(log_offset)
                 times.append(stored_ms)
-        return self.found
 
 
 def index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms: int) -> None:
