@@ -66,7 +66,7 @@ class Responder:
     """Answers the requests of one port."""
 
     def __init__(self, handlers: Mapping[int, Handle], *, check: Check | None = None) -> None:
-        self._handlers, self._check = {int(code): handle for code, handle in handlers.items()}, check
+        self._handlers, self._check = dict(handlers), check
         self._requests: Counter[int] = Counter()
         self._refusals: Counter[tuple[int, int]] = Counter()
         self._denied: Counter[int] = Counter()
@@ -162,12 +162,12 @@ def deferred(codes: Iterable[int], make: Callable[[], Mapping[int, Handle]]) -> 
             made.update(make())
         return made[request.code](request, peer)
 
-    return dict.fromkeys(map(int, codes), handle)
+    return dict.fromkeys(codes, handle)
 
 
 def without(handlers: Mapping[int, Handle], codes: Iterable[int]) -> dict[int, Handle]:
     """Return the handlers of a port that leaves some requests out."""
-    left_out = set(map(int, codes))
+    left_out = set(codes)
     return {code: handle for code, handle in handlers.items() if code not in left_out}
 
 

@@ -42,13 +42,13 @@ class FakePeer:
     async def ask(self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float) -> RemotingCommand:
         """Return the prepared answer to this code, or raise it."""
         self.tell(code, ext, body)
-        answer = self.answers[int(code)]
+        answer = self.answers[code]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
-        self.told.append((int(code), dict(ext), body))
+        self.told.append((code, dict(ext), body))
         self._heard.set()
 
     async def wait_told(self, count: int = 1) -> list[tuple[int, dict[str, str], bytes]]:

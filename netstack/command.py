@@ -77,7 +77,7 @@ class RemotingCommand:
     ) -> "RemotingCommand":
         """Return the answer to this request: same opaque, same header form."""
         return RemotingCommand(
-            int(code), self.opaque, RESPONSE, "JAVA", VERSION, remark, ext_dict(ext), body, self.serialize_type
+            code, self.opaque, RESPONSE, "JAVA", VERSION, remark, ext_dict(ext), body, self.serialize_type
         )
 
 
@@ -90,7 +90,7 @@ def request(
     language: str = "JAVA",
 ) -> RemotingCommand:
     """Return a request in JSON form; whoever sends it gives it an opaque."""
-    return RemotingCommand(int(code), 0, ONEWAY if oneway else 0, language, ext=ext_dict(ext), body=body)
+    return RemotingCommand(code, 0, ONEWAY if oneway else 0, language, ext=ext_dict(ext), body=body)
 
 
 def ext_dict(ext: Mapping[str, str] | ExtFields | None) -> dict[str, str]:

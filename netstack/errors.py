@@ -9,8 +9,8 @@ class Refused(Exception):
     """A request that is understood and not granted; travels back as (code, remark)."""
 
     def __init__(self, code: int, remark: str) -> None:
-        super().__init__(f"code {int(code)}: {remark}")
-        self.code = int(code)
+        super().__init__(f"code {code}: {remark}")
+        self.code = code
         self.remark = remark
 
 

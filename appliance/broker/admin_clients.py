@@ -32,9 +32,9 @@ class ClientCalls:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         return {
-            int(RequestCode.GET_CONSUMER_RUNNING_INFO): self.handle_running_info,
-            int(RequestCode.CONSUME_MESSAGE_DIRECTLY): self.handle_consume_directly,
-            int(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS): self.handle_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.handle_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.handle_consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.handle_status,
         }
 
     def handle_running_info(self, request: RemotingCommand, peer: Peer) -> Answer:

@@ -51,7 +51,7 @@ class GroupAdmin:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[int, Handle] = {
+        return {
             c.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.handle_update,
             c.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.handle_update_list,
             c.DELETE_SUBSCRIPTIONGROUP: self.handle_delete,
@@ -64,7 +64,6 @@ class GroupAdmin:
             c.QUERY_TOPICS_BY_CONSUMER: self.handle_topics,
             c.QUERY_SUBSCRIPTION_BY_CONSUMER: self.handle_subscription,
         }
-        return {int(code): handle for code, handle in table.items()}
 
     # records
 

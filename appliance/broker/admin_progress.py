@@ -72,7 +72,7 @@ class Progress:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[int, Handle] = {
+        return {
             c.GET_ALL_CONSUMER_OFFSET: self.handle_all_offsets,
             c.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
             c.GET_CONSUME_STATS: self.handle_stats,
@@ -81,7 +81,6 @@ class Progress:
             c.QUERY_CORRECTION_OFFSET: self.handle_correction,
             c.CLONE_GROUP_OFFSET: self.handle_clone,
         }
-        return {int(code): handle for code, handle in table.items()}
 
     def handle_all_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_CONSUMER_OFFSET (43)."""

@@ -52,7 +52,7 @@ class TopicAdmin:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         c = RequestCode
-        table: dict[int, Handle] = {
+        return {
             c.UPDATE_AND_CREATE_TOPIC: self.handle_update,
             c.UPDATE_AND_CREATE_TOPIC_LIST: self.handle_update_list,
             c.DELETE_TOPIC_IN_BROKER: self.handle_delete,
@@ -64,7 +64,6 @@ class TopicAdmin:
             c.QUERY_CONSUME_TIME_SPAN: self.handle_time_span,
             c.CLEAN_UNUSED_TOPIC: self.handle_clean,
         }
-        return {int(code): handle for code, handle in table.items()}
 
     def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
         """UPDATE_AND_CREATE_TOPIC (17): queue counts may go up and down; messages beyond stay where they are."""

@@ -26,7 +26,7 @@ class Assignments:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
-        return {int(RequestCode.QUERY_ASSIGNMENT): self.handle}
+        return {RequestCode.QUERY_ASSIGNMENT: self.handle}
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """QUERY_ASSIGNMENT (400). Raises Refused for a strategy that only clients know."""

@@ -32,12 +32,12 @@ class Lookups:
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
         return {
-            int(RequestCode.QUERY_CONSUMER_OFFSET): self.handle_query,
-            int(RequestCode.UPDATE_CONSUMER_OFFSET): self.handle_update,
-            int(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP): self.handle_search,
-            int(RequestCode.GET_MAX_OFFSET): self.handle_max,
-            int(RequestCode.GET_MIN_OFFSET): self.handle_min,
-            int(RequestCode.GET_EARLIEST_MSG_STORETIME): self.handle_earliest,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.handle_query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.handle_update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.handle_search,
+            RequestCode.GET_MAX_OFFSET: self.handle_max,
+            RequestCode.GET_MIN_OFFSET: self.handle_min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.handle_earliest,
         }
 
     def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:

@@ -99,7 +99,7 @@ class Pulls:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
-        return {int(code): self.handle for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)}
+        return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.handle)
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Return what is there, or wait for it when the client allows. Raises Refused."""

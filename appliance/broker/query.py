@@ -32,9 +32,9 @@ class Queries:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         return {
-            int(RequestCode.QUERY_MESSAGE): self.handle_query,
-            int(RequestCode.VIEW_MESSAGE_BY_ID): self.handle_view,
-            int(RequestCode.QUERY_CONSUME_QUEUE): self.handle_entries,
+            RequestCode.QUERY_MESSAGE: self.handle_query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.handle_view,
+            RequestCode.QUERY_CONSUME_QUEUE: self.handle_entries,
         }
 
     def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:

@@ -68,7 +68,7 @@ class Recalls:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
-        return {int(RequestCode.RECALL_MESSAGE): self.handle_recall}
+        return {RequestCode.RECALL_MESSAGE: self.handle_recall}
 
     def handle_recall(self, request: RemotingCommand, peer: Peer) -> Answer:
         """RECALL_MESSAGE (370): answered once the recall is durable. Raises Refused."""

@@ -45,7 +45,7 @@ class Replies:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         codes = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
-        return dict.fromkeys(map(int, codes), self.handle)
+        return dict.fromkeys(codes, self.handle)
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Push a reply to the client that waits for it, answer with what became of that. Raises Refused."""

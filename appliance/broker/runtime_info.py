@@ -65,10 +65,10 @@ class RuntimeInfo:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         return {
-            int(RequestCode.GET_BROKER_RUNTIME_INFO): self.handle_info,
-            int(RequestCode.VIEW_BROKER_STATS_DATA): self.handle_stats,
-            int(RequestCode.GET_BROKER_CONFIG): self.handle_config,
-            int(RequestCode.GET_BROKER_HA_STATUS): self.handle_copies,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.handle_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.handle_stats,
+            RequestCode.GET_BROKER_CONFIG: self.handle_config,
+            RequestCode.GET_BROKER_HA_STATUS: self.handle_copies,
         }
 
     def handle_copies(self, request: RemotingCommand, peer: Peer) -> Answer:

@@ -40,8 +40,8 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property, message_id
 from storage_driver.store import MessageStore
 
-SEND = int(RequestCode.SEND_MESSAGE_V2)
-SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+SEND = RequestCode.SEND_MESSAGE_V2
+SEND_BATCH = RequestCode.SEND_BATCH_MESSAGE
 RECONSUME_SINCE_VERSION = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
 TRANSACTION_FLAGS = 0xC
@@ -94,7 +94,7 @@ class Sends:
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
         codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-        return dict.fromkeys(map(int, codes), self.handle)
+        return dict.fromkeys(codes, self.handle)
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Store what was sent, answer once it is durable. Raises Refused with the fields every send reply has."""

@@ -48,7 +48,7 @@ class SendBacks:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
-        return {int(RequestCode.CONSUMER_SEND_MSG_BACK): self.handle}
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle}
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Store the message again, for its group alone. Raises Refused."""

@@ -52,12 +52,12 @@ class Sessions:
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
         return {
-            int(RequestCode.HEART_BEAT): self.handle_heartbeat,
-            int(RequestCode.UNREGISTER_CLIENT): self.handle_unregister,
-            int(RequestCode.GET_CONSUMER_LIST_BY_GROUP): self.handle_members,
-            int(RequestCode.LOCK_BATCH_MQ): self.handle_lock,
-            int(RequestCode.UNLOCK_BATCH_MQ): self.handle_unlock,
-            int(RequestCode.CHECK_CLIENT_CONFIG): self.handle_check,
+            RequestCode.HEART_BEAT: self.handle_heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.handle_unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.handle_members,
+            RequestCode.LOCK_BATCH_MQ: self.handle_lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.handle_unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.handle_check,
         }
 
     def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:

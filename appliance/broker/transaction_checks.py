@@ -70,7 +70,7 @@ class TransactionChecks:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
-        return {int(RequestCode.RESUME_CHECK_HALF_MESSAGE): self.handle_resume}
+        return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.handle_resume}
 
     def floor(self) -> int:
         """Return the log offset below which every half message is decided: retention must not pass it."""

@@ -92,7 +92,7 @@ class Transactions:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
-        return {int(RequestCode.END_TRANSACTION): self.handle_end}
+        return {RequestCode.END_TRANSACTION: self.handle_end}
 
     def handle_end(self, request: RemotingCommand, peer: Peer) -> Answer:
         """END_TRANSACTION (37): commit or roll back a half message, answer once that is durable. Raises Refused."""

@@ -61,7 +61,7 @@ class NamesrvState(NamedTuple):
 
 def namesrv_handlers(state: NamesrvState) -> dict[int, Handle]:
     """Return request code → handler of the NameServer port."""
-    return {int(code): partial(handle, state=state) for code, handle in _HANDLERS.items()}
+    return {code: partial(handle, state=state) for code, handle in _HANDLERS.items()}
 
 
 async def expire_brokers(routes: RouteTable, now_s: Callable[[], float]) -> None:

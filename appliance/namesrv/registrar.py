@@ -67,7 +67,7 @@ class Registrar:
 
     def telling(self, handlers: Mapping[int, Handle]) -> dict[int, Handle]:
         """Return the handlers that make and change topics, their answers held until the name servers are told."""
-        codes = int(RequestCode.UPDATE_AND_CREATE_TOPIC), int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+        codes = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
         return {code: partial(self._telling, handlers[code]) for code in codes}
 
     def _telling(self, handle: Handle, request: RemotingCommand, peer: Peer) -> Answer:
