@@ -46,9 +46,14 @@ def note_boot(root: Path, *, now_s: float, trusted: bool, folder: Path | None = 
         "tally": tallied(boots, "reason", reason),
     }
     write_lines(folder / "boots.jsonl", [*boots, line][-KEPT_BOOTS:])
+    forget_plan(folder)
+    return line
+
+
+def forget_plan(folder: Path) -> None:
+    """Take the mark of a planned stop away."""
     with suppress(PermissionError):  # protected against writing: no reason not to start
         (folder / "planned").unlink(missing_ok=True)
-    return line
 
 
 def boot_id(root: Path) -> str:

@@ -5,11 +5,10 @@ Everything here blocks on the disk: call it from a thread while serving.
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from watchdog.boots import boot_id, note_boot
+from watchdog.boots import boot_id, forget_plan, note_boot
 from watchdog.notes import read_json, read_lines, write_lines
 
 TIRED_COUNT, TIRED_S = 10, 3600.0
@@ -43,8 +42,7 @@ class Diary:
         line = note_boot(self._root, now_s=now_s, trusted=trusted, folder=self.folder)
         marker = read_json(self.folder / "planned")
         if marker and marker.get("boot") == line["boot"]:
-            with suppress(PermissionError):  # protected against writing: no reason not to start
-                (self.folder / "planned").unlink(missing_ok=True)
+            forget_plan(self.folder)
         return BootNote(
             number=int(line["number"]),
             boot=str(line["boot"]),
