@@ -2,7 +2,9 @@
 
 Untouched, the collector looks at every object of the process again and again: 7 of 100 µs of each send, and 40 ms in
 which nothing moves whenever a quarter more objects are there (65,536 remembered sends, CPython 3.11). What a box holds
-after its start stays, so the collector never looks at that again; what comes later is mostly freed without it.
+after its start stays, so the collector never looks at that again; what comes later is mostly freed without it. Tens of
+thousands of records wait for the index, and they are no garbage: a look at each 5,000 new objects took 1.4 ms, one at
+those of five looks 11, which was a tenth of what 256 senders got through and 4 of 29 ms of their p99.
 
 A thread that has synced the log waits for the loop's turn to end before it can say so: 1 ms instead of 5.
 """
@@ -11,7 +13,7 @@ import ctypes
 import gc
 import sys
 
-YOUNG, MIDDLE, OLD = 5_000, 5, 1_000  # a look at the youngest per so many new objects, at older ones per so many looks
+YOUNG, MIDDLE, OLD = 100_000, 5, 1_000  # a look at the youngest per so many new objects, at older ones per so many looks
 TURN_S = 0.001
 # Of mallopt(3). Without these the C library gives the room of a receive or a batch back to the kernel and asks for it
 # again, page by page, with each: 1.2 of 9 µs of a message in a batch.
