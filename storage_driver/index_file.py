@@ -42,19 +42,16 @@ class IndexSize(NamedTuple):
 
 
 class _Slots:
-    """The slots of one file. While many keys come each block that was read stays in memory: 20 MB at most."""
+    """The slots of one file during a round, in which values become units; each is read and written by itself."""
 
-    def __init__(self, file: DiskFile, slots: int) -> None:
-        self._file, self._total = file, slots
-        self._blocks: dict[int, array[int]] = {}  # by the number of their first slot
-        self._bits = self._first = 0
+    def __init__(self, file: DiskFile, total: int) -> None:
+        self._file, self._total = file, total
+        self._first = 0
         self._values: Sequence[int] = ()
+        self._known: dict[int, int] = {}
 
     def begin(self, values: Sequence[int], first: int) -> None:
         """Begin a round, in which these values become the units from `first` on."""
-        bits = BLOCK_BITS if len(values) >= SPARSE * (self._total >> BLOCK_BITS) else 0
-        if bits != self._bits or not bits:
-            self._blocks, self._bits = {}, bits
         self._values, self._first = values, first
 
     def put(self, begin: int, end: int) -> list[int]:
@@ -62,41 +59,79 @@ class _Slots:
 
         UNKNOWN where a power cut took it. Raises OSError.
         """
-        blocks, total, first, bits = self._blocks, self._total, self._first, self._bits
         befores: list[int] = []
-        for number, value in enumerate(self._values[begin:end], first + begin):
-            slot = value % total
-            start = slot >> bits << bits
-            block = blocks.get(start)
-            if block is None:
-                block = self._read(start)
-            at = slot - start
-            before = block[at]
-            if not 0 <= before < first and (before < 0 or not self._is_mine(before, number, slot)):
-                before = UNKNOWN
-            block[at] = number
-            befores.append(before)
+        for number, value in enumerate(self._values[begin:end], self._first + begin):
+            slot = value % self._total
+            found = self._known.get(slot)
+            if found is None:
+                found = _SLOT.unpack(self._file.read(4, HEADER.size + 4 * slot).ljust(4, b"\0"))[0]
+            befores.append(self._before(found, number, slot))
+            self._known[slot] = number
         return befores
 
-    def _is_mine(self, number: int, below: int, slot: int) -> bool:
-        """Tell whether this round put a number into a slot, not one before it that did not come to its end."""
-        return number < below and self._values[number - self._first] % self._total == slot
-
-    def _read(self, start: int) -> "array[int]":
-        size = 4 * min(1 << self._bits, self._total - start)
-        block = array("i", self._file.read(size, HEADER.size + 4 * start).ljust(size, b"\0"))
-        if SWAPPED:
-            block.byteswap()
-        self._blocks[start] = block
-        return block
+    def _before(self, found: int, number: int, slot: int) -> int:
+        """Return what a unit may say was before it: an older unit, or one that this round put into the slot."""
+        if 0 <= found < self._first:
+            return found
+        mine = self._first <= found < number and self._values[found - self._first] % self._total == slot
+        return found if mine else UNKNOWN
 
     def write(self) -> None:
-        """Write what changed: many slots together, as a write of 64 KiB costs as much as ten of 4 bytes."""
-        for start, block in self._blocks.items():
+        """Write what changed. Raises OSError."""
+        for slot, number in self._known.items():
+            self._file.write([_SLOT.pack(number)], HEADER.size + 4 * slot)
+
+
+class _KeptSlots(_Slots):
+    """The same while many keys come: read and written in blocks, and what was read stays in memory, 20 MB."""
+
+    def __init__(self, file: DiskFile, total: int) -> None:
+        super().__init__(file, total)
+        self._newest = array("i", bytes(4 * total))
+        self._read: set[int] = set()  # blocks
+        self._changed: set[int] = set()
+
+    def put(self, begin: int, end: int) -> list[int]:
+        newest, total, number = self._newest, self._total, self._first + begin
+        slots = [value % total for value in self._values[begin:end]]
+        blocks = {slot >> BLOCK_BITS for slot in slots}
+        for block in blocks - self._read:
+            self._read_in(block)
+        self._changed |= blocks
+        if len(set(slots)) == len(slots):
+            befores = [newest[slot] for slot in slots]
+            for at, slot in enumerate(slots, number):
+                newest[slot] = at
+        else:
+            befores = []
+            for at, slot in enumerate(slots, number):
+                befores.append(newest[slot])
+                newest[slot] = at
+        if min(befores) < 0 or max(befores) >= self._first:
+            rows = zip(befores, range(number, number + len(slots)), slots, strict=True)
+            befores = [self._before(*row) for row in rows]
+        return befores
+
+    def _read_in(self, block: int) -> None:
+        start, stop = self._bounds(block)
+        raw = self._file.read(4 * (stop - start), HEADER.size + 4 * start)
+        slots = array("i", raw.ljust(4 * (stop - start), b"\0"))
+        if SWAPPED:
+            slots.byteswap()
+        self._newest[start:stop] = slots
+        self._read.add(block)
+
+    def write(self) -> None:
+        for block in sorted(self._changed):  # a write of 64 KiB costs as much as ten of 4 bytes
+            start, stop = self._bounds(block)
+            slots = self._newest[start:stop]
             if SWAPPED:
-                block = block[:]
-                block.byteswap()
-            self._file.write([block.tobytes()], HEADER.size + 4 * start)
+                slots.byteswap()
+            self._file.write([slots.tobytes()], HEADER.size + 4 * start)
+        self._changed = set()
+
+    def _bounds(self, block: int) -> tuple[int, int]:
+        return block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, self._total)
 
 
 class IndexFile:
@@ -104,7 +139,7 @@ class IndexFile:
 
     def __init__(self, file: DiskFile, path: Path, size: IndexSize) -> None:
         self.path, self.size, self.file = path, size, file
-        self._slots: _Slots | None = None  # nothing of a round that failed may stay
+        self._slots: _KeptSlots | None = None  # nothing of a round that failed may stay
         raw = file.read(HEADER.size, 0).ljust(HEADER.size, b"\0")
         self.begin_ms: int
         self.end_ms: int
@@ -137,7 +172,7 @@ class IndexFile:
             return 0
         if first == 1:
             self.begin_offset, self.begin_ms = log_offsets[0], times[0]
-        slots, used_slots = self._slots or _Slots(self.file, self.size.slots), self.used_slots
+        slots, used_slots = self._slots_for(count), self.used_slots
         self._slots = None
         slots.begin(values[:count], first)
         units: list[bytes] = []
@@ -152,12 +187,17 @@ class IndexFile:
             units.append(pack(">" + "iqii" * len(befores), *columns))
         self.file.write([b"".join(units)], HEADER.size + 4 * self.size.slots + UNIT.size * first)
         slots.write()
-        self._slots = None if self.full else slots
+        self._slots = slots if isinstance(slots, _KeptSlots) and not self.full else None
         self.count = first + count
         self.end_offset, self.end_ms = log_offsets[count - 1], times[count - 1]
         self.used_slots = min(used_slots, self.size.slots)
         self.write_header()
         return count
+
+    def _slots_for(self, count: int) -> _Slots:
+        if count < SPARSE * (self.size.slots >> BLOCK_BITS):
+            return _Slots(self.file, self.size.slots)
+        return self._slots or _KeptSlots(self.file, self.size.slots)
 
     def rest(self) -> None:
         """Keep no slots in memory: few keys come, or none."""
@@ -168,7 +208,10 @@ class IndexFile:
         begin_ms = self.begin_ms
         if begin_ms <= 0:
             return [0] * len(times)
-        if begin_ms <= min(times) and max(times) <= begin_ms + 1000 * MOST_SECONDS:
+        first, last = min(times), max(times)
+        if begin_ms <= first and last <= begin_ms + 1000 * MOST_SECONDS:
+            if (last - begin_ms) // 1000 == (first - begin_ms) // 1000:
+                return [(first - begin_ms) // 1000] * len(times)
             return [(stored_ms - begin_ms) // 1000 for stored_ms in times]
         return [max(0, min((stored_ms - begin_ms) // 1000, MOST_SECONDS)) for stored_ms in times]
 

@@ -1,5 +1,7 @@
 """Records → the hashes under which index files hold them: Java's hash of topic#key, without its sign."""
 
+import sys
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -7,6 +9,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import index_keys, java_hash
 
 DIFFERING = 16  # characters at the end of a UNIQ_KEY: its time and its counter
+LOW_HALF = 0 if sys.byteorder == "little" else 1  # of 64 bits, in words of 32
 LONGEST_KNOWN = 128  # where a UNIQ_KEY ends whose beginning is worth remembering
 
 
@@ -73,10 +76,20 @@ def alike_hashes(topic: str, properties: Sequence[bytes]) -> list[int] | None:
     if not first[9:end].isascii():
         return None
     base = java_hash(f"{topic}#{first[9:end].decode()}") - sum([factor * known for factor, known, _ in differing])
-    values = [base] * count
-    for factor, _, column in differing:
-        values = [value + factor * unit for value, unit in zip(values, column, strict=True)]
-    return [low if (low := value & 0xFFFFFFFF) < 1 << 31 else (1 << 32) - low & 0x7FFFFFFF for value in values]
+    total = _lanes(b"\1" * count) * (base & 0xFFFFFFFF) + sum([factor * _lanes(unit) for factor, _, unit in differing])
+    lows = array("i", total.to_bytes(8 * count, sys.byteorder))[LOW_HALF::2]
+    values = list(map(abs, lows))
+    return values if max(values) < 1 << 31 else [value if value < 1 << 31 else 0 for value in values]
+
+
+def _lanes(column: bytes) -> int:
+    """Return one number that holds each byte in 64 bits of its own: a product with it is one with each of them.
+
+    Sums of 16 products of a byte with 32 bits have room there.
+    """
+    spread = bytearray(8 * len(column))
+    spread[(0 if sys.byteorder == "little" else 7) :: 8] = column
+    return int.from_bytes(spread, sys.byteorder)
 
 
 @lru_cache(256)

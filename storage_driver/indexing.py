@@ -32,12 +32,14 @@ class KeyCollector:
         self._times.append(stored_ms)
         self._properties.append(properties)
 
-    def add_run(self, topic: str, log_offsets: Sequence[int], stored_ms: int, properties: Sequence[bytes]) -> None:
-        """Take the records of a batch."""
+    def add_run(
+        self, topic: str, log_offsets: Sequence[int], times: Sequence[int], properties: Sequence[bytes]
+    ) -> None:
+        """Take records of one topic."""
         if topic != self._topic or len(self._times) >= BREATH_EVERY:
             self._turn_to(topic)
         self._log_offsets += log_offsets
-        self._times += [stored_ms] * len(log_offsets)
+        self._times += times
         self._properties += properties
 
     def _turn_to(self, topic: str) -> None:
@@ -71,13 +73,32 @@ class KeyCollector:
 def index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms: int) -> None:
     """Add the keys of records that became durable, in log order. Raises OSError."""
     keys = KeyCollector()
-    for record in records:
-        topic = record.queue.key.topic
-        if isinstance(record, PendingRun):
-            keys.add_run(topic, record.log_offsets, record.stored_ms, record.properties)
-        elif record.properties and record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            keys.add(topic, record.log_offset, record.stored_ms, record.properties)
+    for at in range(0, len(records), BREATH_EVERY):
+        some = records[at : at + BREATH_EVERY]
+        if not _add_alike(keys, some):
+            for record in some:
+                _add(keys, record)
     index.add(keys.finish(), now_ms)
+
+
+def _add(keys: KeyCollector, record: Pending | PendingRun) -> None:
+    topic = record.queue.key.topic
+    if isinstance(record, PendingRun):
+        keys.add_run(topic, record.log_offsets, [record.stored_ms] * len(record.sizes), record.properties)
+    elif record.properties and record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+        keys.add(topic, record.log_offset, record.stored_ms, record.properties)
+
+
+def _add_alike(keys: KeyCollector, records: Sequence[Pending | PendingRun]) -> bool:
+    """Take single records of one topic, column by column; False, and none are taken, when they are something else."""
+    if set(map(type, records)) != {Pending}:
+        return False
+    queues, log_offsets, _, _, flags, times, properties = zip(*records, strict=True)
+    topics, kinds = {queue.key.topic for queue in set(queues)}, {flag & TRANSACTION_MASK for flag in set(flags)}
+    if len(topics) > 1 or TRANSACTION_ROLLBACK in kinds or b"" in properties:
+        return False
+    keys.add_run(topics.pop(), log_offsets, times, properties)
+    return True
 
 
 def index_range(index: Index, segment: Segment, start: int, target: int, now_ms: int) -> int:
