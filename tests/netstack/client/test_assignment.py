@@ -140,6 +140,18 @@ async def test_a_reset_drops_at_once_and_begins_where_it_says_also_for_the_broke
         assert len(b.begun) == 5
 
 
+async def test_a_queue_reset_during_a_round_is_pulled_once_and_from_where_the_reset_says() -> None:
+    async with bench() as b:
+        await b.assignment.rebalance()
+        queue = b.cluster.queue(2)
+        b.assignment.reset({queue: 3})
+        await b.assignment._rebalance_topic(queue.topic)  # what was left of the round
+        between = b.assignment.held[queue]
+        assert await b.assignment.rebalance()
+        assert between.dropped, "its pulls would go on beside those of the one that takes its place"
+        assert b.assignment.held[queue].next_offset == 3
+
+
 async def test_an_ordered_queue_is_begun_only_under_its_lock_and_unlocked_when_given_back() -> None:
     async with bench(orderly=True) as b:
         b.cluster.lockable = {0, 1}
