@@ -17,12 +17,13 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.queue_recovery import QueueRecovery
 from storage_driver.queue_table import QueueTable, load_table, table_file
 from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
-from storage_driver.scan import Bad, Blank, fill, is_filler, next_good, walk
+from storage_driver.scan import Bad, Blank, fill, intact, is_filler, next_good, walk
 from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, segment_name
 from storage_driver.shapes import is_segment_name, set_aside
 
 MOST_BRIDGED = 64
+MOST_LOG_OFFSET = 1 << 63
 SYNC_SINGLY = 32  # with more files written one sync of the file system is cheaper
 
 
@@ -43,19 +44,21 @@ class RecoveryVerdict:
     """What recovery found and did."""
 
     def __init__(self) -> None:
-        self.verdict = "clean"  # clean_tail: torn tail cut; repaired: queues or index rebuilt; salvaged: damage covered
+        self.verdict = "clean"  # clean_tail: torn tail cut; repaired: see reasons; salvaged: damage, foreign records
         self.first = self.end = 0
         self.scanned_from = self.scanned_bytes = self.torn_bytes = 0
         self.quarantined: list[Damage] = []
+        self.moved = 0  # files that were set aside
+        self.foreign_records = False  # in one of them
         self.queues_rebuilt = self.queues_cut = self.index_rebuilt = 0
         self.reasons: list[str] = []
         self.seconds = 0.0
 
     def judge(self) -> None:
         """Set the verdict from what was found."""
-        if self.quarantined:
+        if self.quarantined or self.foreign_records:
             self.verdict = "salvaged"
-        elif self.queues_rebuilt:
+        elif self.queues_rebuilt or self.moved:
             self.verdict = "repaired"
         elif self.torn_bytes:
             self.verdict = "clean_tail"
@@ -129,7 +132,7 @@ class Recovery:
         position = position_file.load()
         if position_file.damage is not None:
             verdict.reasons.append(f"rocketbox/{position_file.damage}")
-        segments = self._load_segments()
+        segments = self._load_segments(position)
         self._bridge(segments, position)
         position = self._confirmed(segments, position)
         start = self._start(segments, position)
@@ -171,9 +174,10 @@ class Recovery:
 
     def _set_aside(self, path: Path, why: str) -> None:
         name = set_aside(self._disk, self._root, path)
+        self.verdict.moved += 1
         self.verdict.reasons.append(f"{path.parent.name}/{path.name}: {why}, moved to quarantine/{name}")
 
-    def _load_segments(self) -> list[Segment]:
+    def _load_segments(self, position: Position | None) -> list[Segment]:
         """Open the log's files; foreign ones are set aside, lengths put right, missing ones replaced by a blank."""
         sizes: dict[int, int] = {}
         for facts in self._disk.list(self._log):
@@ -188,9 +192,9 @@ class Recovery:
             return []
         size = self._segment_bytes = self._true_size(sizes)
         segments: list[Segment] = []
-        for base in sorted(sizes):
-            if base % size:
-                self._set_aside(self._log / segment_name(base), f"begins at no multiple of {size}")
+        for base in self._reached(sizes, position):
+            if segments and segments[-1].end < base and not self._has_record(base, sizes[base]):
+                self._set_aside(self._log / segment_name(base), "holds no record, and no file before it is the log's")
                 continue
             while segments and segments[-1].end < base:
                 segments.append(self._open_segment(segments[-1].end, size, None))
@@ -200,6 +204,34 @@ class Recovery:
         if segments and segments[-1].base in self._protected:
             raise self._protected[segments[-1].base]  # it is to be written
         return segments
+
+    def _reached(self, sizes: dict[int, int], position: Position | None) -> list[int]:
+        """Return where the log's files begin; what is no part of it is set aside, not reached by blanks.
+
+        A gap of many files tells two logs apart. This box's is the one with the position, without one the larger.
+        """
+        size = self._segment_bytes
+        logs: list[list[int]] = [[]]
+        for base in sorted(sizes):
+            if base % size:
+                self._set_aside(self._log / segment_name(base), f"begins at no multiple of {size}")
+            elif base + size > MOST_LOG_OFFSET:
+                self._set_aside(self._log / segment_name(base), "no log reaches so far")
+            else:
+                if logs[-1] and base - logs[-1][-1] > (MOST_BRIDGED + 1) * size:
+                    logs.append([])
+                logs[-1].append(base)
+        own = max(logs, key=len)
+        if position is not None:
+            own = next((log for log in logs if log and log[0] <= position.queues_to <= log[-1] + size), own)
+        for base in [base for log in logs if log is not own for base in log]:
+            self.verdict.foreign_records |= self._has_record(base, sizes[base])
+            self._set_aside(self._log / segment_name(base), f"far from the log, which begins at {own[0]}")
+        return own
+
+    def _has_record(self, base: int, found: int) -> bool:
+        path = self._log / segment_name(base)
+        return next(intact(Segment(base, found, path, self._disk.open(path, read_only=True))), None) is not None
 
     def _true_size(self, sizes: dict[int, int]) -> int:
         """The segment size that most files have, the configured one when they do not tell."""

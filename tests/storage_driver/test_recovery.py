@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage_driver.checkpoint import PositionFile
+from storage_driver.checkpoint import Position, PositionFile
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import HOLE
 from storage_driver.disk import RealDisk
@@ -217,6 +217,39 @@ async def test_a_lost_segment_becomes_a_gap_and_numbers_go_on(root: Path) -> Non
         assert store.verdict.verdict == "salvaged"
         placed = store.put(message(400))
         assert placed.queue_offset == max(n for q, n, _, _ in sent if q == 1) + 1
+
+
+@pytest.mark.parametrize("position", [True, False])
+async def test_a_file_far_from_the_log_is_set_aside_and_no_blanks_lead_up_to_it(root: Path, position: bool) -> None:
+    sent = await write(root)
+    found = {q: max(n for each, n, _, _ in sent if each == q) for q in range(3)}
+    (root / "rocketbox" / "position").unlink() if not position else None
+    other = root.parent / "other"
+    (other / "rocketbox").mkdir(parents=True)
+    far = 100_000 * SEGMENT
+    PositionFile(RealDisk(), other / "rocketbox" / "position").save(Position(far, far, 1, NOW, bytes(16)))
+    theirs = await write(other, 30)
+    shutil.copy(segment(other, 100_000), segment(root, 100_000))
+    for number in (90_000, (1 << 63) // SEGMENT):
+        segment(root, number).write_bytes(b"foreign")
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        assert await read_all(store) == {(q, n): body for q, n, _, body in sent}
+        assert (store.verdict.verdict, store.verdict.quarantined) == ("salvaged", [])
+        assert sum("quarantine/" in reason for reason in store.verdict.reasons) == 3
+        placed = store.put(message(400))
+        assert (placed.queue_offset, placed.log_offset // SEGMENT) == (found[1] + 1, sent[-1][2] // SEGMENT)
+    kept = (root / "quarantine" / f"commitlog-{segment(root, 100_000).name}").read_bytes()
+    assert decode_record(kept, 0).body == theirs[0][3], "what it holds is not lost"
+
+
+async def test_a_file_without_a_record_behind_a_gap_is_no_part_of_the_log(root: Path) -> None:
+    sent = await write(root)
+    shutil.copy(segment(root, 0), segment(root, 9))
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        assert await read_all(store) == {(q, n): body for q, n, _, body in sent}
+        assert (store.verdict.verdict, store.verdict.quarantined) == ("repaired", [])
+        assert any("quarantine/commitlog" in reason for reason in store.verdict.reasons)
+        assert store.put(message(400)).log_offset // SEGMENT == sent[-1][2] // SEGMENT
 
 
 async def test_the_whole_log_lost_gives_out_no_number_and_no_offset_twice(root: Path) -> None:
