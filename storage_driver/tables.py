@@ -32,6 +32,7 @@ SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
 CATCH_UP_S = 0.5  # then others may have the guard: an index made anew from all of the log takes minutes
 ENDS_EVERY_S = 60.0
 MOST_HOLES = 64  # entries looked at before one that is to be put right
+INDEX_BEHIND = 4  # positions of the queues per one of the index, while many messages come
 INDEX_FEW, INDEX_MANY, INDEX_EVERY_S = 200, 30_000, 2.0  # a key costs 12 µs among few, 2 among many
 
 
@@ -74,7 +75,7 @@ class Tables:
         self._checkpoint_file = CheckpointFile(disk, config.root / "checkpoint")
         self._unsynced: set[Path] = set()
         self._last_stored_ms = 0
-        self._saved_at = self._indexed_at = 0.0
+        self._saved_at = self._indexed_at = self._index_synced_at = 0.0
         self._one_thread = trio.CapacityLimiter(1)
         self.guard = trio.Lock()  # rounds, deletions of queues
 
@@ -95,7 +96,7 @@ class Tables:
 
     async def run(self) -> None:
         """Write rounds until cancelled."""
-        self._saved_at = trio.current_time()
+        self._saved_at = self._index_synced_at = trio.current_time()
         while True:
             with trio.move_on_after(0 if self._far_behind else self._config.flush_every_s):
                 await self._dispatcher.crowded.wait()
@@ -121,7 +122,7 @@ class Tables:
             moved = self.queues_to - self.position.queues_to
             due = moved and (now - self._saved_at > config.position_every_s or moved > config.position_every_bytes)
             if (save or due) and not self.sealed:
-                await self._save_position()
+                await self._save_position(with_index=save or self._index_sync_due(now))
         except SyncFailed as exc:
             self.failure, self.sealed = exc, True
             with trio.CancelScope(shield=True):  # whoever asked for the round may have hung up
@@ -244,17 +245,26 @@ class Tables:
             if not done:  # cancelled before it began, as when the one who deletes a topic hangs up
                 self._dispatcher.backlog_lost = True
 
-    async def _save_position(self) -> None:
-        count = self._index.files[-1].count if self._index.files else 0
-        position = Position(self.queues_to, self.index_to, count, self._last_stored_ms, self.position.boot)
+    def _index_sync_due(self, now: float) -> bool:
+        """Tell whether to sync the index with the queues: its slots lie everywhere, 20 MB of many keys."""
+        far = self.index_to - self.position.index_to > INDEX_BEHIND * self._config.position_every_bytes
+        return far or now - self._index_synced_at > self._config.position_every_s
+
+    async def _save_position(self, *, with_index: bool) -> None:
+        position = self.position._replace(queues_to=self.queues_to, stored_ms=self._last_stored_ms)
+        if with_index:
+            count = self._index.files[-1].count if self._index.files else 0
+            position = position._replace(index_to=self.index_to, index_count=count)
         paths, self._unsynced, saved = self._unsynced, set(), False
         try:
-            await trio.to_thread.run_sync(self._sync_and_save, paths, position, limiter=self._one_thread)
+            await trio.to_thread.run_sync(self._sync_and_save, paths, position, with_index, limiter=self._one_thread)
             saved = True
         finally:
             if not saved:
                 self._unsynced |= paths
         now = trio.current_time()
+        if with_index:
+            self._index_synced_at = now
         if self._ends_due(now):
             await self.save_ends(position.queues_to)
         self.position, self._saved_at = position, now
@@ -280,7 +290,7 @@ class Tables:
         moved = self.queues_to - as_of > (self._config.position_every_bytes if many else 0)
         return now - saved_at > ENDS_EVERY_S or count != len(self._queues) or moved
 
-    def _sync_and_save(self, paths: set[Path], position: Position) -> None:
+    def _sync_and_save(self, paths: set[Path], position: Position, with_index: bool) -> None:
         root = self._config.root
         if len(paths) > SYNC_SINGLY:
             self._disk.sync_all(root)
@@ -295,7 +305,8 @@ class Tables:
             if made:
                 self._disk.sync_folder(root / "consumequeue")
         self._files.made.clear()
-        self._index.sync()
+        if with_index:
+            self._index.sync()
         self._position_file.save(position)
         full = self._index.files[-2].end_ms if len(self._index.files) > 1 else 0
         self._checkpoint_file.save(Times(position.stored_ms, position.stored_ms, full))

@@ -1,6 +1,7 @@
 """Rounds of the tables, asked for by somebody who does not wait for their end."""
 
 import errno
+import random
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 from storage_driver.checkpoint import PositionFile
 from storage_driver.record import Message, encode_properties
 from storage_driver.store import open_store
+from storage_driver.tables import INDEX_BEHIND
 from storage_driver.testing import MemoryDisk, Step
 from tests.power_cut.harness import FOLDERS, HOST, config
 
@@ -61,3 +63,27 @@ async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(mon
                 assert tables.index_to == number * placed.size, "a piece in each round"
                 assert (tables._far_behind, tables._dispatcher.backlog_lost) == ((number < 5,) * 2)
         assert len(await store.find_by_key("T", "k4", 9, 0, 1 << 62)) == 1
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_loses_nothing_by_it(cut: bool) -> None:
+    disk, size = MemoryDisk(folders=FOLDERS), 0
+    async with open_store(config(flush_every_s=600.0, position_every_bytes=100), now_ms=lambda: 1, disk=disk) as store:
+        tables = store._tables
+        positions = []
+        for number in range(20):
+            placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
+            await store.wait_durable(placed.end)
+            size = size or placed.end
+            async with tables.guard:
+                await tables.round(index=True)
+            positions.append(tables.position)
+        left = disk.after_power_cut(random.Random(7)) if cut else disk.copy()
+    assert [position.queues_to for position in positions] == [number * size for number in range(1, 21)]
+    behind = [(position.queues_to - position.index_to) // size for position in positions]
+    assert max(behind) > 0, "not with every position of the queues"
+    assert max(behind) * size <= INDEX_BEHIND * 100 + size
+    async with open_store(SETTINGS, now_ms=lambda: 1, disk=left) as store:
+        await store.prove()
+        for number in range(20):
+            assert len(await store.find_by_key("T", f"k{number:02}", 9, 0, 1 << 62)) == 1
