@@ -18,7 +18,7 @@ CHECKPOINT_BYTES = 4096
 
 
 class Position(NamedTuple):
-    """Log offsets below which queues and index are on stable storage; `index_count` units of the index file then newest."""
+    """Log offsets below which queues and index are on stable storage, and how many units the newest index file had."""
 
     queues_to: int
     index_to: int
