@@ -73,7 +73,7 @@ class Conversation:
         self._blobs: set[int] = set()
         self._max_piece = state.config.piece_bytes
         self._gaps = state.ledger.undelivered()
-        self._spooled = SpoolLane(spool, state.ledger)
+        self._spooled = SpoolLane(spool)
         self._log_plan, self._pick_plan = self._plans()
         self._saved_at = trio.current_time()
 

@@ -18,7 +18,6 @@ from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import FrameType, encode_frame
 from uplink_spark.identity import owner_of, run_of
 from uplink_spark.intervals import Range
-from uplink_spark.ledger import Ledger
 from uplink_spark.state import ShipperState
 
 SPOOL_BYTES = 256 << 20
@@ -99,21 +98,19 @@ class Spool:
 
 
 class SpoolLane:
-    """What of the spool is still to be sent on one connection; `look`, `take` and `receipted` block."""
+    """What of the spool is still to be sent on one connection; `look`, `take` and `receipted` block.
 
-    def __init__(self, spool: Spool, ledger: Ledger) -> None:
-        self._spool, self._ledger = spool, ledger
+    Only a receipt of its own lets a piece go: what WELCOME calls held may be a declared loss, which it fills.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
         self._sent: set[Range] = set()
         self.waiting: list[Range] = []
 
     def look(self) -> None:
-        """See what waits now; what has been receipted meanwhile goes."""
-        self.waiting = []
-        for place in self._spool.places():
-            if self._ledger.receipted.pick.covers(*place):
-                self._spool.drop(place)
-            elif place not in self._sent:
-                self.waiting.append(place)
+        """See what waits now."""
+        self.waiting = [place for place in self._spool.places() if place not in self._sent]
 
     def take(self) -> Spooled | None:
         """Return the oldest piece that waits, None where there is none any more or it cannot be read."""

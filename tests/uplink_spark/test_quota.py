@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from storage_driver.record import MessageQueue
+from uplink_spark.caps import MonthUse
+from uplink_spark.config import Metered
 from uplink_spark.quota import MOST_REJECTED, QuotaFacts, QuotaLimits, over_quota
 from uplink_spark.state import quota_left_s
 from uplink_spark.testing import files_end_at, landed_entries, landed_log
@@ -128,6 +130,36 @@ async def test_express_only_keeps_the_express_topics_of_what_goes_and_ships_them
     entries = landed_entries(landing, "box-17")
     assert sum(entry.records for entry in entries if entry.kind == "pick") == 33
     assert whole(landing) == [(0, max(entry.end for entry in entries))]
+
+
+@pytest.mark.slow
+async def test_express_records_that_were_kept_outlive_a_connection_that_took_the_declared_loss_alone(
+    tmp_path: Path,
+) -> None:
+    landing = tmp_path / "landing"
+    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
+    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
+        await until(lambda: bool(uplink.shipper.state.ledger.switches))
+        for number in range(12):
+            store.put(message(number, MIB - 1000, topic="alarm" if number % 3 == 0 else "bulk"))
+            await store.wait_durable(store.end)
+        await uplink.shipper.quota.look()
+        first, kept = store.first, len(uplink.shipper.quota.spool.places())
+        assert first >= 5 * MIB
+        assert kept
+        state = uplink.shipper.state
+        state.ledger.month = MonthUse(state.local_time().strftime("%Y-%m"), 2_000_000)  # used up: losses alone are told
+        state.ledger.save()
+    spent = settings | {"metered": Metered(("lo",), month_mbytes=1)}
+    async with gateway(landing) as port:
+        async with box(tmp_path / "store", port, **spent) as (store, uplink):
+            state = uplink.shipper.state
+            await until(lambda: state.ledger.gap_log.gaps != [] and not state.ledger.undelivered())
+        async with box(tmp_path / "store", port, **settings) as (store, uplink):
+            state, spool = uplink.shipper.state, uplink.shipper.quota.spool
+            await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
+    picks = [entry for entry in landed_entries(landing, "box-17") if entry.kind == "pick"]
+    assert sum(entry.records for entry in picks) == 4
 
 
 @pytest.mark.slow
