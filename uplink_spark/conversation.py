@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from uplink_spark.batch import MAX_RAW_BYTES, Contents, PieceHeader, PieceSource
 from uplink_spark.caps import SMALLEST_PIECE, Allowed
 from uplink_spark.cbor import encode_map
 from uplink_spark.connect import Connection, TurnedAway
-from uplink_spark.cutter import CutOrder, CutPiece, drop_cache, halves, take_piece
+from uplink_spark.cutter import CutOrder, CutPiece, drop_cache, take_piece
 from uplink_spark.errors import ProtocolError
 from uplink_spark.frames import FrameType, ReceiptRow, Refusal, encode_frame
 from uplink_spark.gaps import Gap
@@ -24,11 +23,11 @@ from uplink_spark.link import IDLE_PING_S, LinkClosed, pump, unexpected
 from uplink_spark.plan import Cut, CutFacts, Flight, SendPlan, Wait, make_plan, target_bytes
 from uplink_spark.spool import Spool, SpoolLane
 from uplink_spark.state import ShipperState
+from uplink_spark.suspects import Suspects
 from uplink_spark.wrapping import Job, Jobs, wrap_all
 
 log = logging.getLogger("uplink_spark.shipper")
 STATUS_S = 60
-REFUSALS = 3  # of one range, then it is halved
 FAREWELL_S, REFUSED_S = 5, 1.0
 IDLE_PICK_BYTES = 4 << 20
 DROP_CACHE_BYTES = 256 << 20
@@ -67,10 +66,7 @@ class Conversation:
         self._rest_until = 0.0
         self._out: trio.MemorySendChannel[bytes]
         self._express_target = IDLE_PICK_BYTES
-        self._refusals: Counter[tuple[int, int]] = Counter()
-        self._forced: dict[int, int] = {}  # a piece that begins here ends there: halves of a refused range
-        self._parted: set[int] = set()  # parts of a range that was refused three times
-        self._blobs: set[int] = set()
+        self._suspects = Suspects()
         self._max_piece = state.config.piece_bytes
         self._gaps = state.ledger.undelivered()
         self._spooled = SpoolLane(spool)
@@ -213,17 +209,16 @@ class Conversation:
         config = state.config
         source = PieceSource(config.box, epoch, run, run_start, state.now_ms(), int(state.clock_ok()))
         topics = state.ledger.express_at(cut.start)
-        forced = self._forced.get(cut.start, 1 << 63) if lane == "log" else 1 << 63
         return CutOrder(
             source,
             cut.start,
-            min(cut.end, forced),
+            min(cut.end, self._suspects.end_of(cut.start)) if lane == "log" else cut.end,
             state.file_end(cut.start),
             cut.max_bytes,
             self._codec,
             skip=topics if lane == "log" else (),
             pick=topics if lane == "express" else (),
-            as_blob=lane == "log" and cut.start in self._blobs,
+            as_blob=lane == "log" and self._suspects.is_blob(cut.start),
         )
 
     async def _send_gap(self, gap: Gap, out: Jobs) -> None:
@@ -263,7 +258,7 @@ class Conversation:
             if kind == FrameType.RECEIPT:
                 await self._receipted(frames.decode_receipt(body))
             elif kind == FrameType.REFUSED:
-                self._refused(frames.decode_refused(body))
+                await self._refused(frames.decode_refused(body))
             elif kind == FrameType.WINDOW:
                 window = frames.decode_window(body)
                 self._state.caps.gateway_rate = window.rate
@@ -302,9 +297,8 @@ class Conversation:
                     await state.in_thread(self._spooled.receipted, header)
                 state.progress.receipted(header.raw_bytes, now)
                 state.counts.repeat_bytes += header.raw_bytes if row.dup else 0
-            self._forced.pop(header.start, None)
-            self._blobs.discard(header.start)
-            self._parted.discard(header.start)
+            if header.kind in ("log", "blob"):
+                self._suspects.landed(header.start)
             state.rate.receipted(header.raw_bytes, flying.wire_bytes, now)
         state.last_receipt_at = now
         self._on_progress()
@@ -326,7 +320,7 @@ class Conversation:
         await self._state.in_thread(self._state.ledger.save)
         self._state.step("B5")
 
-    def _refused(self, refusal: Refusal) -> None:
+    async def _refused(self, refusal: Refusal) -> None:
         flying = self._pieces.pop(refusal.number, None)
         if flying is None:
             raise ProtocolError(f"REFUSED for piece {refusal.number}, which is not in flight")
@@ -339,6 +333,10 @@ class Conversation:
         if flying.gap is not None:
             state.alarm("gap_refused", f"gap {header.start}..{header.end}: {refusal.code}: {refusal.text}")
             return
+        if self._spooled.sent(header):
+            if text := await state.in_thread(self._spooled.refused, header, refusal):
+                state.alarm("spool_refused", text)
+            return
         if refusal.code == "too_big":
             self._max_piece = max(64 * 1024, min(self._max_piece, header.raw_bytes) // 2)
         elif refusal.code == "codec":
@@ -349,31 +347,29 @@ class Conversation:
         elif refusal.code == "holes":
             self._log_plan.mend()
         elif refusal.code in ("damaged", "bad_records"):
-            self._suspect(flying)
+            if not self._suspect(flying, refusal):
+                return
         else:  # its trouble, not the piece's: once more, later
             self._rest_until = trio.current_time() + max(REFUSED_S, refusal.retry_ms / 1000)
-        if self._spooled.sent(header):
-            self._spooled.refused(header)
-            return
         plan = self._pick_plan if header.kind == "pick" else self._log_plan
         plan.again(header.start, header.end)
 
-    def _suspect(self, flying: InFlight) -> None:
-        """Read again from the disk; after three refusals halve the range, at last send it unparsed."""
-        header = flying.header
-        place = (header.start, header.end)
-        self._refusals[place] += 1
-        if self._refusals[place] < REFUSALS and header.start not in self._parted:
-            self._forced[header.start] = header.end  # the same range again, so that its refusals are counted
-            return
+    def _suspect(self, flying: InFlight, refusal: Refusal) -> bool:
+        """Read again from the disk; after three refusals halve the range, at last send it unparsed.
+
+        An express piece is given up then: False. Its records travel in the log, too.
+        """
+        header, state = flying.header, self._state
+        start, end = header.start, header.end
+        if header.kind == "pick":
+            if given_up := self._suspects.pick_refused(start, end):
+                text = f"express records of log {start}..{end} are refused ({refusal.code}: {refusal.text})"
+                state.alarm("express_refused", f"{text}: on this connection they go with the log alone (raw=true)")
+            return not given_up
         sizes = memoryview(flying.sizes).cast("I").tolist() if flying.sizes else []
-        parts = halves(header.start, header.end, sizes)
-        if len(parts) == 1:
-            self._blobs.add(header.start)
-            self._state.alarm("bad_records", f"log {header.start}..{header.end} is refused as no records; sent as blob")
-        for start, end in parts:
-            self._forced[start] = end
-            self._parted.add(start)
+        if self._suspects.refused(start, end, sizes):
+            state.alarm("bad_records", f"log {start}..{end} is refused as no records; sent as blob")
+        return True
 
     # Periodic
 

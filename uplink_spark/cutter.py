@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -183,14 +183,6 @@ def next_record(raw: bytes, start: int, at: int) -> int | None:
         except (RecordsBad, IndexError):
             pass
         at = found + 1
-
-
-def halves(start: int, end: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Split a refused range at the record border nearest its middle; one record cannot be split."""
-    if len(sizes) < 2:
-        return [(start, end)]
-    middle = start + sum(sizes[: len(sizes) // 2])
-    return [(start, middle), (middle, end)]
 
 
 def drop_cache(files: Iterable[LogFile], start: int, end: int) -> None:

@@ -1,12 +1,14 @@
 """Express records of files that had to go: kept as `pick` pieces until they are receipted.
 
-<store>/rocketbox/spool/<20-digit start>-<20-digit end>.piece, synced before the file goes; at most 256 MiB in all.
+<store>/rocketbox/spool/<20-digit start>-<20-digit end>.piece, synced before the file goes; at most 256 MiB in all,
+those that the centre will not have, in refused/ for a person to look at, among them.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +17,18 @@ from uplink_spark.batch import PieceHeader, PieceSource, open_piece
 from uplink_spark.cutter import CutOrder, CutPiece, cut_piece
 from uplink_spark.durable import sync_folder
 from uplink_spark.errors import PieceDamaged
-from uplink_spark.frames import FrameType, encode_frame
+from uplink_spark.frames import FrameType, Refusal, encode_frame
 from uplink_spark.identity import owner_of, run_of
 from uplink_spark.intervals import Range
 from uplink_spark.state import ShipperState
+from uplink_spark.suspects import REFUSALS
 
 SPOOL_BYTES = 256 << 20
 PIECE_BYTES = 4 << 20
 NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.piece")
+REFUSED = "refused"  # the folder in it
+ON_THE_WAY = frozenset(("damaged", "bad_records"))
+FOR_GOOD = frozenset(("too_big", "codec", "not_yours"))  # the log it could be cut from again is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Spool:
         self._folder = folder
 
     def size(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.glob("*.piece")) if self._folder.exists() else 0
+        return sum(path.stat().st_size for path in self._folder.rglob("*.piece")) if self._folder.exists() else 0
 
     def keep(self, state: ShipperState, base: int, end: int) -> None:
         """Copy what the express lane has not receipted of [base, end), synced. Raises OSError."""
@@ -93,12 +99,21 @@ class Spool:
         """Forget a receipted piece."""
         self._path(place).unlink(missing_ok=True)
 
+    def put_aside(self, place: Range) -> Path:
+        """Take a piece out of what is to be sent, synced, and return where it lies now. Raises OSError."""
+        aside = self._folder / REFUSED
+        aside.mkdir(exist_ok=True)
+        moved = self._path(place).rename(aside / self._path(place).name)
+        sync_folder(aside)
+        sync_folder(self._folder)
+        return moved
+
     def _path(self, place: Range) -> Path:
         return self._folder / f"{place[0]:020d}-{place[1]:020d}.piece"
 
 
 class SpoolLane:
-    """What of the spool is still to be sent on one connection; `look`, `take` and `receipted` block.
+    """What of the spool is still to be sent on one connection; but for `sent` its calls block.
 
     Only a receipt of its own lets a piece go: what WELCOME calls held may be a declared loss, which it fills.
     """
@@ -106,6 +121,7 @@ class SpoolLane:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._sent: set[Range] = set()
+        self._refusals: Counter[Range] = Counter()
         self.waiting: list[Range] = []
 
     def look(self) -> None:
@@ -129,6 +145,23 @@ class SpoolLane:
     def receipted(self, header: PieceHeader) -> None:
         self._spool.drop((header.start, header.end))
 
-    def refused(self, header: PieceHeader) -> None:
-        """The next look finds it there."""
-        self._sent.remove((header.start, header.end))
+    def refused(self, header: PieceHeader, refusal: Refusal) -> str | None:
+        """Let a piece be read and sent again; one that will never be taken is put aside: returns what is to be told."""
+        place = (header.start, header.end)
+        self._refusals[place] += 1
+        if refusal.code in FOR_GOOD or (refusal.code in ON_THE_WAY and self._refusals[place] >= REFUSALS):
+            return (
+                f"express records kept of log {header.start}..{header.end} are refused "
+                f"({refusal.code}: {refusal.text}): {self._aside(place)}; Spark has them with raw=true where that "
+                "log landed, else they are lost as declared"
+            )
+        self._sent.remove(place)
+        if refusal.code in ON_THE_WAY:
+            self.waiting.insert(0, place)  # at once; for what is no fault of its own the next look finds it
+        return None
+
+    def _aside(self, place: Range) -> str:
+        try:
+            return f"not sent again, the piece lies in {self._spool.put_aside(place)}"
+        except OSError as error:
+            return f"not sent again on this connection ({error})"

@@ -81,6 +81,34 @@ async def test_a_range_that_is_refused_again_and_again_shrinks_to_a_blob_and_the
     assert len(landed_log(tmp_path / "landing", "box-17")) == 15
 
 
+@pytest.mark.slow
+async def test_express_records_that_are_refused_again_and_again_are_given_up_and_the_log_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refused = verify._walk, Counter[tuple[int, int]]()
+
+    def walk(header: PieceHeader, container: bytes, raw: bytes, index: bytes | None) -> verify.Verified:
+        if (header.kind == "pick" and not refused) or (header.start, header.end) in refused:
+            refused[header.start, header.end] += 1
+            raise Refused("bad_records", "planted")
+        return real(header, container, raw, index)
+
+    monkeypatch.setattr(verify, "_walk", walk)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, express=("alarm",)) as (store, up):
+        await until(lambda: bool(up.shipper.state.ledger.switches))
+        for number in range(16):
+            store.put(message(number, topic="alarm"))
+        await until(lambda: "express_refused" in up.statistics().alarms)
+        for number in range(16):
+            store.put(message(number, topic="alarm"))
+        await until(shipped(store, up))
+        await until(lambda: up.shipper.state.ledger.receipted.pick.end == store.durable)
+        assert refused.total() == 3
+        assert up.statistics().alarms["express_refused"].endswith("they go with the log alone (raw=true)")
+    assert {entry.kind for entry in landed_entries(tmp_path / "landing", "box-17")} == {"log", "pick"}
+    assert len(landed_log(tmp_path / "landing", "box-17")) == 32
+
+
 class FalseGateway:
     """Answers as a test tells it to."""
 

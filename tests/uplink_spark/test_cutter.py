@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from uplink_spark.batch import MAX_RAW_BYTES, open_piece
-from uplink_spark.cutter import CutOrder, CutPiece, cut_piece, halves
+from uplink_spark.cutter import CutOrder, CutPiece, cut_piece
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log
 
 SIZE = 97
@@ -82,8 +82,3 @@ def test_the_express_lane_takes_only_its_records_and_names_its_topics() -> None:
     assert raw_of(piece) == b"".join(log[n * SIZE :][:SIZE] for n in range(1, 10, 2))
     none = cut(log, 0, pick=("c",))
     assert (none.header.records, none.header.raw_bytes, none.header.end) == (0, 0, len(log))
-
-
-def test_a_refused_range_is_halved_at_a_record_border() -> None:
-    assert halves(100, 400, [100, 100, 100]) == [(100, 200), (200, 400)]
-    assert halves(100, 200, [100]) == [(100, 200)]

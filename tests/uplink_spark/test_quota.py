@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from storage_driver.record import MessageQueue
+from uplink_spark.batch import Contents, PieceSource, encode_piece
 from uplink_spark.caps import MonthUse
 from uplink_spark.config import Metered
 from uplink_spark.quota import MOST_REJECTED, QuotaFacts, QuotaLimits, over_quota
@@ -160,6 +161,35 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
             await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
     picks = [entry for entry in landed_entries(landing, "box-17") if entry.kind == "pick"]
     assert sum(entry.records for entry in picks) == 4
+
+
+@pytest.mark.slow
+async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_after_three_refusals(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
+    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
+        await until(lambda: bool(uplink.shipper.state.ledger.switches))
+        for number in range(12):
+            store.put(message(number, MIB - 1000, topic="alarm"))
+            await store.wait_durable(store.end)
+        await uplink.shipper.quota.look()
+        spool = uplink.shipper.quota.spool
+        header = next(spool.pieces()).header
+    source = PieceSource(header.box, header.epoch, header.run, header.run_start, header.cut_ms, header.clock_ok)
+    contents = Contents("pick", header.start, header.end, b"?" * 97, pick=("alarm",))
+    path = spool._path((header.start, header.end))
+    path.write_bytes(encode_piece(source, contents, "zlib")[1])  # whole, but what it holds was no record any more
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, **settings) as (store, uplink):
+        ledger = uplink.shipper.state.ledger
+        await until(lambda: not uplink.shipper.quota.spool.places())
+        await until(lambda: ledger.receipted.pick.covers(store.first, store.durable))
+        seen = uplink.statistics()
+        assert (seen.counts.refused, set(seen.alarms)) == ({"bad_records": 3}, {"spool_refused"})
+        assert f"the piece lies in {path.parent}/refused/{path.name}" in seen.alarms["spool_refused"]
+    picks = [entry for entry in landed_entries(tmp_path / "landing", "box-17") if entry.kind == "pick"]
+    assert sum(entry.records for entry in picks) == 12 - header.records
+    assert len(list((tmp_path / "landing/quarantine").iterdir())) == 3
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from uplink_spark import spool as spool_module
 from uplink_spark.batch import open_piece
 from uplink_spark.config import UplinkConfig
+from uplink_spark.frames import Refusal
 from uplink_spark.ledger import Ledger, ReceiptSeen
 from uplink_spark.spool import Spool, SpoolLane
 from uplink_spark.state import ShipperState
@@ -120,12 +121,48 @@ async def test_a_connection_sends_each_kept_piece_once_until_it_is_receipted_or_
     assert lane.sent(second.header)
     assert not lane.sent(replace(first.header, end=1))
     lane.receipted(first.header)
-    lane.refused(second.header)
+    assert lane.refused(second.header, Refusal(1, "holes", "planted", 0)) is None
+    assert lane.waiting == []
     lane.look()
     assert lane.waiting == spool.places() == [(half, len(RAW))]
     assert lane.take() == second
     lane.look()
     assert lane.take() is None  # whoever saw it wait had to wait for the look
+
+
+@pytest.mark.parametrize("code", ["damaged", "bad_records", "too_big", "codec", "not_yours"])
+async def test_a_kept_piece_that_is_never_taken_is_put_aside_and_told(tmp_path: Path, code: str) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.keep(state_of(tmp_path), 0, len(RAW))
+    (kept,), size = spool.pieces(), spool.size()
+    lane, tries, told = SpoolLane(spool), 0, None
+    lane.look()
+    while (sent := lane.take()) is not None:
+        told, tries = lane.refused(sent.header, Refusal(tries, code, "planted", 0)), tries + 1
+    assert tries == (3 if code in ("damaged", "bad_records") else 1)  # the first two may be the way's fault
+    lane.look()
+    assert lane.waiting == spool.places() == SpoolLane(spool).waiting == []
+    aside = tmp_path / "spool/refused" / f"{0:020d}-{len(RAW):020d}.piece"
+    assert aside.read_bytes() == kept.container
+    assert spool.size() == size  # it counts, so that refusals cannot fill the disk
+    assert told is not None
+    assert f"log 0..{len(RAW)} are refused ({code}: planted): not sent again, the piece lies in {aside}; Spark" in told
+
+
+async def test_a_refused_piece_that_cannot_be_put_aside_rests_until_the_next_connection(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.keep(state_of(tmp_path), 0, len(RAW))
+    (tmp_path / "spool/refused").touch()  # somebody's
+    lane = SpoolLane(spool)
+    lane.look()
+    sent = lane.take()
+    assert sent is not None
+    assert "not sent again on this connection ([Errno" in (
+        lane.refused(sent.header, Refusal(0, "codec", "planted", 0)) or ""
+    )
+    lane.look()
+    assert lane.waiting == []
+    assert spool.places() == [(0, len(RAW))]
 
 
 def cut(path: Path) -> None:
