@@ -6,31 +6,37 @@ import argparse
 from pathlib import Path
 
 from uplink_spark.bounds import whole
-from uplink_spark.certs import LEAF_DAYS, check_box_name, make_box, make_ca, make_gateway
+from uplink_spark.certs import LEAF_DAYS, check_box, check_box_name, check_gateway, make_box, make_ca, make_gateway
 from uplink_spark.commands.parts import Command
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", type=Path, required=True, help="an existing CA in it is used again")
     parser.add_argument("--box", action="append", default=[], help="its name; may be given again for more boxes")
+    parser.add_argument("--folders", action="store_true", help="a folder DIR/BOX also for a single box")
     parser.add_argument("--gateway", metavar="NAME", help="the DNS name or address boxes connect to")
     parser.add_argument("--days", type=whole(1), default=LEAF_DAYS)
 
 
 def run(options: argparse.Namespace) -> int:
-    for box in options.box:
+    own = options.folders or len(options.box) > 1
+    folders = {box: options.dir / box if own else options.dir for box in options.box}
+    for box in folders:
         check_box_name(box)  # before it names a folder
+    for box, folder in folders.items():
+        check_box(folder, box)
+    if options.gateway:
+        check_gateway(options.dir, options.gateway)
     make_ca(options.dir)
     if options.gateway:
         make_gateway(options.dir, options.gateway, options.days)
-    for box in options.box:
-        folder = options.dir
-        if len(options.box) > 1:
-            folder = options.dir / box
+    for box, folder in folders.items():
+        if own:
             folder.mkdir(exist_ok=True)
             (folder / "ca.crt").write_bytes((options.dir / "ca.crt").read_bytes())
         make_box(folder, box, options.days, ca=options.dir)
-    print(f"certificates in {options.dir}; keep ca.key at the centre, give a box box.crt, box.key and ca.crt")
+    where = " and a folder for each box in it" if own else ""
+    print(f"certificates in {options.dir}{where}; keep ca.key at the centre, give a box box.crt, box.key and ca.crt")
     return 0
 
 
