@@ -30,9 +30,10 @@ class OptionError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or end: exactly one of the three; `latest` is the end at planning."""
+    """Where to begin or end: exactly one of seqs, landed_ms, latest; `latest` is the end at planning."""
 
     seqs: dict[int, int] | None = None  # by shard; LATEST = the end
+    stamp: dict[str, Any] | None = None  # what they came with, if they are a stream's (stamp.py)
     landed_ms: int | None = None
     latest: bool = False
 
@@ -130,12 +131,16 @@ def _seqs(name: str, value: str) -> Position:
         found = json.loads(value)
     except ValueError:
         raise _option_error(name, value, wanted) from None
-    good = isinstance(found, dict) and all(
-        shard.isdigit() and type(seq) is int and seq >= -2 for shard, seq in found.items()
+    stamp = found if isinstance(found, dict) and "zone" in found else None  # a stream's own offset, as it logs it
+    seqs = {key: seq for key, seq in stamp.items() if key not in ("zone", "last")} if stamp else found
+    last = stamp.get("last", {}) if stamp else {}
+    good = isinstance(seqs, dict) and all(
+        shard.isdigit() and type(seq) is int and seq >= -2 for shard, seq in seqs.items()
     )
+    good = good and isinstance(last, dict) and last.keys() <= seqs.keys()
     if not good:
         raise _option_error(name, value, wanted)
-    return Position(seqs={int(shard): 0 if seq == -2 else seq for shard, seq in found.items()})
+    return Position(seqs={int(shard): 0 if seq == -2 else seq for shard, seq in seqs.items()}, stamp=stamp)
 
 
 def _log_offsets(name: str, value: str) -> dict[str, tuple[str | None, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from uplink_spark.manifest import Entry
 from uplink_spark.packs import PieceRef, ref_of
@@ -18,9 +19,9 @@ def to_offset(seqs: Mapping[int, int]) -> dict[str, int]:
     return {str(shard): seqs[shard] for shard in sorted(seqs)}
 
 
-def from_offset(offset: Mapping[str, int], shards: int) -> Seqs:
-    """Return a position from Spark's offset; a shard it does not name begins at 0. Raises OptionError."""
-    unknown = [shard for shard in offset if int(shard) >= shards]
+def from_offset(offset: Mapping[str, Any], shards: int) -> Seqs:
+    """Return the numbers of Spark's offset; a shard it does not name begins at 0. Raises OptionError."""
+    unknown = [shard for shard in offset if shard.isdigit() and int(shard) >= shards]
     if unknown:
         raise OptionError(f"shard {unknown[0]} is not in this landing zone, which has {shards}: another landing zone?")
     return {shard: int(offset.get(str(shard), 0)) for shard in range(shards)}

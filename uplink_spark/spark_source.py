@@ -57,6 +57,7 @@ from uplink_spark.source_plan import (
     resolve,
     to_offset,
 )
+from uplink_spark.stamp import check_stamp, stamped
 from uplink_spark.zone import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -78,6 +79,7 @@ def positions(zone: ZoneReader, options: SourceOptions, position: Position) -> S
     """Return the seq of each shard a position stands for, checked against what is still there."""
     at_landed = None if position.landed_ms is None else zone.at_landed(position.landed_ms)
     oldest = zone.begins()
+    check_stamp(zone, position.stamp or {}, back=options.fail_on_loss)
     seqs = resolve(position, oldest, zone.ends(), at_landed)
     return checked_start(zone, options, seqs, oldest)
 
@@ -196,8 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def initialOffset(self) -> dict[str, int]:
-        return to_offset(positions(self._zone, self._options, self._options.start))
+    def initialOffset(self) -> dict[str, Any]:
+        return stamped(self._zone, positions(self._zone, self._options, self._options.start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -213,21 +215,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def reportLatestOffset(self) -> dict[str, int]:
         return to_offset(self._zone.ends())
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         zone = self._zone
+        zone.check_same()
         ends = self._until or zone.ends()
         begin = from_offset(start, zone.zone.shards)
+        check_stamp(zone, start, back=self._options.fail_on_loss)
         if self._options.fail_on_loss:
             self._check_reached(begin, ends)
         ends = {shard: max(seq, begin[shard]) for shard, seq in ends.items()}
         if ends == begin:
-            return to_offset(begin)
+            return start
         begin = self._from_oldest(begin, ends)
         bound = _limit(limit)
         waiting = {log.shard: _until_full(log.entries(begin[log.shard], ends[log.shard]), bound) for log in zone.shards}
-        if self._should_wait(waiting):
-            return to_offset(from_offset(start, zone.zone.shards))
-        return to_offset(admit(waiting, begin, bound))
+        return start if self._should_wait(waiting) else stamped(zone, admit(waiting, begin, bound))
 
     def _from_oldest(self, begin: Seqs, ends: Seqs) -> Seqs:
         zone = self._zone
@@ -247,9 +249,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._waiting_since = None
         return False
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         zone = self._zone
+        zone.check_same()
         ends = zone.ends()
+        for offset in (start, end):
+            check_stamp(zone, offset, back=self._options.fail_on_loss)
         begin, until = from_offset(start, zone.zone.shards), from_offset(end, zone.zone.shards)
         self._check_reached(until, ends)
         return self._content.plan(zone, self._from_oldest(begin, until), until)
@@ -266,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(self._content, partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         if self._options.consumer:
             save_consumer(self._zone, self._options.consumer, from_offset(end, self._zone.zone.shards))
 

@@ -249,11 +249,22 @@ class ZoneReader:
 
     def __init__(self, url: str) -> None:
         self.files = open_files(url)
+        self.zone = self._read()
+        self.shards = [ShardLog(self.files, shard) for shard in range(self.zone.shards)]
+
+    def _read(self) -> Zone:
         try:
-            self.zone = read_zone(self.files)
+            return read_zone(self.files)
         except ManifestDamaged as error:
             raise LandingError(f"landing zone {self.files.root}: {error}") from error
-        self.shards = [ShardLog(self.files, shard) for shard in range(self.zone.shards)]
+
+    def check_same(self) -> None:
+        """Raise LandingError where the landing zone is not there any more, or another one in its place."""
+        now = self._read()
+        if now != self.zone:
+            was, here = self.zone.landing_id.hex()[:8], now.landing_id.hex()[:8]
+            told = f"{self.files.root} was landing zone {was} and is {here} now"
+            raise LandingError(f"{told}: mount the one that was there and start again")
 
     def ends(self) -> dict[int, int]:
         """Return the next seq of each shard."""

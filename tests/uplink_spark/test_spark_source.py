@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from uplink_spark import spark_source
 from uplink_spark.batch import PieceSource, encode_piece
@@ -315,4 +316,28 @@ def test_a_stream_keeps_to_its_limit_goes_on_where_its_checkpoint_ends_and_tells
     assert (saved["consumer"], saved["v"], saved["offsets"]) == ("dashboard", 1, {"0": 2})  # Spark commits one behind
     pieces(landing, 1, first=6, start=end)
     assert stream.run() == [bodies(6, 7)]
-    assert stream.query.lastProgress["sources"][0]["endOffset"] == '{"0": 4}'
+    offset = json.loads(stream.query.lastProgress["sources"][0]["endOffset"])
+    assert (offset["0"], offset["zone"]) == (4, landing.zone.landing_id.hex())
+
+
+def test_a_stream_of_an_earlier_program_goes_on_and_ends_where_another_zone_has_outgrown_it(
+    spark: Any, landing: MadeLanding, tmp_path: Path
+) -> None:
+    end = pieces(landing, 2)
+    stream = Stream(spark, landing, tmp_path / "checkpoint")
+    assert stream.run(maxPiecesPerTrigger=1) == [bodies(0, 1), bodies(2, 3)]
+    for path in (tmp_path / "checkpoint/offsets").glob("[0-9]*"):  # as it wrote them
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([*lines[:-1], json.dumps({"0": json.loads(lines[-1])["0"]})]))
+        path.with_name(f".{path.name}.crc").unlink()
+    assert stream.run() == []
+    pieces(landing, 1, first=4, start=end)
+    assert stream.run() == [bodies(4, 5)]
+    landing.close()
+    landing.root.rename(tmp_path / "elsewhere")
+    other = MadeLanding(landing.root)
+    pieces(other, 6, first=50)
+    with pytest.raises(StreamingQueryException, match="is this the landing zone the checkpoint was made with"):
+        stream.run()
+    assert stream.batches == []
+    other.close()

@@ -1,6 +1,10 @@
 """The stream reader as Spark drives it, offset by offset, without a JVM: limits, restarts, lost checkpoints."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +25,7 @@ class Driver:
         content: Content = _Rows(parsed)
         self.reader = StreamReader(parsed, content, clock=lambda: self.now)
 
-    def available_now(self, start: dict[str, int] | None = None) -> list[list[bytes]]:
+    def available_now(self, start: dict[str, Any] | None = None) -> list[list[bytes]]:
         self.reader.prepareForTriggerAvailableNow()
         at = self.reader.initialOffset() if start is None else start
         batches = []
@@ -30,7 +34,7 @@ class Driver:
             at = end
         return batches
 
-    def rows(self, start: dict[str, int], end: dict[str, int]) -> list[bytes]:
+    def rows(self, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
         found: list[bytes] = []
         for partition in self.reader.partitions(start, end):
             for batch in self.reader.read(partition):
@@ -77,7 +81,7 @@ def test_what_lands_during_available_now_waits_for_the_next_run(landing: MadeLan
     pieces(landing, 1, end, 2)
     start = driver.reader.initialOffset()
     until = driver.reader.latestOffset(start, driver.reader.getDefaultReadLimit())
-    assert (start, until) == ({"0": 0}, {"0": 1})
+    assert (start["0"], until["0"]) == (0, 1)
     assert driver.reader.latestOffset(until, driver.reader.getDefaultReadLimit()) == until
     assert driver.reader.reportLatestOffset() == {"0": 2}
 
@@ -90,9 +94,9 @@ def test_a_small_batch_waits_for_more_until_the_delay_is_over(landing: MadeLandi
     driver.now = 29
     assert driver.reader.latestOffset({"0": 0}, limit) == {"0": 0}
     driver.now = 30
-    assert driver.reader.latestOffset({"0": 0}, limit) == {"0": 1}
+    assert driver.reader.latestOffset({"0": 0}, limit)["0"] == 1
     pieces(landing, 3, end, 2)
-    assert driver.reader.latestOffset({"0": 1}, limit) == {"0": 4}  # enough at once
+    assert driver.reader.latestOffset({"0": 1}, limit)["0"] == 4  # enough at once
 
 
 def test_a_checkpoint_of_another_landing_zone_is_refused(landing: MadeLanding) -> None:
@@ -106,3 +110,82 @@ def test_a_checkpoint_of_another_landing_zone_is_refused(landing: MadeLanding) -
     assert reader.latestOffset({"0": 3}, reader.getDefaultReadLimit()) == {"0": 3}
     with pytest.raises(OptionError, match="shard 7 is not in this landing zone"):
         Driver(landing.root).reader.partitions({"7": 0}, {"7": 3})
+
+
+def another(root: Path, copy: Path) -> None:
+    """At the same path lies another landing zone, which has more than the one before."""
+    shutil.rmtree(root)
+    made = MadeLanding(root)
+    pieces(made, 5, first=100)
+    made.close()
+
+
+def set_back(root: Path, copy: Path) -> None:
+    """The landing zone is an older copy of itself, and has taken more since."""
+    shutil.rmtree(root)
+    copy.rename(root)
+    made = MadeLanding(root)
+    pieces(made, 5, 4096, 100)
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            another,
+            r"is of landing zone [0-9a-f]{8}, /.*/landing is [0-9a-f]{8}: is this the landing zone the checkpoint",
+        ),
+        (
+            set_back,
+            r"ends behind seq 1: box-17 \S+ log 186..372 of shard 0, /.*/landing has seq 1: box-17 \S+ log 4096",
+        ),
+    ],
+)
+def test_a_zone_that_has_other_rows_where_the_checkpoint_ends_is_refused_though_it_has_more(
+    landing: MadeLanding, change: Callable[[Path, Path], None], told: str
+) -> None:
+    end = pieces(landing, 1)
+    landing.close()
+    copy = shutil.copytree(landing.root, landing.root.with_name("copy"))
+    landing = MadeLanding(landing.root)
+    pieces(landing, 1, end, 2)
+    landing.close()
+    reader = Driver(landing.root).reader
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    middle = reader.latestOffset(start, limit)
+    assert json.loads(json.dumps(middle)) == middle  # so Spark keeps it
+    change(landing.root, copy)
+    for read in (
+        lambda: Driver(landing.root).reader.latestOffset(middle, limit),
+        lambda: Driver(landing.root).reader.partitions(start, middle),  # a batch that did not end
+        lambda: Driver(landing.root, startingOffsets=json.dumps(middle)).reader.initialOffset(),
+    ):
+        with pytest.raises(LandingError, match=told):
+            read()
+    old = Driver(landing.root).reader.latestOffset({"0": 2}, limit)  # a checkpoint that names no zone
+    assert old["0"] > 2
+    assert Driver(landing.root).available_now(old) == []
+
+
+def test_a_stream_does_not_go_on_in_a_zone_that_was_put_in_place_of_its_own(
+    landing: MadeLanding, tmp_path: Path
+) -> None:
+    pieces(landing, 2)
+    landing.close()
+    driver = Driver(landing.root)
+    assert len(driver.available_now()) == 1
+    offset = driver.reader.initialOffset()
+    another(landing.root, tmp_path)
+    with pytest.raises(LandingError, match=r"was landing zone .* now: mount the one that was there and start again"):
+        driver.reader.latestOffset(offset, driver.reader.getDefaultReadLimit())
+    shutil.rmtree(landing.root)
+    with pytest.raises(LandingError, match="no landing zone at"):
+        driver.reader.latestOffset(offset, driver.reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("stamp", ['"zone": 5, "last": []', '"zone": "ab", "last": {"1": "x"}', '"last": {}'])
+def test_a_position_that_is_no_streams_is_refused_by_name(landing: MadeLanding, stamp: str) -> None:
+    with pytest.raises(OptionError, match="startingOffsets"):
+        Driver(landing.root, startingOffsets=f'{{"0": 0, {stamp}}}')

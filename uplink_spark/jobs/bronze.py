@@ -35,6 +35,7 @@ from uplink_spark.source_manifest import manifest_batch
 from uplink_spark.source_options import SourceOptions
 from uplink_spark.source_plan import group, refs_of
 from uplink_spark.spark_source import now_ms, register, save_consumer
+from uplink_spark.stamp import name_of
 from uplink_spark.zone import ZoneReader, open_files
 
 MIB = 1 << 20
@@ -95,11 +96,6 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
         following[shard] = entry.seq + 1
         found.append((shard, entry, data))
     return found
-
-
-def name_of(entry: Entry) -> str:
-    """What a seq stands for, wherever and whenever it landed."""
-    return f"seq {entry.seq}: {entry.box} {entry.epoch:x} {entry.kind} {entry.start}..{entry.end}"
 
 
 def tasks_of(items: Sequence[tuple[int, Entry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
