@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from uplink_spark.errors import ConfigError
 from uplink_spark.jobs.waiting import reason_of
 
 PACKAGES = str(Path(uplink_spark.__file__).resolve().parents[1])
+MASTER = re.compile(r"(?:(?P<name>[^\[\]:,/]+)|\[(?P<six>[0-9A-Fa-f:.]+)\]):(?P<port>[0-9]{1,5})")
+MASTER_S = 3.0  # to take a connection
 # Arrow's checks of every single value, after Spark has looked at the same bits: a seventh of what the JVM does.
 ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 DEFAULTS = {
@@ -52,7 +56,10 @@ def open_session(name: str, *, master: str | None = None, settings: dict[str, st
             builder = builder.config(key, value)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    spark = _started(builder, master or "local[*]")
+    wanted = master or (submitted.get("spark.master") if submitted else None) or "local[*]"
+    if wanted.startswith("spark://"):
+        check_master(wanted)
+    spark = _started(builder, wanted)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -66,6 +73,25 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
     except (PySparkRuntimeError, Py4JError) as error:
         what = f"Spark does not start with master {master} and {_java()} (Java 17 or newer is needed)"
         raise ConfigError(f"{what}: {reason_of(error)} More stands above.") from error
+
+
+def check_master(url: str) -> None:
+    """Raise ConfigError where none of spark://HOST:PORT[,HOST:PORT...] takes a connection.
+
+    Spark itself tells after a minute.
+    """
+    reasons = []
+    for place in url.removeprefix("spark://").split(","):
+        found = MASTER.fullmatch(place)
+        if found is None or not 0 < int(found["port"]) < 65536:
+            raise ConfigError(f"master {url}: {place or 'nothing'} is no HOST:PORT; write spark://HOST:PORT")
+        try:
+            socket.create_connection((found["name"] or found["six"], int(found["port"])), MASTER_S).close()
+        except (OSError, UnicodeError) as error:
+            reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise ConfigError(f"no Spark master at {url} ({'; '.join(reasons)}): start it, or correct --master")
 
 
 def _java() -> Path:

@@ -1,4 +1,5 @@
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from uplink_spark.jobs.session import PACKAGES
+from uplink_spark.errors import ConfigError
+from uplink_spark.jobs.session import PACKAGES, check_master
 from uplink_spark.testing import MadeLanding
 
 pytestmark = pytest.mark.slow
@@ -18,11 +20,30 @@ def test_a_session_adds_its_java_options_to_those_of_spark_defaults(spark: Any) 
     assert {"-Darrow.enable_unsafe_memory_access=true", "-XX:TieredStopAtLevel=1"} <= given
 
 
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def test_a_master_that_is_none_is_told_and_of_several_one_is_enough() -> None:
+    port = closed_port()
+    with pytest.raises(ConfigError, match=rf"no Spark master at spark://127.0.0.1:{port},a..b:1 \(127.0.0.1:{port}: "):
+        check_master(f"spark://127.0.0.1:{port},a..b:1")
+    for wrong in ("localhost", "localhost:0", "", "h:70777", "[::1]", "a,b:1"):
+        with pytest.raises(ConfigError, match="is no HOST:PORT; write spark://HOST:PORT"):
+            check_master(f"spark://{wrong}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check_master(f"spark://127.0.0.1:{port},127.0.0.1:{server.getsockname()[1]}")
+        check_master(f"spark://localhost:{server.getsockname()[1]}")
+
+
 @pytest.mark.parametrize(
     ("master", "java", "sentence"),
     [
         ("local[1]", "nowhere", "bronze: no Java at nowhere/bin/java: Spark needs Java 17 or newer"),
         ("sprk://x", None, "bronze: Spark does not start with master sprk://x and "),
+        ("spark://127.0.0.1:1", "nowhere", "bronze: no Spark master at spark://127.0.0.1:1 (127.0.0.1:1: Connection"),
     ],
 )
 def test_a_spark_that_cannot_start_ends_the_job_with_what_has_to_change(
