@@ -6,9 +6,10 @@ boxes had their receipts. The same pieces in the same order over the same covera
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from uplink_spark.batch import MAX_HEADER_BYTES, decode_header
 from uplink_spark.errors import PieceDamaged, Refused
@@ -40,31 +41,30 @@ def packs_from(root: Path, shard: int, first_seq: int) -> dict[int, list[Path]]:
     return found
 
 
-def entries_of(path: Path, at: int, place: Placement, draft: Judge) -> list[Entry]:
-    """Return the entries of what is new in a pack from offset `at` on; place: the seq of the first, pack and time.
+def entries_of(name: str, file: BinaryIO, place: Placement, draft: Judge) -> list[Entry]:
+    """Return the entries of what is new in a pack; place: the seq of the first, the pack, where in it, the time.
 
-    Raises PieceDamaged where a piece is not whole.
+    Raises PieceDamaged, with the name, where a piece is not whole.
     """
     entries: list[Entry] = []
     try:
-        for offset, piece in _pieces(path, at):
+        for offset, piece in _pieces(file, place.offset):
             judged = draft.judge(piece)
             for start, end in judged.parts:
                 seq = place.seq + len(entries)
                 where = Placement(seq, place.pack, offset, start, end, place.landed_ms, judged.heals)
                 entries.append(entry_of(piece.header, len(piece.container), where, piece.gap))
     except (Refused, PieceDamaged) as reason:
-        raise PieceDamaged(f"{path}: {reason}") from reason
+        raise PieceDamaged(f"{name}: {reason}") from reason
     return entries
 
 
-def _pieces(path: Path, at: int) -> Iterator[tuple[int, Verified]]:
-    with open(path, "rb") as file:
-        length = path.stat().st_size
-        while at < length:
-            file.seek(at)
-            header, payload_at = decode_header(file.read(MAX_HEADER_BYTES + 8))
-            file.seek(at)
-            container = file.read(payload_at + header.stored_bytes + header.index_bytes)
-            yield at, verify_piece(container, lambda _: None)
-            at += len(container)
+def _pieces(file: BinaryIO, at: int) -> Iterator[tuple[int, Verified]]:
+    length = file.seek(0, os.SEEK_END)
+    while at < length:
+        file.seek(at)
+        header, payload_at = decode_header(file.read(MAX_HEADER_BYTES + 8))
+        file.seek(at)
+        container = file.read(payload_at + header.stored_bytes + header.index_bytes)
+        yield at, verify_piece(container, lambda _: None)
+        at += len(container)

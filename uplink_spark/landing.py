@@ -236,7 +236,8 @@ class ShardWriter:
     def _adopt_pack(self, path: Path, at: int) -> None:
         landed_ms = max(self.landed_ms, path.stat().st_mtime_ns // 1_000_000)
         place = Placement(self.next_seq, str(path.relative_to(self.root)), at, 0, 0, landed_ms)
-        entries = entries_of(path, at, place, self._cover.draft())
+        with open(path, "rb") as file:
+            entries = entries_of(str(path), file, place, self._cover.draft())
         if not entries:
             return
         if self.next_seq - self.first_seq >= FILE_ENTRIES:

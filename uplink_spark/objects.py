@@ -12,12 +12,14 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import trio
 
-from uplink_spark.errors import LandingError, ManifestDamaged
+from uplink_spark.adopt import entries_of
+from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.frames import Hello, Status
 from uplink_spark.histogram import Histogram
 from uplink_spark.landing import RESTORE, Covering, LandedBefore, NewPiece
@@ -118,6 +120,11 @@ class ObjectStore:
         found = self._ask(self._client.head_object, Key=self._key(path))
         return 0 if found is None else int(found["ContentLength"])
 
+    def written_ms(self, path: str) -> int:
+        """When an object was put there, by the store's clock; 0 where there is none."""
+        found = self._ask(self._client.head_object, Key=self._key(path))
+        return 0 if found is None else int(found["LastModified"].timestamp() * 1000)
+
     def names(self, folder: str, *, deep: bool = False) -> list[str]:
         """The names in a folder, of objects and of folders; deep: of objects in all folders below it, as paths."""
         prefix, token, found = self._key(folder) + "/", None, list[str]()
@@ -154,11 +161,14 @@ class ObjectShardWriter:
         self._store, self.shard, self._step = store, shard, step
         self.next_seq = self.landed_ms = self._state_seq = 0
         self._cover: Covering
-        self._own = secrets.token_hex(4)  # in the names of our packs
+        self._own, self._packs = secrets.token_hex(4), 0  # in the names of our packs: no loser of a race overwrites one
         self.syncs = Histogram()  # of the PUTs of packs
 
     def open(self, cover: Covering) -> None:
-        """Load the newest state that is whole and every later manifest object."""
+        """Load the newest state that is whole and every later manifest object.
+
+        What whole packs hold behind the last entry gets its entries again.
+        """
         self._cover = cover
         names = self._store.names(manifest_folder(self.shard))
         firsts = [first for first in map(first_seq_of, names) if first is not None]
@@ -174,7 +184,8 @@ class ObjectShardWriter:
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
             self.next_seq = part.next_seq
-        self._refuse_gap([*firsts, *states])
+        self._refuse_gap([f"seq {seq}" for seq in (*firsts, *states) if seq > self.next_seq])
+        self._adopt()
 
     def _whole(self, data: bytes) -> Slice:
         """Return what the next manifest object holds: it was written in one piece, so a fault in it is no torn tail."""
@@ -187,17 +198,51 @@ class ObjectShardWriter:
             raise LandingError(f"{name}: {error}; {RESTORE}") from error
         return part
 
-    def _refuse_gap(self, seqs: Sequence[int]) -> None:
+    def _refuse_gap(self, found: Sequence[str]) -> None:
         """Raise LandingError if what was receipted lies behind the last entry: its numbers must not be given anew."""
-        found = [f"seq {seq}" for seq in seqs if seq > self.next_seq]
-        folder, since = f"pack/{self.shard:04x}", pack_path(self.shard, self.landed_ms, 0).split("/")[2]
-        for day in self._store.names(folder) if not found else ():
-            stems = [name[:20] for name in self._store.names(f"{folder}/{day}")] if day >= since else []
-            found += [f"pack {stem}" for stem in stems if stem.isdigit() and int(stem) > self.next_seq]
         if found:
             name = manifest_path(self.shard, self.next_seq)
             text = f"s3://{self._store.bucket}: {name} is gone, and {found[0]} came after it"
             raise LandingError(f"{text}; restore it from a copy of the landing zone")
+
+    def _adopt(self) -> None:
+        """Make the manifest objects of the packs behind the last one anew.
+
+        Such a pack is of the commit that did not end, or of commits whose objects were lost after readers had seen
+        them. Raises LandingError where the packs do not follow one another: more is gone.
+        """
+        behind, draft, seq, commits = self._packs_behind(), self._cover.draft(), self.next_seq, list[list[Entry]]()
+        while attempts := behind.pop(seq, []):
+            written_ms, pack = max((self._store.written_ms(name), name) for name in attempts)  # the others failed
+            place = Placement(seq, pack, 0, 0, 0, max(self.landed_ms, written_ms))
+            data = BytesIO(self._store.get(pack) or b"")
+            try:
+                entries = entries_of(f"s3://{self._store.bucket}: {pack}", data, place, draft)
+            except PieceDamaged as error:
+                log.warning("pack not taken reason=%s: it is of no finished commit", error)
+                break
+            if not entries:
+                break
+            commits.append(entries)
+            seq += len(entries)
+        self._refuse_gap([f"pack {at:020d}" for at in sorted(behind)])
+        for entries in commits:
+            if not self._publish(entries):
+                raise self._other()
+            self.landed_ms = entries[-1].landed_ms
+            for entry in entries:
+                self._cover.note(entry)
+            log.warning("pack %s has its entries again, seq %d..%d", entries[0].pack, entries[0].seq, entries[-1].seq)
+
+    def _packs_behind(self) -> dict[int, list[str]]:
+        """Return the packs of no manifest object by their first seq."""
+        folder, since = f"pack/{self.shard:04x}", pack_path(self.shard, self.landed_ms, 0).split("/")[2]
+        found: dict[int, list[str]] = {}
+        for day in self._store.names(folder):
+            for name in self._store.names(f"{folder}/{day}") if day >= since else []:
+                if name[:20].isdigit() and int(name[:20]) >= self.next_seq:
+                    found.setdefault(int(name[:20]), []).append(f"{folder}/{day}/{name}")
+        return found
 
     def _load_state(self, seqs: list[int]) -> None:
         for seq in reversed(seqs):
@@ -218,7 +263,8 @@ class ObjectShardWriter:
             self._store.put(manifest_path(self.shard, self.next_seq, "state"), self._cover.encode(self.next_seq))
             self._state_seq = self.next_seq
         pack = pack_path(self.shard, self.landed_ms, self.next_seq)
-        pack = pack.replace(".pack", f"-{self._own}{secrets.token_hex(4)}.pack")  # no loser of a race overwrites it
+        self._packs += 1
+        pack = pack.replace(".pack", f"-{self._own}{self._packs:08x}.pack")
         entries: list[Entry] = []
         offset = 0
         for piece in pieces:
@@ -229,21 +275,35 @@ class ObjectShardWriter:
         with self.syncs.measured():
             self._store.put(pack, b"".join(piece.container for piece in pieces))
         self._step("G3")
-        end_seq = self.next_seq + len(entries)
-        data = file_head(self.shard, self.next_seq) + encode_items(entries) + encode_mark(end_seq)
-        if not self._store.create(manifest_path(self.shard, self.next_seq), data):
-            raise self._taken()
-        self.next_seq = end_seq
+        if not self._publish(entries):
+            raise self._taken(entries)
         self._step("G5")
         return entries
 
-    def _taken(self) -> LandedBefore | LandingError:
-        """Return who has the next seq: a commit of ours whose answer was lost, or another gateway."""
+    def _publish(self, entries: Sequence[Entry]) -> bool:
+        """Make the next manifest object; False where there is another one."""
+        end_seq = self.next_seq + len(entries)
+        data = file_head(self.shard, self.next_seq) + encode_items(entries) + encode_mark(end_seq)
+        if not self._store.create(manifest_path(self.shard, self.next_seq), data):
+            return False
+        self.next_seq = end_seq
+        return True
+
+    def _taken(self, lost: Sequence[Entry]) -> LandedBefore | LandingError:
+        """Return who has the next seq: a commit of ours whose answer was lost, or another gateway.
+
+        The pack that was put for nothing goes, so that no later start takes it for what has that seq.
+        """
         data = self._store.get(manifest_path(self.shard, self.next_seq)) or b""
         part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
+        if part.entries and lost[0].pack not in {entry.pack for entry in part.entries}:
+            self._store.delete(lost[0].pack)
         if part.entries and all(f"-{self._own}" in entry.pack for entry in part.entries):
             self.next_seq = part.next_seq
             return LandedBefore(part.entries)
+        return self._other()
+
+    def _other(self) -> LandingError:
         return LandingError(
             f"shard {self.shard:04x}: another gateway wrote seq {self.next_seq}; this one stops: "
             "one gateway for one shard"

@@ -9,7 +9,7 @@ import pytest
 from uplink_spark.adopt import entries_of, packs_from
 from uplink_spark.coverage import ShardCover
 from uplink_spark.errors import PieceDamaged
-from uplink_spark.manifest import Placement, entry_of
+from uplink_spark.manifest import Entry, Placement, entry_of
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, gap_piece, raw_piece
 
 SIZE = 97
@@ -19,6 +19,11 @@ PLACE = Placement(7, "pack/0000/2023-11-14/x.pack", 0, 0, 0, 1_700_000_000_000)
 
 def piece(first: int, last: int) -> bytes:
     return raw_piece(RAW[first * SIZE : last * SIZE], first * SIZE)[1]
+
+
+def taken(pack: Path, place: Placement, cover: ShardCover) -> list[Entry]:
+    with open(pack, "rb") as file:
+        return entries_of(str(pack), file, place, cover.draft())
 
 
 def test_of_one_seq_the_newest_attempt_comes_last_and_other_files_are_no_packs(tmp_path: Path) -> None:
@@ -39,7 +44,7 @@ def test_entries_are_those_the_commit_would_have_made(tmp_path: Path) -> None:
     parts = [piece(0, 2), piece(4, 6), piece(0, 8), piece(1, 5)]
     gap = gap_piece(8 * SIZE, 9 * SIZE, {"id": [7, 1], "class": "missing", "reason": "operator"})
     pack.write_bytes(b"".join([*parts, gap.container]))
-    entries = entries_of(pack, 0, PLACE, cover.draft())
+    entries = taken(pack, PLACE, cover)
     assert [(e.seq, e.start // SIZE, e.end // SIZE, e.kind) for e in entries] == [
         (7, 0, 2, "log"), (8, 4, 6, "log"), (9, 2, 4, "log"), (10, 6, 8, "log"), (11, 8, 9, "gap"),
     ]  # fmt: skip
@@ -47,7 +52,7 @@ def test_entries_are_those_the_commit_would_have_made(tmp_path: Path) -> None:
     assert (entries[4].gap or {})["reason"] == "operator"
     for entry in entries[:3]:
         cover.note(entry)
-    rest = entries_of(pack, entries[2].offset, Placement(10, PLACE.pack, 0, 0, 0, PLACE.landed_ms), cover.draft())
+    rest = taken(pack, Placement(10, PLACE.pack, entries[2].offset, 0, 0, PLACE.landed_ms), cover)
     assert rest == entries[3:]  # of a piece with two parts the second
 
 
@@ -56,7 +61,7 @@ def test_a_pack_that_is_not_whole_has_no_entries_and_is_named(tmp_path: Path, le
     pack = tmp_path / "0007.pack"
     pack.write_bytes(piece(0, 2) + piece(2, 9)[:left])
     with pytest.raises(PieceDamaged, match=str(pack)):
-        entries_of(pack, 0, PLACE, ShardCover().draft())
+        taken(pack, PLACE, ShardCover())
 
 
 def test_what_is_held_to_inside_a_record_is_not_taken(tmp_path: Path) -> None:
@@ -66,4 +71,4 @@ def test_what_is_held_to_inside_a_record_is_not_taken(tmp_path: Path) -> None:
     pack.write_bytes(container)
     assert SOURCE.box in cover.boxes
     with pytest.raises(PieceDamaged, match="inside a record"):
-        entries_of(pack, 0, PLACE, cover.draft())
+        taken(pack, PLACE, cover)
