@@ -236,7 +236,7 @@ class Sends:
         looked_for = self._dedup.enabled and not request.is_oneway and len(flags) <= LARGEST_REMEMBERED
         crcs = tuple(map(crc32, bodies))
         key = self._item_key(owns[0], crcs[0], topic.name, peer) if looked_for else 0
-        whole = hash((flags, owns, crcs)) if key else 0
+        whole = hash((flags, b"".join(owns), crcs)) if key else 0
         if key and (sent := self._batch_sent(zip(owns, crcs, strict=True), key, topic.name, peer, whole)) is not None:
             ids = self._ids_of(packed((sent.log_offset,)) + sent.more)
             return self._held(request, sent.queue_id, sent.queue_offset, ids, sent.end, key=key)
