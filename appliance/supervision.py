@@ -30,6 +30,7 @@ EXTEND_S = 10.0
 PROVE_S = 4.0  # an idle store shows this often that its disk works
 READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
+PROTECTION_OFF = "take the protection off (lsattr, chattr -i, ls -l), restart"
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
 UPLINK_LATE_S = 3600.0
 DAY_S = 86_400.0
@@ -54,6 +55,7 @@ class Supervision(NamedTuple):
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
     read_only: str | None = None  # why nothing may be written to the data disk
+    unnoted: str | None = None  # why the notes are in the runtime folder, though the disk takes writes
     next_step: str = "fetch what is stored (consume, rocketbox backup), replace the disk, reboot"
 
     @classmethod
@@ -68,22 +70,29 @@ class Supervision(NamedTuple):
     ) -> "Supervision":
         """Note the boot and the start, before the store is touched. Raises Tired, OSError, SettingIllegal.
 
-        Under the escalation's mark for read-only service the notes go to the runtime folder: the disk takes none.
+        Under the escalation's mark for read-only service the notes go to the runtime folder: the disk takes none. So
+        they do where theirs is protected, which is no reason not to serve.
         """
         runtime = Path(environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or data / "run")
         read_only = mark.read_text().strip() if mark.exists() and "NOTIFY_SOCKET" in environ else None
-        diary = Diary((data if read_only is None else runtime) / "watchdog")
-        note = diary.begin(now_s=time.time(), trusted=clock_trusted())
+        unnoted = None
+        try:
+            diary = Diary((data if read_only is None else runtime) / "watchdog")
+            note = diary.begin(now_s=time.time(), trusted=clock_trusted())
+        except PermissionError as exc:
+            unnoted = f"{exc.filename2 or exc.filename}: {exc.strerror}"
+            diary = Diary(runtime / "watchdog")
+            note = diary.begin(now_s=time.time(), trusted=clock_trusted())
         if "NOTIFY_SOCKET" in environ and diary.tired(uptime_s=uptime_s(), settled=note.settled):
             raise Tired
         make_folder(runtime, of_notes=False)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
-        return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only)
+        return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only, unnoted)
 
     def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
-        return self._replace(read_only=reason, next_step="take the protection off (lsattr, chattr -i, ls -l), restart")
+        return self._replace(read_only=reason, next_step=PROTECTION_OFF)
 
     def start_facts(self) -> dict[str, object]:
         """Return which start this is, for the recovery verdict. Blocks."""
@@ -123,6 +132,13 @@ class Supervision(NamedTuple):
                 self.notifier.status(self.recovery_line())
                 await trio.sleep(1.0)
 
+    def _own_reasons(self) -> list[tuple[str, Reason]]:
+        """Return that restarts and boots are not counted."""
+        if self.unnoted is None:
+            return []
+        text = f"the notes of boots and restarts are lost at the next boot: {self.unnoted}"
+        return [("degraded", Reason("D204", text, PROTECTION_OFF))]
+
     async def stopping(self) -> None:
         """Tell systemd and the next boot that this stop is wanted."""
         self.notifier.stopping()
@@ -143,11 +159,12 @@ class Supervision(NamedTuple):
     ) -> None:
         """Feed systemd and keep the health file until cancelled; started once both ports have answered."""
         disk = DiskTrend(store.statistics, store.config.root)
+        own = (self._own_reasons, partial(store_reasons, store, self.read_only, self.next_step), disk.reasons)
         board = HealthBoard(
             self.runtime / "health.json",
             running_release,
             self.note,
-            sources=(*sources, partial(store_reasons, store, self.read_only, self.next_step), disk.reasons),
+            sources=(*sources, *own),
             disk=disk.now,
             clock_trusted=clock_trusted,
             rate=disk.rate,
@@ -206,6 +223,11 @@ def store_reasons(store: MessageStore, read_only: str | None = None, step: str =
     if store.verdict.verdict == "salvaged":
         text = "recovery ended with salvaged"
         found.append(("degraded", Reason("D108", text, "read the newest file in verdicts/, then quarantine/")))
+    if unsaved := store.unsaved():
+        text = f"not saved, a restart forgets what changed: {', '.join(unsaved)}"
+        found.append(
+            ("degraded", Reason("D109", text, "let the box write there (ls -l, lsattr), make room (df, df -i)"))
+        )
     return found
 
 

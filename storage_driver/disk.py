@@ -120,7 +120,7 @@ class Disk(Protocol):
         """Remove a folder with all it holds; a missing one is fine."""
 
     def make_folder(self, path: Path) -> None:
-        """Make the folder and those above it."""
+        """Make the folder and those above it. Raises OSError also where it takes no new names."""
 
     def sync_folder(self, path: Path) -> None:
         """Return once the names in this folder are on stable storage."""
@@ -280,6 +280,9 @@ class RealDisk:
 
     def make_folder(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o750)
+        if not os.access(path, os.W_OK):
+            code = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY else errno.EPERM
+            raise OSError(code, os.strerror(code), str(path))
 
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -325,11 +328,11 @@ class RealDisk:
             return ""
 
     def lock(self, path: Path) -> FileLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd, kind = _open_lock(path)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)  # the lock that Java takes
+            fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)  # the lock that Java takes
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # and one that also holds inside this process
-            if os.fstat(fd).st_size < 4:
+            if kind == fcntl.LOCK_EX and os.fstat(fd).st_size < 4:
                 os.pwrite(fd, b"lock", 0)
         except OSError as exc:
             os.close(fd)
@@ -337,6 +340,17 @@ class RealDisk:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path)) from exc
             raise
         return RealLock(fd)
+
+
+def _open_lock(path: Path) -> tuple[int, int]:
+    """Open a lock; one that nobody may write is locked as well: flock(2) does not ask, lockf(3) shuts writers out."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640), fcntl.LOCK_EX
+    except PermissionError as exc:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH
+        except OSError:
+            raise exc from None
 
 
 def _facts_of(entry: "os.DirEntry[str]") -> FileFacts | None:

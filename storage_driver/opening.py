@@ -23,6 +23,15 @@ from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
 
 VERDICTS_KEPT = 64
+WHY_NOT = {  # and the next step
+    **dict.fromkeys(SPACE_ERRORS, ("the disk is full", "free some MiB on it, and files (df -i)")),
+    **dict.fromkeys((errno.EPERM, errno.EACCES), ("it is protected", "give it to the box's user (ls -l, lsattr)")),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR, errno.ELOOP), ("it is no folder", "mount or move away what is there")
+    ),
+    errno.EROFS: ("its disk takes no writes", "see the kernel's log, check the disk, mount it rw"),
+    errno.EMFILE: ("too many files are open", "raise the limit: LimitNOFILE= of the unit, ulimit -n"),
+}
 PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment that was opened to be read
 
 
@@ -45,13 +54,15 @@ def open_folder(
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
     try:
-        disk.make_folder(root)
+        if not disk.exists(root):
+            disk.make_folder(root)
         moved = free_lock(disk, root)
         lock = disk.lock(root / LOCK)
     except BlockingIOError as exc:
         raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
     except OSError as exc:
-        raise StoreRefused(f"{root} cannot be used: {exc}") from exc
+        nobody_has_it = disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
+        raise why_refused(root, exc, readable=nobody_has_it) from exc
     done = False
     try:
         moved += _make_folders(disk, root)
@@ -65,27 +76,32 @@ def open_folder(
         done = True
         return opened
     except OSError as exc:
-        if exc.errno in SPACE_ERRORS:
-            raise StoreRefused(f"{root} cannot be recovered, the disk is full: {exc}; free some MiB on it") from exc
-        if exc.errno in PROTECTED:
-            raise StoreUnwritable(exc) from exc
-        raise StoreRefused(f"{root} cannot be recovered, the disk fails: {exc}; see the kernel's log") from exc
+        raise why_refused(root, exc, readable=True) from exc
     finally:
         if not done:
             lock.release()
 
 
+def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
+    """Return what to say of a folder that cannot be worked with, and the next step."""
+    if readable and exc.errno in PROTECTED:
+        return StoreUnwritable(exc)
+    why, step = WHY_NOT.get(exc.errno or 0, ("the disk fails", "see the kernel's log"))
+    return StoreRefused(f"{root} cannot be used, {why}: {exc}; {step}")
+
+
 def _make_folders(disk: Disk, root: Path) -> list[str]:
     """Make the folders there are not, return what had to be moved out of the way. Raises StoreRefused, OSError."""
     moved = put_right(disk, root)
-    try:
-        fresh = not disk.exists(root / "abort")
-        for name in FOLDERS:
+    fresh = not disk.exists(root / "abort")
+    for name in ("", *FOLDERS):
+        try:
             disk.make_folder(root / name)
-        if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
-            disk.sync_folder(root.parent)
-    except OSError as exc:
-        raise StoreRefused(f"{root} cannot be used: {exc}") from exc
+        except PermissionError:
+            if name != "config":  # its tables are in memory: what cannot be saved is told
+                raise
+    if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
+        disk.sync_folder(root.parent)
     return moved
 
 

@@ -65,6 +65,7 @@ class StateFile:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
+        self.failure: OSError | None = None  # of the last save
         self._disk = disk
         self._backup, self._temporary = path.with_name(path.name + ".bak"), path.with_name(path.name + ".tmp")
         self._one_thread = trio.CapacityLimiter(1)
@@ -95,6 +96,14 @@ class StateFile:
         self._save(raw)
 
     def _save(self, raw: bytes) -> None:
+        try:
+            self._replace(raw)
+        except OSError as exc:
+            self.failure = exc
+            raise
+        self.failure = None
+
+    def _replace(self, raw: bytes) -> None:
         disk = self._disk
         disk.make_folder(self.path.parent)
         disk.remove(self._temporary)

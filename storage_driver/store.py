@@ -77,6 +77,7 @@ class MessageStore:
         self.lineage: Lineage = opened.lineage
         self.config = config
         self.recovered_topics: Mapping[str, int] = {}
+        self._state_files: list[StateFile] = []
         self._opened, self._disk, self._now_ms = opened, disk, now_ms
         self._queues: dict[MessageQueue, ConsumeQueue] = recovered.queues
         self._dispatcher = Dispatcher(arrived, config.delays_ms, watched=watched)
@@ -322,7 +323,17 @@ class MessageStore:
 
     def state_file(self, name: str, *, folder: str = "config") -> StateFile:
         """Return the file of a small table, in `config` (Apache's) or `rocketbox` (ours)."""
-        return StateFile(self._disk, state_path(self.config.root, name, folder))
+        file = StateFile(self._disk, state_path(self.config.root, name, folder))
+        self._state_files.append(file)
+        return file
+
+    def unsaved(self) -> list[str]:
+        """Return which tables could not be saved the last time, and why."""
+        return [
+            f"{file.path.parent.name}/{file.path.name}: {file.failure.strerror}"
+            for file in self._state_files
+            if file.failure is not None
+        ]
 
     async def prove(self) -> None:
         """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""

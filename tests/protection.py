@@ -11,14 +11,14 @@ import pytest
 
 @contextmanager
 def protected(path: Path) -> Iterator[None]:
-    """Keep everybody from writing a file."""
+    """Keep everybody from writing a file, or from making names in a folder."""
     mode = path.stat().st_mode
     if os.geteuid() == 0:
         said = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
         if said.returncode:
             pytest.skip("this file system has no chattr +i: try another TMPDIR")
     else:
-        path.chmod(0o444)
+        path.chmod(mode & ~0o222)
     try:
         yield
     finally:

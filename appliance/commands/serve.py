@@ -94,7 +94,7 @@ def use_all_descriptors() -> None:
 def disk_trouble(cause: OSError, data: Path) -> str:
     """Return one sentence with the next step: the data folder cannot be used."""
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        step = f"it must be writable for user {os.geteuid()}"
+        step = f"it must be writable for user {os.geteuid()} (ls -l, lsattr)"
     elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
         step = "free space there"
     else:

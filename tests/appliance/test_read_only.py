@@ -84,7 +84,7 @@ async def test_what_was_stored_is_read_what_is_sent_is_refused_and_the_disk_stay
     assert prints(data) == before
 
 
-@pytest.mark.parametrize("name", ["abort", "rocketbox/position", "commitlog/00000000000000000000"])
+@pytest.mark.parametrize("name", ["abort", "rocketbox/position", "commitlog/00000000000000000000", "commitlog"])
 async def test_a_box_with_a_file_that_nobody_may_write_is_read_until_it_may(tmp_path: Path, name: str) -> None:
     data = tmp_path / "data"
     async with running_box(data) as box, connected(box) as channel:

@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,11 @@ from appliance.config import Facts, load_config
 from appliance.health import Disk
 from appliance.probe import Probe
 from appliance.serve import store_config
-from appliance.supervision import DiskTrend, Supervision, Tired, running_release, uplink_reasons
+from appliance.supervision import DiskTrend, Supervision, Tired, running_release, store_reasons, uplink_reasons
 from provisioning.slots import Slots, SlotState
 from storage_driver.record import encode_host
 from storage_driver.store import open_store
+from tests.protection import protected
 from watchdog.helper import main as helper
 from watchdog.history import Diary
 from watchdog.notes import append_line
@@ -43,6 +45,37 @@ def test_a_start_finds_its_folders_whatever_stands_in_their_place(tmp_path: Path
     (tmp_path / "watchdog/boots.jsonl").mkdir(parents=True)
     assert begin(tmp_path).note.number == 1
     assert (tmp_path / "run").is_dir()
+
+
+@pytest.mark.parametrize("name", ["watchdog", "watchdog/boots.jsonl"])
+def test_a_start_whose_notes_are_protected_keeps_them_in_the_runtime_folder_and_says_so(
+    tmp_path: Path, name: str
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    assert begin(data)._own_reasons() == []
+    (data / "watchdog/boots.jsonl").write_text('{"number": 7, "boot": "the one before"}\n')
+    with protected(data / name):
+        started = begin(data, RUNTIME_DIRECTORY=str(run))
+        assert started.diary.folder == run / "watchdog"
+        ((state, reason),) = started._own_reasons()
+        assert (state, reason.code) == ("degraded", "D204")
+        assert f"{data}/watchdog/boots.jsonl" in reason.text
+        assert "chattr -i" in reason.next
+    assert begin(data, RUNTIME_DIRECTORY=str(run)).note.number == 8
+
+
+async def test_a_table_that_cannot_be_saved_is_a_reason_with_the_next_step(tmp_path: Path) -> None:
+    config = store_config(CONFIG, tmp_path, encode_host("127.0.0.1", 10911))
+    async with open_store(config, now_ms=lambda: 1) as store:
+        table = store.state_file("topics")
+        await table.write({})
+        with protected(tmp_path / "store/config/topics.json"), suppress(OSError):
+            await table.write({"changed": True})
+        if os.geteuid():
+            return  # another user's mode keeps nobody from replacing a file
+        ((state, reason),) = store_reasons(store)
+        assert (state, reason.code) == ("degraded", "D109")
+        assert "config/topics.json: Operation not permitted" in reason.text
 
 
 def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escalation(tmp_path: Path) -> None:

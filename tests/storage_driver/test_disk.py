@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage_driver.disk import RealDisk, RealFile, ShortWrite, Usage, ask_journal, data_pieces, make_fixed, zero_fill
+from tests.protection import protected
 
 
 def _try_lock(path: str) -> bool:
@@ -30,6 +31,24 @@ def test_a_lock_keeps_other_processes_and_other_openers_out(tmp_path: Path) -> N
         lock.release()
         assert pool.apply(_try_lock, (str(path),))
     assert path.read_bytes() == b"lock"
+
+
+@pytest.mark.slow
+def test_a_lock_that_nobody_may_write_keeps_others_out_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    RealDisk().lock(path).release()
+    with protected(path), multiprocessing.get_context("spawn").Pool(1) as pool:
+        lock = RealDisk().lock(path)
+        assert not pool.apply(_try_lock, (str(path),))
+        with pytest.raises(BlockingIOError):
+            RealDisk().lock(path)
+        lock.release()
+        assert pool.apply(_try_lock, (str(path),))
+
+
+def test_a_folder_that_takes_no_names_is_told_when_it_is_wanted(tmp_path: Path) -> None:
+    with protected(tmp_path), pytest.raises(PermissionError, match=str(tmp_path)):
+        RealDisk().make_folder(tmp_path)
 
 
 def test_writes_of_more_pieces_than_the_system_takes_are_whole(tmp_path: Path) -> None:

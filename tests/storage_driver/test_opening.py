@@ -1,7 +1,9 @@
 """What an opening locks, notes and leaves behind, over a disk in memory and a real one."""
 
+import errno
 import json
 import math
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -15,7 +17,7 @@ from storage_driver.disk import RealDisk
 from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.index_file import IndexSize
 from storage_driver.memory_layer import MemoryLayer
-from storage_driver.opening import VERDICTS_KEPT, Opened, open_folder, recovered_topics, state_path
+from storage_driver.opening import VERDICTS_KEPT, Opened, open_folder, recovered_topics, state_path, why_refused
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties, encode_topic
 from storage_driver.shapes import FOLDERS
 from storage_driver.state_file import StateFile
@@ -145,7 +147,7 @@ def test_a_disk_that_fails_while_recovering_refuses_and_lets_the_lock_go(ids: It
 def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(ids: Iterator[int]) -> None:
     disk = empty()
     disk.fail_at = 0
-    with pytest.raises(StoreRefused, match=r"/data/store cannot be used: .*Input/output error"):
+    with pytest.raises(StoreRefused, match=r"/data/store cannot be used, the disk fails: .*Input/output error"):
         opened(disk, ids)
 
 
@@ -233,6 +235,23 @@ def test_of_a_file_that_cannot_be_replaced_both_names_are_told() -> None:
     assert told == "t.json.tmp → t.json cannot be written: Operation not permitted"
 
 
+@pytest.mark.parametrize(
+    ("number", "cause", "step"),
+    [
+        (errno.ENOSPC, "the disk is full", "df -i"),
+        (errno.EACCES, "protected", "lsattr"),
+        (errno.EMFILE, "too many files are open", "LimitNOFILE="),
+        (errno.ELOOP, "it is no folder", "mount"),
+        (errno.EIO, "the disk fails", "kernel's log"),
+    ],
+)
+def test_what_keeps_a_store_from_opening_is_told_with_the_next_step(number: int, cause: str, step: str) -> None:
+    told = str(why_refused(ROOT, OSError(number, os.strerror(number), "x"), readable=False))
+    assert told.startswith(f"{ROOT} cannot be used, ")
+    assert cause in told.partition("; ")[0]
+    assert step in told.partition("; ")[2]
+
+
 async def filled(root: Path, count: int) -> None:
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         for _ in range(count):
@@ -274,3 +293,37 @@ async def test_a_file_that_is_to_be_written_and_may_not_be_is_named_and_over_mem
         async with open_store(config(root), now_ms=lambda: NOW, disk=MemoryLayer()) as store:
             assert store.max_offset(MessageQueue("weather", 0)) == 10
             assert len(store.verdict.quarantined) == damaged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "commitlog", "consumequeue", "index", "rocketbox"])
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_folder_that_takes_no_files_is_named_and_over_memory_all_is_read(
+    tmp_path: Path, name: str, locked: bool
+) -> None:
+    root = tmp_path / "store"
+    await filled(root, 10)
+    if not locked:
+        (root / "lock").unlink()
+    with protected(root / name):
+        with pytest.raises(StoreUnwritable, match=f"{root / name}.* cannot be written"):
+            async with open_store(config(root), now_ms=lambda: NOW):
+                pass
+        async with open_store(config(root), now_ms=lambda: NOW, disk=MemoryLayer()) as store:
+            assert store.max_offset(MessageQueue("weather", 0)) == 10
+
+
+async def test_tables_that_cannot_be_saved_keep_no_messages_off_and_are_told_until_they_can(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    await filled(root, 1)
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        table = store.state_file("topics")
+        with protected(root / "config"):
+            with pytest.raises(PermissionError):
+                await table.write({})
+            assert store.unsaved() == [f"config/topics.json: {os.strerror(errno.EPERM)}"]
+        await table.write({})
+        assert store.unsaved() == []
+    with protected(root / "config"):
+        async with open_store(config(root), now_ms=lambda: NOW) as store:
+            await store.wait_durable(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
