@@ -1,9 +1,10 @@
-"""A million crash states: `python -m tests.power_cut.run [STATES] [FIRST_SEED] [PROCESSES]`, writes docs/durability.md.
+"""A million crash states, or as many as it is told: writes the table of docs/durability.md.
 
 Exit code 1 when an acknowledged message was lost, a phantom appeared or a start was refused. Interrupted (Ctrl-C,
 SIGTERM) it writes the table of the workloads that are done.
 """
 
+import argparse
 import os
 import signal
 import subprocess
@@ -97,9 +98,12 @@ def _processor_s() -> float:
 
 def main(arguments: list[str]) -> int:
     """Run and write the table."""
-    states = int(arguments[0]) if arguments else 1_000_000
-    first = int(arguments[1]) if len(arguments) > 1 else 1
-    processes = int(arguments[2]) if len(arguments) > 2 else os.cpu_count() or 1
+    parser = argparse.ArgumentParser(prog="python -m tests.power_cut.run", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("states", nargs="?", type=int, default=1_000_000)
+    parser.add_argument("first", nargs="?", type=int, default=1, help="seed of the first workload")
+    parser.add_argument("processes", nargs="?", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args(arguments)
+    states, first, processes = given.states, given.first, given.processes
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what is in the background deaf to the first
         signal.signal(number, signal.default_int_handler)
     began, code = time.monotonic(), code_of_this_run()
