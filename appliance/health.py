@@ -142,7 +142,8 @@ class HealthBoard:
         fresh = self._path.with_name(self._path.name + ".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(text)
+            with open(fresh, "w", opener=_at_once) as out:
+                out.write(text)
             fresh.chmod(0o644)
             os.replace(fresh, self._path)
         except OSError as exc:
@@ -152,6 +153,11 @@ class HealthBoard:
             self._written = False
         else:
             self._written = True
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the reader that a pipe in its place wants. Raises OSError."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
 
 
 def worst(states: Iterable[str]) -> str:

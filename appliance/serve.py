@@ -44,6 +44,7 @@ from storage_driver.memory_layer import MemoryLayer
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
+from storage_driver.shapes import free_tables
 from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, open_store
 
@@ -372,6 +373,8 @@ def namesrv_state(
 ) -> NamesrvState:
     """Return the name server's tables; the box's own broker is a row that asks the topic table."""
     file = StateFile(disk, data / "namesrv" / "kvConfig.json")
+    for text in free_tables(disk, data / "store", file.path.parent):
+        log.error("event=set_aside reason=%r", text)
     try:
         kv = KvConfig.from_object(load_table(file, "kv") or None)
     except KvConfigDamaged as exc:

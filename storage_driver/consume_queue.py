@@ -4,13 +4,14 @@ Entries that are not in the file yet are kept in memory; entry n lies at byte 20
 Everything here can be rebuilt from the log.
 """
 
+import errno
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 
-from storage_driver.disk import Disk, DiskFile, make_fixed
+from storage_driver.disk import NO_WAY, Disk, DiskFile, make_fixed
 from storage_driver.record import MessageQueue
 
 ENTRY = Struct(">qiq")
@@ -18,7 +19,6 @@ ENTRY_BYTES = ENTRY.size
 HOLE_SIZE = 0x7FFFFFFF
 HOLE = ENTRY.pack(0, HOLE_SIZE, 0)  # stands for a message that is not there; readers skip it
 FILE_ENTRIES = 300_000
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @lru_cache(1024)
@@ -148,7 +148,9 @@ class QueueFiles:
             count = min(len(entries) // ENTRY_BYTES, first_entry + self.file_entries - queue_offset)
             try:
                 file = self.file(key, first_entry)
-            except MISSING:
+            except OSError as exc:
+                if exc.errno not in NO_WAY:
+                    raise
                 file = self._make(key, first_entry)
                 if not has_files and queue_offset > first_entry:
                     file.write([HOLE * (queue_offset - first_entry)], 0)
@@ -162,10 +164,10 @@ class QueueFiles:
         folder = self.folder(key)
         try:
             self._disk.make_folder(folder)
-        except (
-            FileExistsError,
-            NotADirectoryError,
-        ):  # all in here is derived: what is no folder only stands in the way
+        except OSError as exc:
+            if exc.errno not in (errno.EEXIST, *NO_WAY):
+                raise
+            # all in here is derived: what is no folder only stands in the way
             for path in (folder.parent, folder):
                 self._clear(path)
             self._disk.make_folder(folder)
@@ -187,7 +189,9 @@ class QueueFiles:
         count = min(count, first_entry + self.file_entries - queue_offset)
         try:
             file = self.file(key, first_entry)
-        except MISSING:
+        except OSError as exc:
+            if exc.errno not in NO_WAY:
+                raise
             return b""
         return file.read(count * ENTRY_BYTES, (queue_offset - first_entry) * ENTRY_BYTES)
 

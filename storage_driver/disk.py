@@ -17,6 +17,7 @@ from typing import Protocol
 from storage_driver.named_tuple import NamedTuple
 
 IOV_MAX = 1024
+NO_WAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # nothing is there, or what leads there leads nowhere
 NOWHERE = "a link that leads nowhere"
 
 
@@ -275,8 +276,9 @@ class RealDisk:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        except (FileNotFoundError, NotADirectoryError):
-            pass
+        except OSError as exc:
+            if exc.errno not in NO_WAY:
+                raise
 
     def make_folder(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -16,6 +16,7 @@ from storage_driver.disk import Disk, FileLock
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
 from storage_driver.index_file import Index
 from storage_driver.lineage import Lineage
+from storage_driver.memory_layer import MemoryLayer
 from storage_driver.record import MessageQueue
 from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
 from storage_driver.room import lend_room
@@ -76,7 +77,7 @@ def open_folder(
         done = True
         return opened
     except OSError as exc:
-        raise why_refused(root, exc, readable=True) from exc
+        raise why_refused(root, exc, readable=not isinstance(disk, MemoryLayer)) from exc
     finally:
         if not done:
             lock.release()

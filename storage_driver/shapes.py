@@ -51,6 +51,14 @@ def put_right(disk: Disk, root: Path) -> list[str]:
     return [_moved(disk, root, path, facts) for path, facts in _misplaced(disk, root)]
 
 
+def free_tables(disk: Disk, root: Path, folder: Path) -> list[str]:
+    """Set aside what is no table in a folder beside the store, or no folder; return what was done. Raises OSError."""
+    found = [(folder, facts) for facts in disk.list(folder.parent) if facts.name == folder.name and not facts.is_folder]
+    if not found:
+        found = [(folder / facts.name, facts) for facts in disk.list(folder) if _is_wrong("config", facts)]
+    return [_moved(disk, root, path, facts) for path, facts in found]
+
+
 def _misplaced(disk: Disk, root: Path) -> Iterator[tuple[Path, FileFacts]]:
     for facts in disk.list(root):
         is_file = not facts.is_folder and not facts.odd
@@ -81,8 +89,8 @@ def _is_wrong(folder: str, facts: FileFacts) -> bool:
 
 
 def _moved(disk: Disk, root: Path, path: Path, facts: FileFacts) -> str:
-    name = set_aside(disk, root, path)
-    return f"{path.relative_to(root)}: {_kind(facts)}, moved to {QUARANTINE}/{name}"
+    name, base = set_aside(disk, root, path), root if path.is_relative_to(root) else root.parent
+    return f"{path.relative_to(base)}: {_kind(facts)}, moved to {QUARANTINE}/{name}"
 
 
 def _kind(facts: FileFacts) -> str:

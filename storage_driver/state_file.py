@@ -11,8 +11,10 @@ from zlib import crc32
 
 import trio
 
-from storage_driver.disk import Disk
+from storage_driver.disk import Disk, DiskFile
 from storage_driver.errors import StateDamaged
+
+MOST_BYTES = 128 << 20  # a hundred thousand topics with their offsets have a third of it
 
 
 def quote_bare_keys(text: str) -> str:
@@ -55,6 +57,14 @@ def parse_state(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from exc
 
 
+def _whole(file: DiskFile) -> bytes:
+    """Return what a file holds. Raises ValueError for one that no table fills, and memory could not hold."""
+    size = file.size()
+    if size > MOST_BYTES:
+        raise ValueError(f"{size} bytes, no table has more than {MOST_BYTES}")
+    return file.read(size, 0)
+
+
 def checksum(rows: Any) -> int:
     """Return what tells rows of a table from those with one wrong digit, which is JSON as well."""
     return crc32(json.dumps(rows).encode())
@@ -78,8 +88,7 @@ class StateFile:
         problem = None
         for path in (self.path, self._backup):
             try:
-                file = self._disk.open(path, read_only=True)
-                value = parse_state(file.read(file.size(), 0))
+                value = parse_state(_whole(self._disk.open(path, read_only=True)))
             except FileNotFoundError:
                 continue
             except (ValueError, RecursionError) as exc:
@@ -135,7 +144,7 @@ def damaged_tables(disk: Disk, folder: Path) -> list[str]:
         if facts.is_folder or not facts.name.endswith(".json"):
             continue
         try:
-            parse_state(disk.open(folder / facts.name, read_only=True).read(facts.size, 0))
+            parse_state(_whole(disk.open(folder / facts.name, read_only=True)))
         except (ValueError, RecursionError) as exc:
             file = StateFile(disk, folder / facts.name)
             try:

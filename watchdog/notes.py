@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 KEPT_LINES = 256
+MOST_CHARACTERS = 1 << 20
 PANICS = "panics"  # the one folder among the notes
 
 
 def read_json(path: Path) -> Any:
     """Return the file's value, None when it is missing or torn."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(_text(path))
     except (OSError, ValueError):
         return None
 
@@ -28,7 +29,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file of JSON lines; a torn line is skipped."""
     found = []
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = _text(path).splitlines()
     except OSError:
         return []
     for line in lines:
@@ -39,6 +40,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             found.append(value)
     return found
+
+
+def _text(path: Path) -> str:
+    """Return what a file holds, of one that no note fills the beginning."""
+    with path.open(errors="replace") as file:
+        return file.read(MOST_CHARACTERS)
 
 
 def make_folder(folder: Path, *, of_notes: bool = True) -> None:
@@ -62,6 +69,7 @@ def _step_aside(path: Path) -> None:
 def replace(path: Path, text: str) -> None:
     """Replace a file atomically and durably; it gets its folder's owner when root writes."""
     fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)  # a pipe would block who opens it, a link lead elsewhere
     with fresh.open("w") as out:
         out.write(text)
         out.flush()

@@ -96,7 +96,7 @@ def disk_trouble(cause: OSError, data: Path) -> str:
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         step = f"it must be writable for user {os.geteuid()} (ls -l, lsattr)"
     elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
-        step = "free space there"
+        step = "free space and files there (df, df -i)"
     else:
         step = "see what is at that place"
     return f"{cause.filename or data}: {cause.strerror or cause}; {step}, or choose another data folder: --data DIR"

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,12 @@ def test_a_health_file_that_cannot_be_written_is_said_once_and_ends_nothing(
     (tmp_path / "file").unlink()
     one.write()
     assert read_health(tmp_path / "file" / "health.json")["version"] == "1.4.0"
+
+
+def test_a_pipe_where_the_health_file_is_made_holds_nobody_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "health.json.new")
+    board(tmp_path / "health.json").write()
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=health_not_written"]
 
 
 @pytest.mark.parametrize(

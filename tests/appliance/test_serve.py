@@ -1,13 +1,17 @@
 """The box as a whole: a message goes in and comes out, over real sockets and a real store."""
 
 import json
+import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
 
 from appliance.config import load_config
 from appliance.serve import open_ports, serve
+from netstack.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
 
@@ -73,6 +77,22 @@ async def test_topics_groups_and_offsets_outlive_a_restart(tmp_path: Path) -> No
         assert [message.body for message in messages_of(answer)] == [b"hello"]
     tables = json.loads((tmp_path / "store/config/subscriptionGroup.json").read_text())
     assert "CG" in tables["subscriptionGroupTable"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["namesrv", "namesrv/kvConfig.json", "namesrv/kvConfig.json.tmp"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to(path.name)])
+async def test_what_stands_in_place_of_the_name_servers_table_keeps_no_box_from_starting(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    make(tmp_path / name)
+    put = ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
+    async with running_box(tmp_path) as box, connected(box, box.namesrv_port) as channel:
+        assert (await channel.ask(put, timeout_s=5)).code == ResponseCode.SUCCESS
+    async with running_box(tmp_path) as box, connected(box, box.namesrv_port) as channel:
+        found = await channel.ask(ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k"), timeout_s=5)
+        assert found.ext["value"] == "v"
 
 
 async def test_an_unknown_request_gets_code_3(tmp_path: Path) -> None:

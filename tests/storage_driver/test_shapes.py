@@ -116,13 +116,26 @@ async def test_what_stands_in_place_of_a_folder_goes_aside(
 
 
 @pytest.mark.parametrize("name", ["consumequeue/weather", "consumequeue/weather/0"])
-@pytest.mark.parametrize("make", [make_file, make_pipe, make_link_to_nowhere])
+@pytest.mark.parametrize("make", [make_file, make_pipe, make_link_to_nowhere, make_loop])
 async def test_a_queue_whose_folder_is_none_is_made_anew(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     await filled(tmp_path)
     replace(tmp_path / "store" / name, make)
     assert any("rebuilt" in reason for reason in await all_is_there(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config/topics.json", "config/x.json", *(f"rocketbox/{each}.json" for each in ("identity", "queues", "clock"))],
+)
+async def test_a_table_that_no_memory_holds_is_a_damaged_one(tmp_path: Path, name: str) -> None:
+    await filled(tmp_path)
+    path = tmp_path / "store" / name
+    path.touch()
+    os.truncate(path, 8 << 40)
+    reasons = await all_is_there(tmp_path)
+    assert any(reason.startswith(f"{name}: {8 << 40} bytes") for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("name", ["commitlog", "commitlog/00000000000000000000"])

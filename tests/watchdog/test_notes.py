@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,23 @@ def test_a_torn_line_is_skipped_and_a_torn_file_is_none(tmp_path: Path) -> None:
     assert read_json(tmp_path / "y") is None
     assert read_json(tmp_path / "missing") is None
     assert read_lines(tmp_path / "missing") == []
+
+
+def test_of_a_file_that_no_memory_holds_the_beginning_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"n":1}\n')
+    os.truncate(tmp_path / "x", 8 << 40)
+    assert read_lines(tmp_path / "x") == [{"n": 1}]
+    assert read_json(tmp_path / "x") is None
+
+
+@pytest.mark.slow
+def test_what_lies_where_the_new_file_is_made_goes(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("kept")
+    for make in (os.mkfifo, lambda path: path.symlink_to(tmp_path / "elsewhere")):
+        make(tmp_path / "x.new")
+        replace(tmp_path / "x", "text")
+        assert (tmp_path / "x").read_text() == "text"
+    assert (tmp_path / "elsewhere").read_text() == "kept"
 
 
 def test_a_replaced_file_is_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
