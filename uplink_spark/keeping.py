@@ -8,6 +8,7 @@ from typing import Protocol
 
 from uplink_spark.durable import write_synced
 from uplink_spark.landing import make_folders
+from uplink_spark.records import CentreRecords
 from uplink_spark.zone import LocalFiles, open_files
 
 
@@ -72,6 +73,16 @@ class BucketKeeping:
 
     def size(self, path: str) -> int:
         return self._store.size(path)
+
+
+def open_records(url: str, shards: int) -> CentreRecords:
+    """Return the small files of the zone at a path or URL. Raises LandingError."""
+    files = open_files(url)
+    if isinstance(files, LocalFiles):
+        return CentreRecords(Path(files.root), shards)
+    from uplink_spark.objects import ObjectRecords, ObjectStore  # as above
+
+    return ObjectRecords(ObjectStore(url), shards)
 
 
 def open_keeping(url: str) -> Keeping:

@@ -118,6 +118,10 @@ class CentreRecords:
         """From its next connection on the box is turned away. Raises OSError."""
         self.replace(self._place(box, "retired"), b"")
 
+    def known(self) -> set[str]:
+        """Return the boxes of which a run list was written down. Raises OSError."""
+        return {name for shard in range(self._shards) for name in self.names(f"manifest/{shard:04x}/runs")}
+
     def retired(self) -> frozenset[str]:
         """Return the boxes that are not admitted any more. Raises OSError."""
         return frozenset(name for shard in range(self._shards) for name in self.names(retired_folder(shard)))

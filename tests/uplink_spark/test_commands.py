@@ -10,6 +10,7 @@ import pytest
 from uplink_spark.__main__ import main
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.manifest import FILE_ENTRIES
+from uplink_spark.records import CentreRecords
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
 
 RECORDS = [MadeRecord(queue_offset=n) for n in range(10)]
@@ -156,5 +157,6 @@ def test_a_folder_that_is_no_landing_zone_is_one_sentence(tmp_path: Path, capsys
 
 
 def test_retire_is_written_down(landing: MadeLanding, capsys: pytest.CaptureFixture[str]) -> None:
+    CentreRecords(landing.root, 1).save("box-17", 5, ((7, 0),))
     assert main(["retire", "box-17", "--landing", str(landing.root)]) == 0
     assert "box-17 is retired" in capsys.readouterr().out

@@ -366,6 +366,20 @@ def test_a_bucket_is_cleaned_by_hand(
     assert json.loads(capsys.readouterr().out)["lag_entries"] == 2
 
 
+def test_a_box_is_retired_in_the_bucket_and_nowhere_else(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    ObjectRecords(store, 1).save("box-17", 5, ((7, 0),))
+    assert main(["retire", "box-71", "--landing", url]) == 2
+    assert "did you mean box-17?" in capsys.readouterr().err
+    assert main(["retire", "box-17", "--landing", url]) == 0
+    assert ObjectRecords(store, 1).load("box-17").retired
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from difflib import get_close_matches
 
 from uplink_spark.bounds import whole
 from uplink_spark.certs import check_box_name
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, print_json
-from uplink_spark.keeping import open_keeping
-from uplink_spark.records import CentreRecords
+from uplink_spark.errors import ConfigError
+from uplink_spark.keeping import open_keeping, open_records
 from uplink_spark.retention import plan_removal, remove
 from uplink_spark.zone import ZoneReader
 
 
 def _retire(options: argparse.Namespace) -> int:
-    root = Path(options.landing)
     check_box_name(options.box)
-    CentreRecords(root, ZoneReader(options.landing).zone.shards).retire(options.box)
+    zone = ZoneReader(options.landing)
+    records = open_records(options.landing, zone.zone.shards)
+    known = records.known()
+    if options.box not in known:
+        near = get_close_matches(options.box, known, 1, 0.0)
+        meant = f", did you mean {near[0]}?" if near else ", nor has any"
+        raise ConfigError(f"no box {options.box} has connected to {zone.files.root}{meant}")
+    records.retire(options.box)
     print(f"box {options.box} is retired: the gateway turns it away from its next connection on; its data stays")
     return 0
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command
-from uplink_spark.errors import UplinkError
+from uplink_spark.errors import ConfigError, UplinkError
 from uplink_spark.stick import INDEX, StickRefused, secret_of
 from uplink_spark.sweep import sweep_box
+from uplink_spark.zone import LocalFiles, open_files
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, metavar="DIR")
-    parser.add_argument("--landing", type=Path, required=True)
+    parser.add_argument("--landing", required=True)
     parser.add_argument(
         "--secrets", type=Path, metavar="DIR", help="a file <box> with the uplink secret in hex for each box"
     )
@@ -26,11 +27,17 @@ def _secret(options: argparse.Namespace, box: str) -> bytes | None:
     if box in options.trust:
         return None
     if options.secrets is None or not (options.secrets / box).exists():
-        raise StickRefused(f"no secret for box {box}: give --secrets DIR with a file {box}, or --trust {box}")
+        raise StickRefused(
+            f"no secret for box {box}: give --secrets DIR with a file {box} of what `rocketbox uplink identity "
+            f"--secret` says on it, or --trust {box}"
+        )
     return secret_of(options.secrets, box)
 
 
 def run(options: argparse.Namespace) -> int:
+    files = open_files(options.landing)
+    if not isinstance(files, LocalFiles):
+        raise ConfigError(f"{files.root} is in a bucket: put the files of the stick below inbox/ in it, INDEX.mac last")
     folders = sorted(path.parent for path in options.dir.glob(f"*/{INDEX}"))
     if not folders:
         print(f"{options.dir} holds no <box>/{INDEX}", file=sys.stderr)
@@ -38,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     failed = False
     for folder in folders:
         try:
-            swept = sweep_box(options.landing, folder, secret=_secret(options, folder.name), now_ms=now_ms)
+            swept = sweep_box(Path(files.root), folder, secret=_secret(options, folder.name), now_ms=now_ms)
         except UplinkError as error:
             failed = True
             print(f"{folder.name}: {error}", file=sys.stderr)

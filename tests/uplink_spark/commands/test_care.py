@@ -30,6 +30,12 @@ def test_only_a_box_name_can_be_retired(name: str, tmp_path: Path, capsys: pytes
     assert main(["retire", name, "--landing", str(tmp_path / "zone")]) == 2
     assert "1 to 64 of A-Z a-z 0-9 . _ -" in capsys.readouterr().err
     assert not list((tmp_path / "zone").rglob("retired"))
+    assert main(["retire", "box-17", "--landing", str(tmp_path / "zone")]) == 2
+    assert capsys.readouterr().err == f"no box box-17 has connected to {tmp_path / 'zone'}, nor has any\n"
+    CentreRecords(tmp_path / "zone", 1).save("box-17", 5, ((7, 0),))
+    assert main(["retire", "box-71", "--landing", str(tmp_path / "zone")]) == 2
+    assert capsys.readouterr().err.endswith(", did you mean box-17?\n")
+    assert not list((tmp_path / "zone").rglob("retired"))
     assert main(["retire", "box-17", "--landing", str(tmp_path / "zone")]) == 0
     assert "its data stays" in capsys.readouterr().out
     assert CentreRecords(tmp_path / "zone", 1).load("box-17").retired

@@ -19,10 +19,16 @@ def test_a_stick_without_boxes_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == f"{tmp_path / 'stick'} holds no <box>/INDEX.mac\n"
 
 
+def test_a_zone_in_a_bucket_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "s3://bucket/zone?endpoint_override=127.0.0.1:1&scheme=http&region=x"
+    assert main(["sweep", str(tmp_path), "--landing", url]) == 2
+    assert "is in a bucket: put the files of the stick below inbox/ in it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("secret", "said"),
     [
-        (None, "no secret for box box-17: give --secrets DIR with a file box-17, or --trust box-17"),
+        (None, "with a file box-17 of what `rocketbox uplink identity --secret` says on it, or --trust box-17"),
         (b"not hex", "secrets/box-17 cannot be used: non-hexadecimal number"),
         (b"\xff\xfe", "secrets/box-17 cannot be used: 'utf-8' codec"),
         (b"00" * 32, "the MAC is wrong"),
