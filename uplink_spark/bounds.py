@@ -1,8 +1,12 @@
-"""Numbers on command lines: `type=` of an argparse option that names what is allowed when it is not given that."""
+"""Numbers and times on command lines: `type=` of an argparse option that names what is allowed when it gets other."""
 
 import argparse
+import re
 from collections.abc import Callable
+from datetime import date
 from math import isfinite
+
+INTERVAL = re.compile(r"(\s*[0-9]+\s+(milli|micro)?(second|minute|hour|day|week)s?\b)+\s*", re.IGNORECASE)
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
@@ -34,6 +38,21 @@ def amount(*, zero: bool = False) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def landed_day(text: str) -> str:
+    """Read a day as the folders of a table are named."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day as 2026-11-03") from None
+
+
+def interval(text: str) -> str:
+    """Read an interval as Spark's triggers take it."""
+    if INTERVAL.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an interval as '10 seconds' or '2 minutes'")
+    return text
 
 
 PORT = whole(0, 65535)

@@ -152,6 +152,13 @@ def _batches(content: Content, partition: InputPartition) -> Iterator[pa.RecordB
     return content.batches(partition) if isinstance(partition, Work) else iter(())
 
 
+def _check_order(start: Seqs, end: Seqs) -> None:
+    for shard, seq in start.items():
+        if seq > end[shard]:
+            told = f"the query begins at seq {seq} of shard {shard} and ends at {end[shard]}"
+            raise OptionError(f"{told}: no row lies between")
+
+
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Everything between two positions, fixed when the query is planned."""
 
@@ -162,6 +169,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         zone = ZoneReader(self._options.path)
         start = positions(zone, self._options, self._options.start)
         end = positions(zone, self._options, self._options.end)
+        _check_order(start, end)
         if self._options.consumer:
             save_consumer(zone, self._options.consumer, start)  # pins the packs while the query runs
         return self._content.plan(zone, start, end)

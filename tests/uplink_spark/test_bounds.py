@@ -9,7 +9,7 @@ import pytest
 from appliance.__main__ import COMMANDS, main
 from uplink_spark.__main__ import main as centre
 from uplink_spark.__main__ import make_parser
-from uplink_spark.bounds import PORT, amount, whole
+from uplink_spark.bounds import PORT, amount, interval, landed_day, whole
 
 
 def test_what_is_allowed_is_read_and_the_rest_is_told_what_is() -> None:
@@ -17,6 +17,9 @@ def test_what_is_allowed_is_read_and_the_rest_is_told_what_is() -> None:
         *(-1, 3, 0.5, 0.0),
         65535,
     )
+    assert landed_day("2026-11-03") == "2026-11-03"
+    for text in ("10 seconds", "1 minute", "500 milliseconds", "1 minute 30 seconds", "2 Hours"):
+        assert interval(text) == text
     for read, text, said in (
         (whole(1, 3), "4", "'4' is not a whole number from 1 to 3"),
         (whole(0), "-5", "'-5' is not a whole number, 0 or more"),
@@ -26,6 +29,10 @@ def test_what_is_allowed_is_read_and_the_rest_is_told_what_is() -> None:
         (amount(zero=True), "-1", "'-1' is not a number from 0"),
         (amount(), "nan", "'nan' is not a number above 0"),
         (amount(), "inf", "'inf' is not a number above 0"),
+        (landed_day, "yesterday", "'yesterday' is not a day as 2026-11-03"),
+        (landed_day, "2026-13-01", "'2026-13-01' is not a day as 2026-11-03"),
+        (interval, "often", "'often' is not an interval as '10 seconds' or '2 minutes'"),
+        (interval, "10", "'10' is not an interval as '10 seconds' or '2 minutes'"),
     ):
         with pytest.raises(argparse.ArgumentTypeError) as told:
             read(text)
@@ -60,6 +67,23 @@ def test_a_number_out_of_bounds_is_bad_usage_at_the_centre_too(capsys: pytest.Ca
         centre(["gateway", "--landing", "l", "--listen", "127.0.0.1:0", "--keep-days", "-1"])
     assert ended.value.code == 2
     assert "argument --keep-days: '-1' is not a whole number, 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "said"),
+    [
+        ("compact", "--table t --day yesterday", "argument --day: 'yesterday' is not a day"),
+        ("bronze", "--landing l --table t --trigger often", "argument --trigger: 'often' is not an interval"),
+        ("windows", "--landing l --vital v --trigger often", "argument --trigger: 'often' is not an interval"),
+    ],
+)
+def test_a_time_that_is_none_ends_a_job_before_spark_starts(
+    job: str, options: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"uplink_spark.jobs.{job}").main(options.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -136,6 +136,10 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
     [
         ({"topisc": "A"}, "option topisc is not known, did you mean topics?; known are: path, columns"),
         ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': name each column once"),
+        (
+            {"startingOffsets": "latest", "endingOffsets": "earliest"},
+            "at seq 1 of shard 0 and ends at 0: no row",
+        ),
         ({"startingOffsets": '{"0": 9}'}, "shard 0 ends at seq 1; an offset of 9 is beyond it"),
         ({"startingOffsets": '{"3": 0}'}, "shard 3 is not in this landing zone"),
         ({"maxBytesPerTrigger": "1m"}, "option maxBytesPerTrigger is for a stream query, this is a batch query"),

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from uplink_spark.bounds import amount, whole
+from uplink_spark.bounds import amount, interval, whole
 from uplink_spark.jobs.commits import Conflict, DataFile, Position, Snapshot, Table, TableError, Version
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
@@ -271,7 +271,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--table", required=True, help="folder of the bronze table")
     made.add_argument("--checkpoint", help="folder of Spark's checkpoint (default: TABLE/_spark)")
     made.add_argument("--once", action="store_true", help="take in what has landed and end")
-    made.add_argument("--trigger", default="10 seconds", help="how often without --once (10 seconds)")
+    made.add_argument("--trigger", type=interval, default="10 seconds", help="how often without --once (10 seconds)")
     made.add_argument("--consumer", default="bronze", help="name under which packs are kept from retention (bronze)")
     made.add_argument("--partition-mib", type=whole(1), default=64, help="raw MiB a task (64)")
     made.add_argument("--trigger-mib", type=whole(1), default=1024, help="raw MiB a commit (1024)")

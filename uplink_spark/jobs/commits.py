@@ -175,7 +175,11 @@ class Table:
         declared = self.schema(newest) if newest else []
         shorter = min(len(declared), len(columns))
         if list(columns[:shorter]) != declared[:shorter]:
-            raise TableError(f"table {self.root} has columns {declared}, not {list(columns)}: write to a new table")
+            at = next(at for at in range(shorter) if columns[at] != declared[at])
+            there, here = (" ".join(pair) for pair in (declared[at], columns[at]))
+            raise TableError(
+                f"table {self.root} is another one: its column {at + 1} is {there}, not {here}; write to a new table"
+            )
         if len(columns) <= len(declared):
             return newest
         folder = self.root / SCHEMAS

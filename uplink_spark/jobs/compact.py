@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from uplink_spark.bounds import whole
+from uplink_spark.bounds import landed_day, whole
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.parquet import day_of
 from uplink_spark.jobs.session import open_session
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.compact", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--table", required=True, help="folder of the bronze or silver table")
     which = made.add_mutually_exclusive_group(required=True)
-    which.add_argument("--day", help="a landed day, as 2026-11-03")
+    which.add_argument("--day", type=landed_day, help="a landed day, as 2026-11-03")
     which.add_argument("--all", action="store_true", help="every landed day but today")
     made.add_argument("--target-mib", type=whole(1), default=256, help="size of a file (256)")
     made.add_argument("--master", help="Spark master (local[*])")

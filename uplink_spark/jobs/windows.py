@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from uplink_spark import spark_source
-from uplink_spark.bounds import amount
+from uplink_spark.bounds import amount, interval
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
 
@@ -130,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--window", default="10 seconds", help="length of a window of sending time (10 seconds)")
     made.add_argument("--topics", help="only these, separated by commas")
     made.add_argument("--once", action="store_true", help="read what has landed, print one table, end")
-    made.add_argument("--trigger", default="2 seconds", help="how often to read without --once")
+    made.add_argument("--trigger", type=interval, default="2 seconds", help="how often to read without --once")
     made.add_argument("--checkpoint", help="folder for the stream's position (default: none kept)")
     made.add_argument(
         "--wait", type=amount(zero=True), default=60, help="seconds to wait for the landing zone to appear (60)"

@@ -102,7 +102,7 @@ def test_columns_are_only_added_at_the_end(tmp_path: Path) -> None:
     wider = [*COLUMNS, ("site", "string")]
     assert table.declare_schema(wider, 1) == 2
     assert table.declare_schema(COLUMNS, 2) == 2  # an older program writes what it knows
-    with pytest.raises(TableError, match="write to a new table"):
+    with pytest.raises(TableError, match="its column 2 is topic string, not topic binary; write to a new table"):
         table.declare_schema([("box", "string"), ("topic", "binary")], 2)
     assert table.schema(2) == wider
 
