@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -20,7 +21,7 @@ from uplink_spark.jobs.waiting import reason_of
 
 PACKAGES = str(Path(uplink_spark.__file__).resolve().parents[1])
 MASTER = re.compile(r"(?:(?P<name>[^\[\]:,/]+)|\[(?P<six>[0-9A-Fa-f:.]+)\]):(?P<port>[0-9]{1,5})")
-MASTER_S = 3.0  # to take a connection
+MASTER_S, MASTER_WAIT_S, MASTER_AGAIN_S = 3.0, 15.0, 0.5  # to take a connection, to begin to listen, between tries
 # Arrow's checks of every single value, after Spark has looked at the same bits: a seventh of what the JVM does.
 ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 DEFAULTS = {
@@ -75,23 +76,33 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
         raise ConfigError(f"{what}: {reason_of(error)} More stands above.") from error
 
 
-def check_master(url: str) -> None:
-    """Raise ConfigError where none of spark://HOST:PORT[,HOST:PORT...] takes a connection.
+def check_master(url: str, *, wait_s: float = MASTER_WAIT_S) -> None:
+    """Raise ConfigError where none of spark://HOST:PORT[,HOST:PORT...] takes a connection within the wait.
 
-    Spark itself tells after a minute.
+    That is for a master that starts beside the job. Spark itself tells after a minute, and nothing before.
     """
-    reasons = []
+    places = []
     for place in url.removeprefix("spark://").split(","):
         found = MASTER.fullmatch(place)
         if found is None or not 0 < int(found["port"]) < 65536:
             raise ConfigError(f"master {url}: {place or 'nothing'} is no HOST:PORT; write spark://HOST:PORT")
-        try:
-            socket.create_connection((found["name"] or found["six"], int(found["port"])), MASTER_S).close()
-        except (OSError, UnicodeError) as error:
-            reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
-        else:
-            return
-    raise ConfigError(f"no Spark master at {url} ({'; '.join(reasons)}): start it, or correct --master")
+        places.append((place, (found["name"] or found["six"], int(found["port"]))))
+    until, told = time.monotonic() + wait_s, False
+    while True:
+        reasons = []
+        for place, address in places:
+            try:
+                socket.create_connection(address, MASTER_S).close()
+            except (OSError, UnicodeError) as error:
+                reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+            else:
+                return
+        if time.monotonic() >= until:
+            raise ConfigError(f"no Spark master at {url} ({'; '.join(reasons)}): start it, or correct --master")
+        if not told:
+            print(f"no Spark master at {url} yet ({'; '.join(reasons)}), waiting {wait_s:g} s for it", file=sys.stderr)
+            told = True
+        time.sleep(MASTER_AGAIN_S)
 
 
 def _java() -> Path:

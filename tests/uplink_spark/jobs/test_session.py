@@ -2,6 +2,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,32 @@ def closed_port() -> int:
 def test_a_master_that_is_none_is_told_and_of_several_one_is_enough() -> None:
     port = closed_port()
     with pytest.raises(ConfigError, match=rf"no Spark master at spark://127.0.0.1:{port},a..b:1 \(127.0.0.1:{port}: "):
-        check_master(f"spark://127.0.0.1:{port},a..b:1")
+        check_master(f"spark://127.0.0.1:{port},a..b:1", wait_s=0)
     for wrong in ("localhost", "localhost:0", "", "h:70777", "[::1]", "a,b:1"):
         with pytest.raises(ConfigError, match="is no HOST:PORT; write spark://HOST:PORT"):
             check_master(f"spark://{wrong}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         check_master(f"spark://127.0.0.1:{port},127.0.0.1:{server.getsockname()[1]}")
         check_master(f"spark://localhost:{server.getsockname()[1]}")
+
+
+def test_a_master_that_starts_beside_the_job_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    port, listening = closed_port(), threading.Event()
+
+    def listen() -> None:
+        while "waiting 60 s for it" not in "".join(told):
+            told.append(capsys.readouterr().err)
+            time.sleep(0.01)
+        with socket.create_server(("127.0.0.1", port)) as server:
+            server.accept()[0].close()
+        listening.set()
+
+    told: list[str] = []
+    thread = threading.Thread(target=listen)
+    thread.start()
+    check_master(f"spark://127.0.0.1:{port}", wait_s=60)
+    thread.join()
+    assert listening.is_set()
 
 
 @pytest.mark.parametrize(
