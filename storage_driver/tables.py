@@ -82,13 +82,12 @@ class Tables:
     def begin(self, position: Position | None, end: int, boot: bytes, last_stored_ms: int) -> None:
         """Take over from recovery: queues are complete up to `end`; save that as the new position. Raises OSError."""
         self._position_file.load()
-        index_to = position.index_to if position is not None else 0
+        index_to, count = (position.index_to, position.index_count) if position is not None else (0, 0)
         if position is not None and position.boot != boot:
-            self._index.set_back(position.index_to, position.index_count)
+            self._index.set_back(index_to, count)
         self.index_to = max(0, min(index_to, end), self._log.first)
         self.queues_to, self._last_stored_ms = end, last_stored_ms
         self._dispatcher.backlog_lost = self.index_to < end
-        count = self._index.files[-1].count if self._index.files else 0
         self.position = Position(end, self.index_to, count, last_stored_ms, boot)
         self._position_file.save(self.position)
         if end or self._queues or self._disk.exists(self._ends_file.path):  # of an empty store it would say nothing

@@ -3,13 +3,16 @@
 import errno
 import random
 import threading
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import trio
 
 from storage_driver.checkpoint import PositionFile
+from storage_driver.index_file import IndexSize
 from storage_driver.record import Message, encode_properties
-from storage_driver.store import open_store
+from storage_driver.store import MessageStore, open_store
 from storage_driver.tables import INDEX_BEHIND
 from storage_driver.testing import MemoryDisk, Step
 from tests.power_cut.harness import FOLDERS, HOST, config
@@ -87,3 +90,31 @@ async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_los
         await store.prove()
         for number in range(20):
             assert len(await store.find_by_key("T", f"k{number:02}", 9, 0, 1 << 62)) == 1
+
+
+async def put_keys(store: MessageStore, numbers: range, *, save: bool = False) -> None:
+    """Send a message with each key, all indexed in one round."""
+    for number in numbers:
+        placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
+    await store.wait_durable(placed.end)
+    async with store._tables.guard:
+        await store._tables.round(index=True, save=save)
+
+
+async def lacking(store: MessageStore, count: int) -> list[int]:
+    """Return the keys of the first messages that are not found."""
+    await store.prove()
+    return [at for at in range(count) if len(await store.find_by_key("T", f"k{at:02}", 9, 0, 1 << 62)) != 1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_power_cut_after_a_kill_leaves_no_unit_that_was_counted_and_never_synced(seed: int) -> None:
+    settings, disk = config(flush_every_s=600.0, index_size=IndexSize(3, 1000)), MemoryDisk(folders=FOLDERS)
+    async with open_store(settings, now_ms=lambda: 1, disk=disk) as store:
+        await put_keys(store, range(20), save=True)
+        await put_keys(store, range(20, 40))
+        killed = deepcopy(disk)
+    async with open_store(settings, now_ms=lambda: 1, disk=killed) as store:
+        left = killed.after_power_cut(random.Random(seed))
+    async with open_store(settings, now_ms=lambda: 1, disk=left) as store:
+        assert await lacking(store, 40) == []
