@@ -98,15 +98,10 @@ class _KeptSlots(_Slots):
         for block in blocks - self._read:
             self._read_in(block)
         self._changed |= blocks
-        if len(set(slots)) == len(slots):
-            befores = [newest[slot] for slot in slots]
-            for at, slot in enumerate(slots, number):
-                newest[slot] = at
-        else:
-            befores = []
-            for at, slot in enumerate(slots, number):
-                befores.append(newest[slot])
-                newest[slot] = at
+        befores: list[int] = []
+        for at, slot in enumerate(slots, number):
+            befores.append(newest[slot])
+            newest[slot] = at
         if min(befores) < 0 or max(befores) >= self._first:
             rows = zip(befores, range(number, number + len(slots)), slots, strict=True)
             befores = [self._before(*row) for row in rows]
@@ -215,13 +210,15 @@ class IndexFile:
             return [(stored_ms - begin_ms) // 1000 for stored_ms in times]
         return [max(0, min((stored_ms - begin_ms) // 1000, MOST_SECONDS)) for stored_ms in times]
 
+    def log_offset_of(self, number: int) -> int:
+        """Return where the record of a unit lies; -1 where the file has none. Raises OSError."""
+        raw = self.file.read(UNIT.size, HEADER.size + 4 * self.size.slots + UNIT.size * number)
+        return int(UNIT.unpack(raw)[1]) if len(raw) == UNIT.size else -1
+
     def units_of(self, log_offset: int) -> int:
         """Return how many of the newest units are of one record. Raises OSError."""
         number = self.count
-        while number > 1:
-            raw = self.file.read(UNIT.size, HEADER.size + 4 * self.size.slots + UNIT.size * (number - 1))
-            if len(raw) < UNIT.size or UNIT.unpack(raw)[1] != log_offset:
-                break
+        while number > 1 and self.log_offset_of(number - 1) == log_offset:
             number -= 1
         return self.count - number
 
@@ -319,19 +316,20 @@ class Index:
             self._disk.remove(self.files.pop().path)
         if self.files and self.files[-1].end_offset >= log_offset:
             file = self.files[-1]
-            file.count, file.end_offset = max(1, min(file.count, count)), log_offset - 1
+            file.count = max(1, min(file.count, count))
+            file.end_offset = file.log_offset_of(file.count - 1)
             file.write_header()
 
     def lost_from(self, index_to: int, index_count: int) -> int | None:
-        """Return the log offset from which entries are gone, None when none are.
+        """Return where the record begins from which on entries may be gone, None when none are.
 
         A position says: the log below `index_to` is covered, the newest file had `index_count` units then.
         """
         if not self.files:
             return 0 if index_count > 1 else None
         last = self.files[-1]
-        if last.count < index_count or (last.full and last.end_offset + 1 < index_to):
-            return min(index_to, last.end_offset + 1)
+        if last.count < index_count or (last.full and last.end_offset < index_to):
+            return min(index_to, last.log_offset_of(last.count - 1))
         return None
 
     def last_record(self) -> tuple[int, int]:

@@ -158,7 +158,8 @@ def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | No
         return None
     lost_from = index.lost_from(position.index_to, position.index_count)
     if lost_from is not None and lost_from < position.index_to:
-        position = position._replace(index_to=lost_from, index_count=1)
+        count = index.files[-1].count if index.files else 1
+        position = position._replace(index_to=lost_from, index_count=count)
         if not index.files:
             verdict.index_rebuilt += 1
             verdict.reasons.append("index/ is empty: made anew from the log")

@@ -5,6 +5,7 @@ import random
 import threading
 from copy import deepcopy
 from pathlib import Path
+from pathlib import Path
 
 import pytest
 import trio
@@ -118,3 +119,15 @@ async def test_a_power_cut_after_a_kill_leaves_no_unit_that_was_counted_and_neve
         left = killed.after_power_cut(random.Random(seed))
     async with open_store(settings, now_ms=lambda: 1, disk=left) as store:
         assert await lacking(store, 40) == []
+
+
+async def test_keys_of_a_lost_index_file_come_again_from_the_log() -> None:
+    settings, disk = config(flush_every_s=600.0, index_size=IndexSize(40, 20)), MemoryDisk(folders=FOLDERS)
+    async with open_store(settings, now_ms=lambda: 1, disk=disk) as store:
+        await put_keys(store, range(30), save=True)
+        left = deepcopy(disk)
+    files = [Path(name) for name in sorted(left.names) if "/index/" in name]
+    assert len(files) == 2
+    left.remove(files[1])
+    async with open_store(settings, now_ms=lambda: 1, disk=left) as store:
+        assert await lacking(store, 30) == []
