@@ -5,7 +5,6 @@ import random
 import threading
 from copy import deepcopy
 from pathlib import Path
-from pathlib import Path
 
 import pytest
 import trio
