@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uplink_spark.cbor import decode_map, encode_map
-from uplink_spark.durable import sync_folder, write_synced
+from uplink_spark.durable import refuse_huge, sync_folder, write_synced
 from uplink_spark.errors import PieceDamaged
 
 ITEM = struct.Struct(">II")
@@ -94,6 +94,7 @@ class GapLog:
     def open(self) -> None:
         fresh, self.gaps = not self._path.exists(), []
         with open(self._path, "ab+") as file:
+            refuse_huge(self._path, file.tell())
             file.seek(0)
             data, end = file.read(), 0
             for whole, gap in decode_gaps(data):

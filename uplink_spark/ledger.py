@@ -15,7 +15,7 @@ from typing import Any
 
 from uplink_spark.caps import MonthUse
 from uplink_spark.cbor import Fields, decode_map, encode_map
-from uplink_spark.durable import write_synced
+from uplink_spark.durable import refuse_huge, write_synced
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.gaps import KEPT_GAPS, Gap, GapLog
 from uplink_spark.intervals import Intervals, Range
@@ -70,6 +70,7 @@ class Ledger:
         """Read state and gaps; a damaged state counts as none, the gateway's `have` tells. Blocks. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            refuse_huge(self._path, self._path.stat().st_size)
             self._load(Fields(decode_map(self._path.read_bytes()), self._path.name))
         except FileNotFoundError:
             pass

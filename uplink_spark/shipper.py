@@ -59,8 +59,6 @@ class Shipper:
         """Ship until cancelled; the newest receipts are synced at the end."""
         state = self.state
         await self._open_ledger()
-        if state.ledger.switch_express(state.source.durable, state.config.express):
-            await state.in_thread(state.ledger.save)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(state.watch_log)
@@ -68,13 +66,18 @@ class Shipper:
                 nursery.start_soon(self._ship)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await state.in_thread(state.ledger.save)
+                try:
+                    await state.in_thread(state.ledger.save)
+                except OSError as error:  # the gateway tells at the next welcome what it has
+                    log.error("uplink ledger not saved reason=%s", error)
 
     async def _open_ledger(self) -> None:
         """Return once receipts and losses are known; till then nothing is shipped, and nothing of the log goes."""
         while True:
             try:
                 await self.state.in_thread(self.state.ledger.open)
+                if self.state.ledger.switch_express(self.state.source.durable, self.state.config.express):
+                    await self.state.in_thread(self.state.ledger.save)
             except OSError as error:
                 if LEDGER not in self.state.alarms:
                     self.state.alarm(LEDGER, f"nothing is shipped: {error}; put it right there, it is tried again")

@@ -13,6 +13,7 @@ from appliance.errors import ConfigError, ConfigProblem
 
 INSTALLED = Path("/etc/rocketbox/rocketbox.toml")
 INSTALLED_DATA = Path("/var/lib/rocketbox")
+MOST_CHARACTERS = 1 << 20  # of a configuration
 FACTORY = Path("/var/lib/rocketbox-factory/serial")
 
 
@@ -76,11 +77,15 @@ def chosen_config(arguments: argparse.Namespace, data: Path, given: Mapping[str,
 def read_config(file: Path) -> str:
     """Return the text of a file. Raises ConfigError."""
     try:
-        return file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as lines:
+            text = lines.read(MOST_CHARACTERS + 1)
     except FileNotFoundError as exc:
         raise ConfigError(str(file), [ConfigProblem("", None, "there is no such file", None)]) from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(str(file), [ConfigProblem("", None, f"cannot be read: {exc}", None)]) from exc
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError(str(file), [ConfigProblem("", None, f"has more than {MOST_CHARACTERS} characters", None)])
+    return text
 
 
 def machine_facts(data: Path) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,42 @@ async def test_a_ledger_that_cannot_be_opened_is_an_alarm_and_keeps_everything_u
         folder.rmdir()
         await until(shipped(store, uplink))
         assert uplink.shipper.state.alarms == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uplink.cbor", "gaps.log"])
+async def test_a_ledger_that_no_memory_holds_ends_no_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("uplink_spark.shipper.LEDGER_S", 0.05)
+    file = tmp_path / "store/rocketbox" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    os.truncate(file, 8 << 40)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 100)
+        await until(lambda: name in uplink.shipper.state.alarms.get("ledger", ""))
+        assert not uplink.may_release(0, 1)
+        file.unlink()
+        await until(shipped(store, uplink))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("express", [(), ("fast",)])
+async def test_a_ledger_that_cannot_be_saved_ends_no_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, express: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("uplink_spark.shipper.LEDGER_S", 0.05)
+    folder = tmp_path / "store/rocketbox/uplink.cbor.tmp"
+    folder.mkdir(parents=True)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, express=express) as (store, uplink):
+        await fill(store, 100)
+        if express:
+            await until(lambda: "uplink.cbor.tmp" in uplink.shipper.state.alarms.get("ledger", ""))
+        else:
+            await until(
+                lambda: uplink.shipper.state.counts.pieces["log"] > 0 or bool(uplink.shipper.state.counts.errors)
+            )
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Which configuration and which data folder a command works on: the nearest word counts."""
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,11 @@ def test_root_works_as_the_owner_and_is_root_again_afterwards(monkeypatch: pytes
         raise KeyError
     assert done[3:5] == [("seteuid", 0), ("setegid", 0)]
     assert done[5][0] == "setgroups"
+
+
+def test_of_a_configuration_that_no_memory_holds_the_beginning_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "box.toml"
+    file.write_text("#")
+    os.truncate(file, 8 << 40)
+    with pytest.raises(ConfigError, match=r"has more than 1048576 characters"):
+        read_config(file)
