@@ -132,12 +132,12 @@ class _Server:
         if self._tls is None:
             return stream  # a TLS greeting reads as a frame of 369 MB and is refused by its length
         limits, governor = self._governor.limits, self._governor
-        refused: object = None
+        refused = ""
         with trio.move_on_after(limits.first_frame_s):
             try:
                 return await self._tls.secure(stream)
             except (ProtocolError, trio.BrokenResourceError) as exc:
-                refused = exc.__cause__ or exc
+                refused = str(exc.__cause__ or exc) or "closed"  # itself it would keep this frame
         governor.counted["closed_tls" if refused else "closed_first"] += 1
         event = "tls_refused" if refused else "connection_closed"  # the handshake has a limit of its own
         reason = refused or f"first frame incomplete after {limits.first_frame_s:g} s"

@@ -1,10 +1,12 @@
 """TLS and plain text on one port, rotation, mutual authentication; certificates made by openssl."""
 
+import gc
 import logging
 import shutil
 import ssl
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,27 @@ async def test_a_greeting_without_an_end_is_closed_and_others_go_on(
         assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""
         assert await remark(port, client_context()) == "tls"
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=tls_refused"]
+
+
+async def test_nothing_of_an_ended_connection_waits_for_the_collector(server_files: tuple[Path, Path]) -> None:
+    streams: list[weakref.ref[trio.SocketStream]] = []
+
+    class Door(TlsDoor):
+        async def secure(self, stream: trio.SocketStream) -> trio.abc.Stream:
+            streams.append(weakref.ref(stream))
+            return await super().secure(stream)
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(over, tls=Door(TlsConfig(*server_files, handshake_s=0.1))) as port:
+            assert await remark(port, client_context()) == "tls"
+            assert await remark(port, None) == "plain"
+            assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""  # never ends
+            await first_answer_bytes(port, bytes.fromhex("1603010002ffff"))  # is none
+        assert [stream() for stream in streams] == [None] * 4
+    finally:
+        gc.enable()
 
 
 async def test_who_says_nothing_is_neither_upgraded_nor_kept_nor_called_a_refused_handshake(
