@@ -13,11 +13,7 @@ import ctypes
 import gc
 import sys
 
-YOUNG, MIDDLE, OLD = (
-    100_000,
-    5,
-    1_000,
-)  # looks: at the youngest per so many new objects, at older ones per so many looks
+YOUNG, MIDDLE, OLD = 100_000, 5, 1_000  # the youngest per so many new objects, older ones per so many looks
 TURN_S = 0.001
 # Of mallopt(3). Without these the C library gives the room of a receive or a batch back to the kernel and asks for it
 # again, page by page, with each: 1.2 of 9 µs of a message in a batch.
