@@ -116,6 +116,7 @@ async def _exchange(
     except trio.TooSlowError:
         return (plain(408, "the request did not arrive in time") if head else None), False
     except h11.RemoteProtocolError as exc:
+        exc.__traceback__ = None  # h11's frames hold it, and all that came would wait for the collector
         return plain(exc.error_status_hint, str(exc)), False
     method = head.method.decode("ascii")
     if body is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -139,3 +141,18 @@ def test_forms_and_cookies_are_read_and_bounded() -> None:
     assert request.form() == {"token": "ü", "x": "1"}
     assert (request.cookie("token"), request.cookie("a"), request.cookie("c")) == ("x=y", "1", "")
     assert Request("POST", "/", {}, {}, b"&".join([b"a=1"] * 21)).form() == {}
+
+
+async def test_nothing_of_a_broken_request_waits_for_the_collector() -> None:
+    async def respond(request: Request) -> Response:
+        return await echo(request)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [status for status, _, _ in await told(b"GARBAGE\r\n\r\n", respond)] == [400]
+        held = weakref.ref(respond)
+        del respond
+        assert held() is None
+    finally:
+        gc.enable()
