@@ -4,7 +4,8 @@ Untouched, the collector looks at every object of the process again and again: 7
 which nothing moves whenever a quarter more objects are there (65,536 remembered sends, CPython 3.11). What a box holds
 after its start stays, so the collector never looks at that again; what comes later is mostly freed without it. Tens of
 thousands of records wait for the index, and they are no garbage: a look at each 5,000 new objects took 1.4 ms, one at
-those of five looks 11, which was a tenth of what 256 senders got through and 4 of 29 ms of their p99.
+those of five looks 11, which was a tenth of what 256 senders got through and 4 of 29 ms of their p99. In return nothing
+that peers make by the thousand may end as a cycle: TLS (`netstack/tls.py`) and broken requests (`web.py`) undo theirs.
 
 A thread that has synced the log waits for the loop's turn to end before it can say so: 1 ms instead of 5.
 """
