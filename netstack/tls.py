@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
@@ -102,7 +102,9 @@ class TlsDoor:
                 return secured
         finally:
             # What it does once holds it (trio 0.35): 50 KiB of OpenSSL's would wait for the collector.
-            secured._handshook._afn = trio.lowlevel.checkpoint  # type: ignore[assignment]
+            once: Any = getattr(secured, "_handshook", None)
+            if hasattr(once, "_afn"):
+                once._afn = trio.lowlevel.checkpoint
         raise ProtocolError(f"TLS handshake incomplete after {self._config.handshake_s:g} s")
 
     def _from_here(self, stream: trio.SocketStream) -> bool:

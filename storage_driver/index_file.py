@@ -293,9 +293,15 @@ class Index:
         self._last_name = 0
 
     def load(self, aside: Path) -> None:
-        """Open the files found; a damaged one is moved to `aside`. Raises OSError."""
+        """Open the files found; a damaged one is moved to `aside`, newer ones go. Raises OSError.
+
+        An index that ends before the damage comes again from the log, and from there on all of it.
+        """
         for facts in list_index(self._disk, self._folder):
             path = self._folder / facts.name
+            if self.dropped:
+                self._disk.remove(path)
+                continue
             file = IndexFile(self._disk.open(path), path, self._size)
             if facts.size < self._size.file_bytes and file.damage is None:
                 file.file.resize(self._size.file_bytes)
@@ -326,7 +332,7 @@ class Index:
         A position says: the log below `index_to` is covered, the newest file had `index_count` units then.
         """
         if not self.files:
-            return 0 if index_count > 1 else None
+            return 0 if index_count > 1 or self.dropped else None
         last = self.files[-1]
         if last.count < index_count or (last.full and last.end_offset < index_to):
             return min(index_to, last.log_offset_of(last.count - 1))

@@ -209,6 +209,26 @@ async def test_a_lost_index_is_named_and_made_anew(root: Path) -> None:
             assert [decode_record(raw).body for raw in found] == [sent[number][3]]
 
 
+@pytest.mark.parametrize("damaged", range(4))
+async def test_an_index_with_a_damaged_file_is_made_anew_from_there_on(root: Path, damaged: int) -> None:
+    small = config(root, index_size=IndexSize(50, 61))
+    sent = []
+    async with open_store(small, now_ms=lambda: NOW) as store:
+        for number in range(200):
+            sent.append(store.put(message(number)))
+            await store.wait_durable(sent[-1].end)
+        await store.prove()
+    files = sorted((root / "index").iterdir())
+    assert len(files) == 4
+    scribble(files[damaged], 36, b"\x7f")  # the number of entries
+    async with open_store(small, now_ms=lambda: NOW) as store:
+        assert store.verdict.verdict == "repaired"
+        assert store.verdict.index_rebuilt
+        await store.prove()
+        for number in range(200):
+            assert len(await store.find_by_key("T", f"U{number}", 9, 0, 1 << 62)) == 1, number
+
+
 async def test_a_lost_segment_becomes_a_gap_and_numbers_go_on(root: Path) -> None:
     sent = await write(root)
     segment(root, 1).unlink()
