@@ -9,6 +9,7 @@ from pathlib import Path
 STA_UNSYNC, TIME_ERROR = 0x0040, 5
 SET_BY_BENCH = Path("/run/rocketbox-clock-set")
 TIMESYNCD = Path("/run/systemd/timesync/synchronized")  # the sandbox of the service denies adjtimex
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class _Timex(ctypes.Structure):
@@ -38,5 +39,5 @@ def clock_trusted(mark: Path = SET_BY_BENCH) -> bool:
 def kernel_synchronised() -> bool:
     """Ask adjtimex(2); reading needs no privilege. A kernel that refuses counts as not synchronised."""
     timex = _Timex()
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    state = _LIBC.adjtimex(ctypes.byref(timex))
     return state not in (-1, TIME_ERROR) and not timex.status & STA_UNSYNC
