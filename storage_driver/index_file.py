@@ -87,7 +87,7 @@ class _KeptSlots(_Slots):
 
     def __init__(self, file: DiskFile, total: int) -> None:
         super().__init__(file, total)
-        self._newest = array("i", bytes(4 * total))
+        self._newest = array("i", (0,)) * total
         self._read: set[int] = set()  # blocks
         self._changed: set[int] = set()
 
@@ -203,10 +203,10 @@ class IndexFile:
         begin_ms = self.begin_ms
         if begin_ms <= 0:
             return [0] * len(times)
-        first, last = min(times), max(times)
-        if begin_ms <= first and last <= begin_ms + 1000 * MOST_SECONDS:
-            if (last - begin_ms) // 1000 == (first - begin_ms) // 1000:
-                return [(first - begin_ms) // 1000] * len(times)
+        first, last = (min(times) - begin_ms) // 1000, (max(times) - begin_ms) // 1000
+        if 0 <= first == last <= MOST_SECONDS:
+            return [first] * len(times)
+        if first >= 0 and last <= MOST_SECONDS:
             return [(stored_ms - begin_ms) // 1000 for stored_ms in times]
         return [max(0, min((stored_ms - begin_ms) // 1000, MOST_SECONDS)) for stored_ms in times]
 

@@ -1,15 +1,13 @@
 """Records → the hashes under which index files hold them: Java's hash of topic#key, without its sign."""
 
-import sys
-from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from struct import unpack
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import index_keys, java_hash
 
 DIFFERING = 16  # characters at the end of a UNIQ_KEY: its time and its counter
-LOW_HALF = 0 if sys.byteorder == "little" else 1  # of 64 bits, in words of 32
 LONGEST_KNOWN = 128  # where a UNIQ_KEY ends whose beginning is worth remembering
 
 
@@ -77,8 +75,7 @@ def alike_hashes(topic: str, properties: Sequence[bytes]) -> list[int] | None:
         return None
     base = java_hash(f"{topic}#{first[9:end].decode()}") - sum([factor * known for factor, known, _ in differing])
     total = _lanes(b"\1" * count) * (base & 0xFFFFFFFF) + sum([factor * _lanes(unit) for factor, _, unit in differing])
-    lows = array("i", total.to_bytes(8 * count, sys.byteorder))[LOW_HALF::2]
-    values = list(map(abs, lows))
+    values = list(map(abs, unpack("<" + "i4x" * count, total.to_bytes(8 * count, "little"))))
     return values if max(values) < 1 << 31 else [value if value < 1 << 31 else 0 for value in values]
 
 
@@ -88,8 +85,8 @@ def _lanes(column: bytes) -> int:
     Sums of 16 products of a byte with 32 bits have room there.
     """
     spread = bytearray(8 * len(column))
-    spread[(0 if sys.byteorder == "little" else 7) :: 8] = column
-    return int.from_bytes(spread, sys.byteorder)
+    spread[::8] = column
+    return int.from_bytes(spread, "little")
 
 
 @lru_cache(256)
