@@ -77,12 +77,10 @@ class Supervision(NamedTuple):
         read_only = mark.read_text().strip() if mark.exists() and "NOTIFY_SOCKET" in environ else None
         unnoted = None
         try:
-            diary = Diary((data if read_only is None else runtime) / "watchdog")
-            note = diary.begin(now_s=time.time(), trusted=clock_trusted())
+            diary, note = _noted(data if read_only is None else runtime)
         except PermissionError as exc:
             unnoted = f"{exc.filename2 or exc.filename}: {exc.strerror}"
-            diary = Diary(runtime / "watchdog")
-            note = diary.begin(now_s=time.time(), trusted=clock_trusted())
+            diary, note = _noted(runtime)
         if "NOTIFY_SOCKET" in environ and diary.tired(uptime_s=uptime_s(), settled=note.settled):
             raise Tired
         make_folder(runtime, of_notes=False)
@@ -187,6 +185,12 @@ class Supervision(NamedTuple):
             await nursery.start(feeder.run)
             board.write()
             task_status.started(board)
+
+
+def _noted(folder: Path) -> tuple[Diary, BootNote]:
+    """Note the boot and the start in a folder. Raises OSError."""
+    diary = Diary(folder / "watchdog")
+    return diary, diary.begin(now_s=time.time(), trusted=clock_trusted())
 
 
 def durable(store: MessageStore) -> Success:
