@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from uplink_spark.shipper import Uplink, make_uplink, wall_ms
 
 HOST = encode_host("127.0.0.1", 10911)
 MIB = 1 << 20
+EXPRESS_ONLY: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
 
 
 def message(number: int, body_bytes: int = 100, topic: str = "T") -> Message:
@@ -32,6 +33,15 @@ async def fill(store: MessageStore, count: int, body_bytes: int = 1000) -> None:
         if not number % 200:
             await store.wait_durable(store.end)
     await store.wait_durable(store.end)
+
+
+async def overfill(store: MessageStore, uplink: Uplink, topics: Sequence[str]) -> None:
+    """Append a message of almost 1 MiB to each topic, once express topics are known; then the quota has its look."""
+    await until(lambda: bool(uplink.shipper.state.ledger.switches))
+    for number, topic in enumerate(topics):
+        store.put(message(number, MIB - 1000, topic=topic))
+        await store.wait_durable(store.end)
+    await uplink.shipper.quota.look()
 
 
 async def until(done: Callable[[], bool], seconds: float = 60) -> None:

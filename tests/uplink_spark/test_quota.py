@@ -14,7 +14,7 @@ from uplink_spark.config import Metered
 from uplink_spark.quota import MOST_REJECTED, QuotaFacts, QuotaLimits, over_quota
 from uplink_spark.state import quota_left_s
 from uplink_spark.testing import files_end_at, landed_entries, landed_log
-from uplink_spark.testing_site import MIB, box, fill, gateway, message, until
+from uplink_spark.testing_site import EXPRESS_ONLY, MIB, box, fill, gateway, overfill, until
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,13 @@ async def test_express_only_keeps_the_express_topics_of_what_goes_and_ships_them
     tmp_path: Path,
 ) -> None:
     landing = tmp_path / "landing"
-    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
-    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
-        await until(lambda: bool(uplink.shipper.state.ledger.switches))
-        for number in range(34):
-            store.put(message(number, MIB - 1000, topic="bulk" if number == 0 else "alarm"))
-            await store.wait_durable(store.end)
-        await uplink.shipper.quota.look()
+    async with box(tmp_path / "store", 1, **EXPRESS_ONLY) as (store, uplink):
+        await overfill(store, uplink, ["bulk", *["alarm"] * 33])
         first, spool = store.first, uplink.shipper.quota.spool
         assert first >= 25 * MIB
         assert sum(kept.header.raw_bytes for kept in spool.pieces()) > 20 * MIB
     serving = gateway(landing, linger_ms=300, window_bytes=12 * MIB)
-    async with serving as port, box(tmp_path / "store", port, **settings) as (store, uplink):
+    async with serving as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         state = uplink.shipper.state
         await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
         await until(lambda: not state.ledger.undelivered())
@@ -138,25 +133,20 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
     tmp_path: Path,
 ) -> None:
     landing = tmp_path / "landing"
-    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
-    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
-        await until(lambda: bool(uplink.shipper.state.ledger.switches))
-        for number in range(12):
-            store.put(message(number, MIB - 1000, topic="alarm" if number % 3 == 0 else "bulk"))
-            await store.wait_durable(store.end)
-        await uplink.shipper.quota.look()
+    async with box(tmp_path / "store", 1, **EXPRESS_ONLY) as (store, uplink):
+        await overfill(store, uplink, ["alarm", "bulk", "bulk"] * 4)
         first, kept = store.first, len(uplink.shipper.quota.spool.places())
         assert first >= 5 * MIB
         assert kept
         state = uplink.shipper.state
         state.ledger.month = MonthUse(state.local_time().strftime("%Y-%m"), 2_000_000)  # used up: losses alone are told
         state.ledger.save()
-    spent = settings | {"metered": Metered(("lo",), month_mbytes=1)}
+    spent = EXPRESS_ONLY | {"metered": Metered(("lo",), month_mbytes=1)}
     async with gateway(landing) as port:
         async with box(tmp_path / "store", port, **spent) as (store, uplink):
             state = uplink.shipper.state
             await until(lambda: state.ledger.gap_log.gaps != [] and not state.ledger.undelivered())
-        async with box(tmp_path / "store", port, **settings) as (store, uplink):
+        async with box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
             state, spool = uplink.shipper.state, uplink.shipper.quota.spool
             await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
     picks = [entry for entry in landed_entries(landing, "box-17") if entry.kind == "pick"]
@@ -167,20 +157,15 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
 async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_after_three_refusals(
     tmp_path: Path,
 ) -> None:
-    settings: dict[str, object] = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
-    async with box(tmp_path / "store", 1, **settings) as (store, uplink):
-        await until(lambda: bool(uplink.shipper.state.ledger.switches))
-        for number in range(12):
-            store.put(message(number, MIB - 1000, topic="alarm"))
-            await store.wait_durable(store.end)
-        await uplink.shipper.quota.look()
+    async with box(tmp_path / "store", 1, **EXPRESS_ONLY) as (store, uplink):
+        await overfill(store, uplink, ["alarm"] * 12)
         spool = uplink.shipper.quota.spool
         header = next(spool.pieces()).header
     source = PieceSource(header.box, header.epoch, header.run, header.run_start, header.cut_ms, header.clock_ok)
     contents = Contents("pick", header.start, header.end, b"?" * 97, pick=("alarm",))
     path = spool._path((header.start, header.end))
     path.write_bytes(encode_piece(source, contents, "zlib")[1])  # whole, but what it holds was no record any more
-    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, **settings) as (store, uplink):
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         ledger = uplink.shipper.state.ledger
         await until(lambda: not uplink.shipper.quota.spool.places())
         await until(lambda: ledger.receipted.pick.covers(store.first, store.durable))

@@ -21,7 +21,7 @@ from uplink_spark.shipper import Uplink
 from uplink_spark.stick import StickFile, StickIndex, StickRefused, export_pieces, import_receipts, read_index
 from uplink_spark.sweep import sweep_box
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import MIB, box, fill, gateway, message, shipped, until
+from uplink_spark.testing_site import EXPRESS_ONLY, MIB, box, fill, gateway, message, overfill, shipped, until
 
 pytestmark = pytest.mark.slow
 SECRET = bytes(range(32))
@@ -299,13 +299,8 @@ async def test_an_export_ends_with_the_box(tmp_path: Path, monkeypatch: pytest.M
 
 async def test_a_stick_carries_the_express_topics_of_files_that_had_to_go(tmp_path: Path) -> None:
     stick, landing = tmp_path / "stick", tmp_path / "landing"
-    lag = {"express": ("alarm",), "when_full": "express_only", "max_lag_bytes": 6 * MIB}
-    async with box(tmp_path / "store", 1, **lag) as (store, uplink):
-        await until(lambda: bool(uplink.shipper.state.ledger.switches))
-        for number in range(16):
-            store.put(message(number, MIB - 1000, topic="alarm" if number % 4 == 1 else "bulk"))
-            await store.wait_durable(store.end)
-        await uplink.shipper.quota.look()
+    async with box(tmp_path / "store", 1, **EXPRESS_ONLY) as (store, uplink):
+        await overfill(store, uplink, ["bulk", "alarm", "bulk", "bulk"] * 4)
         spool, gone = uplink.shipper.quota.spool, store.first
         assert gone == 10 * MIB
         assert sum(kept.header.records for kept in spool.pieces()) == 3
@@ -318,7 +313,7 @@ async def test_a_stick_carries_the_express_topics_of_files_that_had_to_go(tmp_pa
     entries = landed_entries(landing, "box-17")
     assert sum(entry.records for entry in entries if entry.kind == "pick") == 4  # all of the topic, of lost files, too
     assert [(e.start, e.end) for e in entries if e.kind == "gap"] == [(0, 5 * MIB), (5 * MIB, 10 * MIB)]
-    async with gateway(landing) as port, box(tmp_path / "store", port, **lag) as (store, uplink):
+    async with gateway(landing) as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         await until(lambda: uplink.statistics().connected)
         await until(shipped(store, uplink))
         assert uplink.statistics().counts.raw_bytes == 0
