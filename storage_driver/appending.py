@@ -8,7 +8,7 @@ from storage_driver.clock import STEP_MS
 from storage_driver.commit_log import SPACE_ERRORS, CommitLog, Undurable
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
-from storage_driver.dispatch import Pending, PendingRun
+from storage_driver.dispatch import Pending, PendingRun, is_queued
 from storage_driver.errors import Full, MessageIllegal, TablesFailed
 from storage_driver.facts import Placed, PlacedBatch
 from storage_driver.record import (
@@ -128,11 +128,15 @@ class Appender:
         if message.queue_id < 0 or "/" in key.topic or "\0" in key.topic or key.topic in (".", ".."):
             raise MessageIllegal(f"topic {key.topic!r}, queue {key.queue_id}: no folder can have this name")
         check_message(message, self._config.max_message_bytes)
+        return self.make_queue(key)
+
+    def make_queue(self, key: MessageQueue, begin: int = 0) -> ConsumeQueue:
+        """Make a queue whose first message has the number `begin`. Raises MessageIllegal."""
         topic = self._topic_bytes.get(key.topic)
         if topic is None:
             topic = self._topic_bytes[key.topic] = encode_topic(key.topic)
-        queue = self._queues[key] = ConsumeQueue(key, topic)
-        queue.min_cached = (self._log.first, 0)
+        queue = self._queues[key] = ConsumeQueue(key, topic, end=begin)
+        queue.min_cached = (self._log.first, begin)
         return queue
 
     def _refuse(self) -> None:
@@ -143,10 +147,14 @@ class Appender:
             raise Full(str(failure))
         raise TablesFailed(str(failure))
 
-    def rewound(self, dropped: Sequence[Undurable], reason: str) -> None:
-        """The log took back what was not durable: so do the queues, and appends rest until there is space."""
+    def rewound(self, dropped: Sequence[Undurable]) -> None:
+        """The log took records back: so do the queues, whose numbers are given out anew."""
         for pending in dropped:
-            pending.queue.next_offset = pending.queue.visible
+            if is_queued(pending.sys_flag):
+                pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
+
+    def no_room(self, reason: str) -> None:
+        """Appends rest until there is space."""
         self.full, self.exhausted = reason, True
 
     def forget_topic(self, topic: str) -> None:

@@ -1,17 +1,15 @@
-"""Where recovery starts: our own position, and the three times that Apache's recovery reads.
-
-The position is two slots of one file, written in turn and checked by CRC, so that a torn write leaves the older one.
-"""
+"""Where recovery starts: our own position, Apache's three times; what a shared log knew committed."""
 
 from pathlib import Path
 from struct import Struct
+from typing import Any
 from zlib import crc32
 
 from storage_driver.disk import Disk, DiskFile
 from storage_driver.named_tuple import NamedTuple
 
-_SLOT = Struct(">8sqqqqq16sI")
-_MAGIC = b"RBXPOS1\n"
+_POSITION = Struct(">8sqqqqq16sI")
+_COMMITTED = Struct(">8sqqI")
 _SLOT_AT = (0, 4096)
 _TIMES = Struct(">qqq")
 CHECKPOINT_BYTES = 4096
@@ -27,37 +25,40 @@ class Position(NamedTuple):
     boot: bytes  # of the boot that wrote it: the first 16 bytes of its id
 
 
-class PositionFile:
-    """`rocketbox/position`; one writer."""
+class SlotFile:
+    """Values in two slots of one file, written in turn, so that a torn write leaves the older ones; one writer.
 
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk, self._path = disk, path
+    A slot is magic, a sequence number that rises, the values, CRC-32 of all before it.
+    """
+
+    def __init__(self, disk: Disk, path: Path, layout: Struct, magic: bytes) -> None:
+        self._disk, self._path, self._layout, self._magic = disk, path, layout, magic
         self.damage: str | None = None  # why not all that was found could be used
         self._file: DiskFile | None = None
         self._sequence = 0
 
-    def load(self) -> Position | None:
-        """Return the newest intact position, None when there is none."""
+    def load_values(self) -> tuple[Any, ...] | None:
+        """Return the newest intact values, None when there are none."""
         try:
             data = self._disk.open(self._path, read_only=True).read(8192, 0)
         except FileNotFoundError:
             return None
-        newest = None
+        newest, size = None, self._layout.size
         for at in _SLOT_AT:
-            raw = data[at : at + _SLOT.size]
-            if len(raw) < _SLOT.size or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "big") or raw[:8] != _MAGIC:
-                if raw.strip(b"\0") or len(raw) < _SLOT.size:
+            raw = data[at : at + size]
+            if len(raw) < size or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "big") or raw[:8] != self._magic:
+                if raw.strip(b"\0") or len(raw) < size:
                     self.damage = f"{self._path.name}: the slot at {at} is damaged"
                 continue
-            _, sequence, *values, _ = _SLOT.unpack(raw)
+            _, sequence, *values, _ = self._layout.unpack(raw)
             if sequence > self._sequence:
-                self._sequence, newest = sequence, Position(*values)
+                self._sequence, newest = sequence, tuple(values)
         if newest is None:
             self.damage = f"{self._path.name}: no intact slot"
         return newest
 
-    def save(self, position: Position) -> None:
-        """Write and sync the position. Raises OSError."""
+    def save_values(self, values: tuple[Any, ...]) -> None:
+        """Write and sync the values. Raises OSError."""
         if self._file is None:
             fresh = not self._disk.exists(self._path)
             self._file = self._disk.open(self._path, create=True)
@@ -65,9 +66,47 @@ class PositionFile:
                 self._file.resize(8192)
                 self._disk.sync_folder(self._path.parent)
         self._sequence += 1
-        raw = _SLOT.pack(_MAGIC, self._sequence, *position, 0)[:-4]
+        raw = self._layout.pack(self._magic, self._sequence, *values, 0)[:-4]
         self._file.write([raw + crc32(raw).to_bytes(4, "big")], _SLOT_AT[self._sequence % 2])
         self._file.sync()
+
+
+class PositionFile(SlotFile):
+    """`rocketbox/position`."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__(disk, path, _POSITION, b"RBXPOS1\n")
+
+    def load(self) -> Position | None:
+        """Return the newest intact position, None when there is none."""
+        values = self.load_values()
+        return Position(*values) if values is not None else None
+
+    def save(self, position: Position) -> None:
+        """Write and sync the position. Raises OSError."""
+        self.save_values(position)
+
+
+class CommittedFile(SlotFile):
+    """`rocketbox/committed`: a log offset below which all of a log that others share was committed; it never falls."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__(disk, path, _COMMITTED, b"RBXCOM1\n")
+        self.log_offset = 0
+
+    def load(self) -> int | None:
+        """Return the newest intact log offset, None when there is none."""
+        values = self.load_values()
+        if values is None:
+            return None
+        self.log_offset = values[0]
+        return self.log_offset
+
+    def save(self, log_offset: int) -> None:
+        """Write and sync a log offset above the one that is known. Raises OSError."""
+        if log_offset > self.log_offset:
+            self.save_values((log_offset,))
+            self.log_offset = log_offset
 
 
 class Times(NamedTuple):

@@ -36,12 +36,12 @@ class Deletion:
         dispatcher: Dispatcher,
         appender: Appender,
         lookup: Lookup,
-        wait_durable: Callable[[int], Awaitable[None]],
+        wait_committed: Callable[[int], Awaitable[None]],
     ) -> None:
         self._file_entries, self._folder = config.queue_file_entries, config.root / "consumequeue"
         self._disk, self._log, self._tables, self._queues = disk, log, tables, queues
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
-        self._wait_durable = wait_durable
+        self._wait_committed = wait_committed
         self._one_thread = trio.CapacityLimiter(1)
 
     async def delete_topic(self, topic: str) -> None:
@@ -61,7 +61,7 @@ class Deletion:
             end = self._log.end
             await self._tables.save_ends(self._tables.position.queues_to)
             await self._in_thread(self._remove_topic, self._folder / topic)
-            await self._wait_durable(min(end, self._log.end))  # the position goes past all that was on its way
+            await self._wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
             await self._tables.save()  # recovery must not bring them back, wherever it starts
             await self._tables.save_ends(self._tables.position.queues_to)
 

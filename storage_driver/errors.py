@@ -57,6 +57,22 @@ class Busy(StorageError):
         self.waited_ms = waited_ms
 
 
+class NotNext(StorageError):
+    """Records of another log do not follow the end of this one."""
+
+    def __init__(self, log_offset: int, end: int) -> None:
+        super().__init__(f"records for {log_offset}, this log ends at {end}: ask for those from there on")
+        self.log_offset, self.end = log_offset, end
+
+
+class QueueRestarted(StorageError):
+    """A record begins a queue anew: its topic was deleted where the record comes from; delete it here, then go on."""
+
+    def __init__(self, topic: str, log_offset: int) -> None:
+        super().__init__(f"the record at {log_offset} begins topic {topic} anew: delete its queues first")
+        self.topic, self.log_offset = topic, log_offset
+
+
 class StoreRefused(StorageError):
     """The store cannot be opened: locked, wrongly configured, too new a layout, or a disk that cannot be read."""
 

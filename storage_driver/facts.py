@@ -6,7 +6,7 @@ from storage_driver.named_tuple import NamedTuple
 
 
 class Placed(NamedTuple):
-    """Where a message lies; `end` is the mark for `when_durable`."""
+    """Where a message lies; `end` is the mark for `when_committed`."""
 
     queue_offset: int
     log_offset: int
@@ -16,7 +16,7 @@ class Placed(NamedTuple):
 
 
 class PlacedBatch(NamedTuple):
-    """Where the messages of a batch lie, one behind the other; `end` is the mark for `when_durable`."""
+    """Where the messages of a batch lie, one behind the other; `end` is the mark for `when_committed`."""
 
     queue_offset: int  # of the first
     log_offsets: Sequence[int]
@@ -37,7 +37,8 @@ class StoreStatistics(NamedTuple):
     queues: int
     first: int
     end: int
-    durable: int
+    synced: int
+    committed: int
     position: int
     index_to: int
     deleted_segments: int

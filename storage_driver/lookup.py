@@ -123,8 +123,8 @@ class Lookup:
 
     async def record_at(self, log_offset: int, size: int | None) -> bytes | None:
         """Return the whole record that begins there, None when there is none. Raises OSError."""
-        segments, durable = tuple(self._log.segments), self._log.durable
-        return await trio.to_thread.run_sync(read_record, segments, log_offset, size, durable, limiter=self._threads)
+        segments, committed = tuple(self._log.segments), self._log.committed
+        return await trio.to_thread.run_sync(read_record, segments, log_offset, size, committed, limiter=self._threads)
 
     async def longest_kept(self, base: int, end: int) -> int:
         """Return the longest age of the topics that have entries for a range of the log, 0 when none. Raises OSError.
@@ -163,7 +163,7 @@ class Lookup:
         if found is None or (low := await self.low_in_thread(found)) >= found.visible:
             return found.visible if found is not None else 0
         source, high, boundaries = self.cold_source(found), found.visible, self._boundaries()
-        end = self._log.durable
+        end = self._log.committed
 
         def search() -> int:
             spans = []
@@ -184,13 +184,13 @@ class Lookup:
 
     async def find_by_key(self, text: str, most: int, begin_ms: int, end_ms: int) -> list[bytes]:
         """Return whole records with a key `topic#key`, oldest first, at most 64 and what fits one frame of a client."""
-        segments, durable = tuple(self._log.segments), self._log.durable
+        segments, committed = tuple(self._log.segments), self._log.committed
 
         def search() -> list[bytes]:
             records: list[bytes] = []
             size = 0
             for log_offset in self._index.find(text, most, begin_ms, end_ms):
-                data = read_record(segments, log_offset, None, durable)
+                data = read_record(segments, log_offset, None, committed)
                 if data is not None:
                     entry = parse_record(data, 0, log_offset, check_crc=False)
                     if text in index_keys(entry.topic, entry.properties) and begin_ms <= entry.stored_ms <= end_ms:

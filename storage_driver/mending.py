@@ -45,8 +45,8 @@ class Mender:
         files = QueueFiles(
             self._disk, self._config.root, file_entries=self._config.queue_file_entries, most_open=4, read_only=True
         )
-        segments, written, durable = tuple(self._log.segments), queue.written, self._log.durable
-        edges = Span(queue.first_file or 0, written, segments[0].base if segments else 0, durable)
+        segments, written, committed = tuple(self._log.segments), queue.written, self._log.committed
+        edges = Span(queue.first_file or 0, written, segments[0].base if segments else 0, committed)
         span = await trio.to_thread.run_sync(_doubted, files, segments, queue.key, number, edges, limiter=self._thread)
         found: dict[int, bytes] = {}
         at = span.start

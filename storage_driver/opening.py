@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from storage_driver.checkpoint import Position
+from storage_driver.checkpoint import CommittedFile, Position, PositionFile
 from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
@@ -22,6 +22,7 @@ from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
 from storage_driver.room import lend_room
 from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
+from storage_driver.truncation import Truncation
 
 VERDICTS_KEPT = 64
 WHY_NOT = {  # and the next step
@@ -39,8 +40,18 @@ PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment th
 class Opened:
     """A locked and recovered folder; the lock is held as long as this lives."""
 
-    def __init__(self, lock: FileLock, recovered: Recovered, lineage: Lineage, index: Index, boot: bytes) -> None:
+    def __init__(
+        self,
+        lock: FileLock,
+        recovered: Recovered,
+        lineage: Lineage,
+        index: Index,
+        *,
+        boot: bytes,
+        committed: CommittedFile | None,
+    ) -> None:
         self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
+        self.committed = committed  # of a shared log
 
 
 def open_folder(
@@ -122,6 +133,8 @@ def _recover(
     fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
     if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
         mark.sync()
+    cut = Truncation(disk, root).finish()
+    committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
     recovered = Recovery(
         disk,
         root,
@@ -130,8 +143,14 @@ def _recover(
         progress=progress,
         delays_ms=config.delays_ms,
         trust_above=config.trust_queues_above,
+        committed=_known_committed(disk, root, committed),
     ).run()
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
+    if cut is not None:
+        aside = ", ".join(cut.quarantined) or "nothing"
+        verdict.reasons.append(
+            f"the log was cut at {cut.log_offset}, it went to {cut.end}: {cut.reason}; kept: {aside}"
+        )
     if config.index_enabled:
         recovered = recovered._replace(position=_load_index(index, root, recovered))
     found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
@@ -145,7 +164,17 @@ def _recover(
     verdict.seconds = time.perf_counter() - began
     if not fresh or verdict.verdict != "clean":
         _leave_verdict(config, disk, recovered, lineage, now_ms())
-    return Opened(lock, recovered, lineage, index, disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0"))
+    boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
+    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed)
+
+
+def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int | None:
+    """Return a log offset below which a shared log was committed; queue files hold what was, and nothing else."""
+    known = file.load() if file is not None else None
+    if known is None:
+        return None
+    position = PositionFile(disk, root / "rocketbox" / "position").load()
+    return max(known, position.queues_to if position is not None else 0)
 
 
 def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | None:

@@ -14,11 +14,11 @@ from storage_driver.disk import Disk, data_pieces, zero_fill
 from storage_driver.dispatch import is_queued
 from storage_driver.errors import StoreRefused
 from storage_driver.named_tuple import NamedTuple
+from storage_driver.quarantine import quarantine_range
 from storage_driver.queue_recovery import QueueRecovery
 from storage_driver.queue_table import QueueTable, load_table, table_file
 from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
 from storage_driver.scan import Bad, Blank, fill, intact, is_filler, next_good, walk
-from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, segment_name
 from storage_driver.shapes import is_segment_name, set_aside
 
@@ -95,6 +95,7 @@ class Recovered(NamedTuple):
     last_stored_ms: int
     verdict: RecoveryVerdict
     trusted: list[MessageQueue]  # queues whose files were not looked at
+    uncommitted: list[Entry]  # records of a shared log above what it knew committed: in no queue
 
 
 class Recovery:
@@ -110,7 +111,9 @@ class Recovery:
         progress: Callable[[int, int], None],
         delays_ms: tuple[int, ...] = DELAY_LEVELS_MS,
         trust_above: int = 1000,
+        committed: int | None = None,
     ) -> None:
+        """committed: of a log that others share, below which all was committed; None: all that is there is."""
         self._delays_ms, self._trust_above = delays_ms, trust_above
         self.verdict = RecoveryVerdict()
         self._disk, self._root, self._segment_bytes, self._files, self._progress = (
@@ -122,6 +125,7 @@ class Recovery:
         )
         self._log = root / "commitlog"
         self._last_stored_ms = 0
+        self._committed, self._uncommitted = committed, list[Entry]()
         self._protected = dict[int, PermissionError]()  # by base: segments that are only read
 
     def run(self) -> Recovered:
@@ -163,6 +167,7 @@ class Recovery:
             self._last_stored_ms or (position.stored_ms if position is not None else 0),
             verdict,
             list(queues.trusted),
+            self._uncommitted,
         )
 
     def _sync(self, queues: QueueRecovery) -> None:
@@ -346,7 +351,9 @@ class Recovery:
             if isinstance(item, Bad):
                 return item.log_offset, item
             self._last_stored_ms = item.stored_ms
-            if is_queued(item.sys_flag) and not is_filler(item):
+            if self._committed is not None and item.log_offset >= self._committed:
+                self._uncommitted.append(item)
+            elif is_queued(item.sys_flag) and not is_filler(item):
                 queues.add(item)
         return at, None
 
@@ -368,7 +375,7 @@ class Recovery:
     def _copy_aside(self, segment: Segment, start: int, end: int) -> str | None:
         """Keep a copy of log range [start, end); None when the disk has no room for it."""
         try:
-            return copy_aside(self._disk, segment, start, end)
+            return quarantine_range(self._disk, segment, start, end)
         except OSError as exc:
             self.verdict.reasons.append(f"bytes {start} to {end} were not kept: {exc}")
             return None

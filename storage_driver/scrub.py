@@ -3,13 +3,10 @@
 What is damaged is copied to quarantine/ once and noted; it is covered with filler by the next recovery or by fsck.
 """
 
-import errno
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from storage_driver.disk import Disk, data_pieces
 from storage_driver.dispatch import is_queued
 from storage_driver.record import Entry
 from storage_driver.scan import Bad, Blank, is_filler, next_good, walk
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from storage_driver.store import MessageStore
 
 PIECE_BYTES = 1 << 20
-QUARANTINE_PERCENT = 5  # of the disk
 RECORDS_AT_ONCE = 200
 REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read again and again
 
@@ -58,12 +54,12 @@ class Scrub:
     async def whole(self) -> None:
         """Check all of the log now. Raises OSError."""
         self.at, passes = self._store.first, self.passes
-        while self.passes == passes and self.at < self._store.durable:
+        while self.passes == passes and self.at < self._store.synced:
             await self._piece()
 
     async def _piece(self) -> None:
         store = self._store
-        end = store.durable
+        end = store.synced
         if self.at >= end:
             self.passes += self.at > store.first
             self.at = store.first
@@ -112,32 +108,3 @@ def check_piece(segment: Segment, at: int, end: int, entries: list[Entry]) -> tu
         if at >= end or at - start >= PIECE_BYTES or records >= RECORDS_AT_ONCE:
             break
     return at, None
-
-
-def copy_aside(disk: Disk, segment: Segment, start: int, end: int) -> str:
-    """Copy log range [start, end), without holes, to quarantine/ beside the log; return the name. Raises OSError."""
-    folder = segment.path.parent.parent / "quarantine"
-    name = f"log-{start:020d}-{end:020d}"
-    disk.make_folder(folder)
-    _make_room(disk, folder, end - start)
-    file = disk.open(folder / name, create=True)
-    for at, data in data_pieces(segment.file, start - segment.base, end - segment.base):
-        file.write([data], at + segment.base - start)
-    file.sync()
-    disk.sync_folder(folder)
-    return name
-
-
-def _make_room(disk: Disk, folder: Path, count: int) -> None:
-    """Delete the oldest quarantined bytes until `count` more stay within 5 % of the disk. Raises OSError."""
-    usage = disk.usage(folder)
-    most = (usage.used + usage.available) * QUARANTINE_PERCENT // 100
-    if count > most:
-        raise OSError(errno.ENOSPC, f"{count} bytes, quarantine/ may hold {most}")
-    facts = sorted((f for f in disk.list(folder) if not f.is_folder), key=lambda f: f.modified_ms)
-    held = sum(f.size for f in facts)
-    for old in facts:
-        if held + count <= most:
-            return
-        disk.remove(folder / old.name)
-        held -= old.size

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from storage_driver.appending import Appender
-from storage_driver.commit_log import CommitLog, Undurable
+from storage_driver.checkpoint import CommittedFile
+from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.deletion import Deletion
@@ -20,14 +21,16 @@ from storage_driver.lookup import Lookup
 from storage_driver.maintenance import Maintenance
 from storage_driver.mending import Mender
 from storage_driver.opening import Opened, damage_told, open_folder, recovered_topics, state_path
+from storage_driver.quarantine import quarantine_range
+from storage_driver.raw_appending import RawAppender
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
 from storage_driver.record import Entry, MessageQueue
 from storage_driver.recovery import Recovered, RecoveryVerdict
-from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, SegmentFacts, SegmentWriter
 from storage_driver.state_file import StateFile
 from storage_driver.tables import Tables
+from storage_driver.truncation import CutDone, Truncation
 
 
 def ignore(arrival: Arrival) -> None:
@@ -39,7 +42,7 @@ def _open_log(
     disk: Disk,
     recovered: Recovered,
     dispatcher: Dispatcher,
-    rewound: Callable[[Sequence[Undurable], str], None],
+    appender: Callable[[], Appender],
 ) -> CommitLog:
     segments, end = recovered.segments, recovered.end
     tail = segments[-1] if segments and segments[-1].end > end else None
@@ -49,7 +52,8 @@ def _open_log(
         SegmentWriter(disk, config.root / "commitlog", recovered.segment_bytes, tail, zero_ahead=config.zero_ahead),
         segment_bytes=recovered.segment_bytes,
         dispatch=dispatcher.dispatch,
-        rewound=rewound,
+        rewound=lambda dropped: appender().rewound(dropped),
+        no_room=lambda reason: appender().no_room(reason),
         flush_budget_s=config.flush_budget_ms / 1000,
     )
 
@@ -81,9 +85,7 @@ class MessageStore:
         self._opened, self._disk, self._now_ms = opened, disk, now_ms
         self._queues: dict[MessageQueue, ConsumeQueue] = recovered.queues
         self._dispatcher = Dispatcher(arrived, config.delays_ms, watched=watched)
-        self._log = _open_log(
-            config, disk, recovered, self._dispatcher, lambda dropped, reason: self._appender.rewound(dropped, reason)
-        )
+        self._log = _open_log(config, disk, recovered, self._dispatcher, lambda: self._appender)
         self.retain: Callable[[int, int], bool] = _may_go  # may segment [base, end) go? set by the uplink
         self.trouble: str | None = None  # the last error of maintenance
         self._tables = Tables(
@@ -91,7 +93,11 @@ class MessageStore:
         )
         self._appender = self._make_appender()
         self.put, self.put_batch = self._appender.put, self._appender.put_batch  # no call in between: 0.1 µs each
-        self.when_durable = self._log.when_durable
+        self.when_committed, self.when_synced = self._log.when_committed, self._log.when_synced
+        self._raw = RawAppender(self._log, self._queues, make_queue=self._appender.make_queue)
+        self.append_raw = self._raw.append
+        if opened.committed is not None:
+            self._begin_shared(opened.committed)
         self._maintenance = Maintenance(self, disk, now_ms=now_ms, clock_trusted=clock_trusted)
         self._maintenance.trusted = recovered.trusted
         self._mender = Mender(config, disk, self._log, self._tables)
@@ -125,7 +131,7 @@ class MessageStore:
             dispatcher=self._dispatcher,
             appender=self._appender,
             lookup=self._lookup,
-            wait_durable=self.wait_durable,
+            wait_committed=self.wait_committed,
         )
 
     def _make_lookup(self) -> Lookup:
@@ -144,10 +150,37 @@ class MessageStore:
     def _clock_stepped(self, log_offset: int, now_ms: int) -> None:
         self._maintenance.clock.begin(log_offset, now_ms, trusted=False)
 
+    # ---- a log that others share
+
+    def _begin_shared(self, file: CommittedFile) -> None:
+        recovered = self._opened.recovered
+        uncommitted = [self._raw.pending(entry) for entry in recovered.uncommitted]
+        self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
+        self._tables.committed_file = file
+
+    def share(self, synced_to: Callable[[int], None]) -> None:
+        """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync."""
+        self._log.share(synced_to)
+
+    def commit(self, log_offset: int) -> None:
+        """Let what lies below a log offset be seen and acknowledged, as far as it is synced; never falls."""
+        self._log.commit(log_offset)
+
+    def commit_alone(self) -> None:
+        """What is on this disk is committed, now and from now on."""
+        self._log.commit_alone()
+
+    async def truncate(self, log_offset: int, reason: str) -> CutDone | None:
+        """Take back what lies above a log offset, `committed` or higher, on this disk too; it goes to quarantine/.
+
+        Raises ValueError below `committed` or above `synced`, LogFailed.
+        """
+        return await self._log.truncate(log_offset, reason, Truncation(self._disk, self.config.root))
+
     # ---- durability
 
-    async def wait_durable(self, log_offset: int) -> None:
-        """Return once all bytes below log_offset are on stable storage. Raises LogFailed."""
+    async def wait_committed(self, log_offset: int) -> None:
+        """Return once all bytes below log_offset are committed. Raises LogFailed."""
         done, failure = trio.Event(), ""
 
         def wake(reason: str | None) -> None:
@@ -155,7 +188,7 @@ class MessageStore:
             failure = reason or ""
             done.set()
 
-        self._log.when_durable(log_offset, wake)
+        self._log.when_committed(log_offset, wake)
         await done.wait()
         if failure:
             raise LogFailed(failure)
@@ -173,9 +206,14 @@ class MessageStore:
         self._appender.exhausted = False
 
     @property
-    def durable(self) -> int:
-        """Every byte of the log below survives a power cut."""
-        return self._log.durable
+    def synced(self) -> int:
+        """Every byte of the log below is on this disk and survives a power cut."""
+        return self._log.synced
+
+    @property
+    def committed(self) -> int:
+        """Every byte of the log below may be acknowledged, pulled and shipped; without replicas that is `synced`."""
+        return self._log.committed
 
     @property
     def end(self) -> int:
@@ -268,19 +306,19 @@ class MessageStore:
         return await self._lookup.find_by_key(f"{topic}#{key}", max_count, begin_ms, end_ms)
 
     def read_log(self, start: int, max_bytes: int) -> bytes:
-        """Return durable bytes of the log, never past a segment's end, none when they are gone. Blocks: for threads."""
-        count = min(max_bytes, self._log.durable - start)
+        """Return committed bytes of the log, never past a segment's end, none when they are gone. Blocks: for threads."""
+        count = min(max_bytes, self._log.committed - start)
         return (read_log(tuple(self._log.segments), start, count) or b"") if count > 0 else b""
 
     def segments(self) -> list[SegmentFacts]:
         """Return the files of the log, oldest first."""
-        end = self._log.durable
+        end = self._log.committed
         return [SegmentFacts(s.base, min(s.end, end), s.size, s.path) for s in self._log.segments]
 
     def segment_of(self, log_offset: int) -> SegmentFacts | None:
         """Return the file that holds a log offset."""
         found = self._log.segment_of(log_offset)
-        return SegmentFacts(found.base, min(found.end, self._log.durable), found.size, found.path) if found else None
+        return SegmentFacts(found.base, min(found.end, self._log.committed), found.size, found.path) if found else None
 
     # ---- tables, maintenance
 
@@ -295,7 +333,7 @@ class MessageStore:
 
     def copy_aside(self, segment: Segment, start: int, end: int) -> None:
         """Copy a log range to quarantine/. Blocks: for threads. Raises OSError."""
-        copy_aside(self._disk, segment, start, end)
+        quarantine_range(self._disk, segment, start, end)
 
     async def check_space(self) -> None:
         """Look at the disk now instead of at the next round; appends resume when there is room. Raises OSError."""
@@ -353,7 +391,8 @@ class MessageStore:
             cold_reads=self._lookup.cold_reads,
             queues=len(self._queues),
             end=log.end,
-            durable=log.durable,
+            synced=log.synced,
+            committed=log.committed,
             position=self._tables.position.queues_to,
             index_to=self._tables.index_to,
             first=log.first,
@@ -376,7 +415,7 @@ class MessageStore:
         """Save where recovery left off, load the clock's epochs. Blocks. Raises StoreUnwritable, OSError."""
         recovered, boot = self._opened.recovered, self._opened.boot
         try:
-            self._tables.begin(recovered.position, recovered.end, boot, recovered.last_stored_ms)
+            self._tables.begin(recovered.position, self._log.committed, boot, recovered.last_stored_ms)
             self._maintenance.begin()
         except PermissionError as exc:
             raise StoreUnwritable(exc) from exc

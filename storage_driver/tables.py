@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from storage_driver.checkpoint import CheckpointFile, Position, PositionFile, Times
+from storage_driver.checkpoint import CheckpointFile, CommittedFile, Position, PositionFile, Times
 from storage_driver.commit_log import SPACE_ERRORS, CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
@@ -66,6 +66,7 @@ class Tables:
         self._far_behind = False  # it left off on the way to the log's end, for others
         self.queues_to = 0  # queue files hold the log below, not synced
         self.position = Position(0, 0, 0, 0, bytes(16))
+        self.committed_file: CommittedFile | None = None  # of a log that others share
         self._config, self._disk, self._log, self._dispatcher, self._index = config, disk, log, dispatcher, index
         self._now_ms, self._queues = now_ms, queues
         self._ends_file = table_file(disk, config.root)
@@ -104,7 +105,7 @@ class Tables:
 
     async def index_now(self) -> None:
         """Let the index know what was durable before the call, unless it is far behind and reads the log itself."""
-        target, behind = self._log.durable, self._dispatcher.backlog_lost or self._catching_up
+        target, behind = self._log.committed, self._dispatcher.backlog_lost or self._catching_up
         if self._config.index_enabled and self.index_to < target and not behind:
             async with self.guard:
                 if self.index_to < target and not self._dispatcher.backlog_lost:
@@ -177,10 +178,10 @@ class Tables:
         dirty = dispatcher.take_dirty()
         self._last_stored_ms = max(self._last_stored_ms, dispatcher.last_stored_ms)
         if not dirty:
-            self.queues_to = self._log.durable
+            self.queues_to = self._log.committed
             return
         writes = [QueueWrite(q.key, q.written, q.waiting(), q.first_file is not None) for q in dirty.values()]
-        upto, failed = self._log.durable, True
+        upto, failed = self._log.committed, True
         try:
             self._unsynced |= await trio.to_thread.run_sync(
                 _write_queues, self._files, writes, limiter=self._one_thread
@@ -211,7 +212,7 @@ class Tables:
             return
         dispatcher.take_backlog()
         dispatcher.backlog_lost, self._catching_up, self._far_behind = False, True, False
-        target, done, until = log.durable, False, trio.current_time() + CATCH_UP_S
+        target, done, until = log.committed, False, trio.current_time() + CATCH_UP_S
         try:
             while self.index_to < target:
                 segment = log.segment_of(max(self.index_to, log.first))
@@ -231,7 +232,7 @@ class Tables:
                 dispatcher.backlog_lost = True
 
     async def _index_backlog(self) -> None:
-        backlog, target, done = self._dispatcher.take_backlog(), self._log.durable, False
+        backlog, target, done = self._dispatcher.take_backlog(), self._log.committed, False
         try:
             if backlog:
                 await trio.to_thread.run_sync(
@@ -307,6 +308,8 @@ class Tables:
         if with_index:
             self._index.sync()
         self._position_file.save(position)
+        if self.committed_file is not None:
+            self.committed_file.save(position.queues_to)
         full = self._index.files[-2].end_ms if len(self._index.files) > 1 else 0
         self._checkpoint_file.save(Times(position.stored_ms, position.stored_ms, full))
 

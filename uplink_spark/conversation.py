@@ -75,7 +75,7 @@ class Conversation:
 
     def _plans(self) -> tuple[SendPlan, SendPlan]:
         source, ledger, config = self._state.source, self._state.ledger, self._state.config
-        first, durable = source.first, source.durable
+        first, durable = source.first, source.committed
         holes = ledger.unshipped(first, durable)
         age = self._state.progress.oldest_s(holes[0][0] if holes else None, trio.current_time())
         plan = make_plan(holes, durable, order=config.order, backlog_share=config.backlog_share, oldest_age_s=age)
@@ -144,7 +144,7 @@ class Conversation:
 
     def _facts(self) -> CutFacts:
         state = self._state
-        durable, now = state.source.durable, trio.current_time()
+        durable, now = state.source.committed, trio.current_time()
         for plan in (self._log_plan, self._pick_plan):
             plan.note_durable(durable, now)
             plan.ship_now = state.ship_now_to
@@ -186,10 +186,10 @@ class Conversation:
             state.damage.append(taken.damage)
             state.alarm("damage", taken.damage)
         start, end = taken.contents.start, taken.contents.end
-        plan.sent(cut.lane, start, end, trio.current_time(), state.source.durable)
+        plan.sent(cut.lane, start, end, trio.current_time(), state.source.committed)
         job, taken_s = Job(taken), trio.current_time() - began
         await self._queue(job, out, beside=not state.one_by_one(began))
-        if state.source.durable - end > DROP_CACHE_BYTES:
+        if state.source.committed - end > DROP_CACHE_BYTES:
             await state.in_thread(drop_cache, state.source.segments(), start, end)
         state.pace.working = False
         await trio.sleep(state.pace.rest_s(taken_s + job.wrap_s, trio.current_time(), pressed=state.pressed()))

@@ -99,7 +99,7 @@ class QuotaKeeper:
     def facts(self) -> QuotaFacts:
         """Look at log and disk. Blocks."""
         state = self._state
-        holes = state.ledger.unshipped(state.source.first, state.source.durable)
+        holes = state.ledger.unshipped(state.source.first, state.source.committed)
         unshipped = sum(end - start for start, end in holes)
         hours = None
         if holes and state.clock_ok():
@@ -190,7 +190,7 @@ class QuotaKeeper:
     async def discard(self, before: int, reason: str) -> list[Gap]:
         """`uplink discard`: declare everything unshipped below a log offset lost; the files go by retention."""
         state = self._state
-        gaps = await state.in_thread(self._gaps_of, state.source.first, min(before, state.source.durable), "operator")
+        gaps = await state.in_thread(self._gaps_of, state.source.first, min(before, state.source.committed), "operator")
         for gap in gaps:
             gap.facts["text"] = reason[:200]
             await state.in_thread(state.declare, gap)
@@ -211,7 +211,7 @@ class QuotaKeeper:
         due = [key for key in self._rejected if key[0] != minute]
         for key in due:
             count = self._rejected[key]
-            at = state.source.durable
+            at = state.source.committed
             gap = make_gap(state, at, at, ("rejected", key[2]))
             gap.facts.update(
                 records=count, since=key[0] * 60_000, until=key[0] * 60_000 + 59_999, topic=key[1], queues=[], bytes=0

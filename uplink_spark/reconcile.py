@@ -62,7 +62,7 @@ def repairs_below(state: ShipperState) -> list[Gap]:
     source, ledger, declared = state.source, state.ledger, list[Gap]()
     for start, end in source.damaged():
         for _, low, high in spans(source.lineage.epochs):
-            begin, stop = max(low, start, source.first), min(high, end, source.durable)
+            begin, stop = max(low, start, source.first), min(high, end, source.committed)
             for part in ledger.unshipped(begin, stop) if begin < stop else []:
                 gap = make_gap(state, *part, ("damaged", "repair"), len(declared))
                 if not gap.facts.get("queues"):

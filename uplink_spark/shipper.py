@@ -76,7 +76,7 @@ class Shipper:
         while True:
             try:
                 await self.state.in_thread(self.state.ledger.open)
-                if self.state.ledger.switch_express(self.state.source.durable, self.state.config.express):
+                if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
                     await self.state.in_thread(self.state.ledger.save)
             except OSError as error:
                 if LEDGER not in self.state.alarms:
@@ -197,7 +197,7 @@ class Shipper:
             lineage=tuple(source.lineage.epochs[-16:]),
             runs=tuple(source.lineage.runs[-1024:]),
             first=source.first,
-            durable=source.durable,
+            durable=source.committed,
             now_ms=self.state.now_ms(),
             clock_ok=int(clock_ok),
             software=config.software,
@@ -210,7 +210,7 @@ class Shipper:
         state = self.state
         source, ledger = state.source, state.ledger
         owned = spans(source.lineage.epochs[-16:])
-        fork = check_have(owned, welcome, source.durable)
+        fork = check_have(owned, welcome, source.committed)
         if fork is None and welcome.last is not None:
             fork = await state.in_thread(lambda: state.differs(welcome.last))
         if fork is not None:

@@ -50,7 +50,7 @@ class LogSource(Protocol):
     @property
     def lineage(self) -> LineageBook: ...
     @property
-    def durable(self) -> int: ...
+    def committed(self) -> int: ...
     @property
     def first(self) -> int: ...
     @property
@@ -60,7 +60,7 @@ class LogSource(Protocol):
     def damaged(self) -> Sequence[tuple[int, int]]: ...
     def read_log(self, start: int, max_bytes: int) -> bytes: ...
     def segments(self) -> Sequence[LogFile]: ...
-    def when_durable(self, log_offset: int, wake: Callable[[str | None], None]) -> None: ...
+    def when_committed(self, log_offset: int, wake: Callable[[str | None], None]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -189,14 +189,14 @@ class ShipperState:
                 failure += [] if reason is None else [reason]
                 moved.set()
 
-            before = self.source.durable
-            self.source.when_durable(before + 1, wake)
+            before = self.source.committed
+            self.source.when_committed(before + 1, wake)
             await moved.wait()
             if failure and self.source.failure is not None:  # else there was no room: it took back what waited, goes on
                 log.error("the log has failed: %s; what is durable is still shipped", failure[0])
                 await trio.sleep_forever()
             now = trio.current_time()
-            self.progress.inflow(self.source.durable - before, now)
+            self.progress.inflow(self.source.committed - before, now)
             self.pace.moved(now)
             self.notify()
 
@@ -213,7 +213,7 @@ class ShipperState:
 
     def ship_now(self) -> None:
         """Cut what waits at once and connect without waiting for the back-off."""
-        self.ship_now_to = self.source.durable
+        self.ship_now_to = self.source.committed
         self.wake_connect.set()
         self.notify()
 
@@ -261,7 +261,7 @@ class ShipperState:
         """Whether more than half of what may wait here does."""
         if not self.quota_bytes:
             return False
-        holes = self.ledger.unshipped(self.source.first, self.source.durable)
+        holes = self.ledger.unshipped(self.source.first, self.source.committed)
         return sum(end - start for start, end in holes) > self.quota_bytes // 2
 
     # Identity
@@ -288,7 +288,7 @@ class ShipperState:
             return None
         epoch, start, end, sha = last
         owned = [(low, high) for owner, low, high in spans(self.source.lineage.epochs) if owner == epoch]
-        if not owned or start < max(owned[0][0], self.source.first) or end > min(owned[0][1], self.source.durable):
+        if not owned or start < max(owned[0][0], self.source.first) or end > min(owned[0][1], self.source.committed):
             return None
         digest, at = hashlib.sha256(), start
         while at < end:
@@ -336,7 +336,7 @@ class ShipperState:
 
     def status(self) -> UplinkStatus:
         now, source, ledger = trio.current_time(), self.source, self.ledger
-        holes = ledger.unshipped(source.first, source.durable)
+        holes = ledger.unshipped(source.first, source.committed)
         unshipped = sum(end - start for start, end in holes)
         backlog = self.progress.backlog(unshipped, now)
         inflow, rate = self.progress.inflow_rate(now), self.progress.shipping_rate(now)
@@ -347,7 +347,7 @@ class ShipperState:
             address=self.config.gateway,
             box=self.config.box,
             epoch=source.lineage.epochs[-1][0],
-            durable=source.durable,
+            durable=source.committed,
             receipted_bytes=sum(end - start for start, end in ledger.receipted.log),
             unshipped_bytes=unshipped,
             backlog_bytes=backlog,

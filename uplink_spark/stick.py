@@ -171,7 +171,7 @@ class _Missing:
 def _missing(state: ShipperState, spool: Spool) -> _Missing:
     """Look at the ledger, in which the losses a recovery covered are declared first. Blocks."""
     ledger, source = state.ledger, state.source
-    durable, epochs = source.durable, tuple(source.lineage.epochs)
+    durable, epochs = source.committed, tuple(source.lineage.epochs)
     for gap in repairs_below(state):
         state.declare(gap)
     picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
@@ -336,7 +336,7 @@ def _still_true(state: ShipperState, spool: Spool, row: StickReceipt) -> bool:
     kept = spool.read((row.start, row.end)) if row.kind == "pick" else None
     if kept is not None:
         return (kept.header.epoch, kept.header.sha) == (row.epoch, row.sha)
-    if not state.source.first <= row.start < row.end <= state.source.durable:  # gone since, or of another life
+    if not state.source.first <= row.start < row.end <= state.source.committed:  # gone since, or of another life
         return False
     if row.kind not in ("log", "pick") or owner_of(state.source.lineage.epochs, row.start)[0] != row.epoch:
         return False

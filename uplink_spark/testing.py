@@ -111,7 +111,7 @@ class MadeLineage:
 
 
 class MadeLog:
-    """A log in memory, all of it durable: what the shipper needs of a store (state.LogSource)."""
+    """A log in memory, all of it committed: what the shipper needs of a store (state.LogSource)."""
 
     def __init__(self, raw: bytes, *, file_bytes: int = 1 << 20, first: int = 0) -> None:
         self.raw, self.first, self.file_bytes = raw, first, file_bytes
@@ -124,7 +124,7 @@ class MadeLog:
         return [(damage.start, damage.end) for damage in self.verdict.quarantined]
 
     @property
-    def durable(self) -> int:
+    def committed(self) -> int:
         return len(self.raw)
 
     def read_log(self, start: int, max_bytes: int) -> bytes:
@@ -134,7 +134,7 @@ class MadeLog:
     def segments(self) -> list[MadeSegment]:
         return [MadeSegment(base, self.file_bytes) for base in range(0, max(1, len(self.raw)), self.file_bytes)]
 
-    def when_durable(self, log_offset: int, wake: Callable[[str | None], None]) -> None:
+    def when_committed(self, log_offset: int, wake: Callable[[str | None], None]) -> None:
         self.waiting.append((log_offset, wake))
 
 

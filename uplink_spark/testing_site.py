@@ -31,8 +31,8 @@ async def fill(store: MessageStore, count: int, body_bytes: int = 1000) -> None:
     for number in range(count):
         store.put(message(number, body_bytes))
         if not number % 200:
-            await store.wait_durable(store.end)
-    await store.wait_durable(store.end)
+            await store.wait_committed(store.end)
+    await store.wait_committed(store.end)
 
 
 async def overfill(store: MessageStore, uplink: Uplink, topics: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ async def overfill(store: MessageStore, uplink: Uplink, topics: Sequence[str]) -
     await until(lambda: bool(uplink.shipper.state.ledger.switches))
     for number, topic in enumerate(topics):
         store.put(message(number, MIB - 1000, topic=topic))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
     await uplink.shipper.quota.look()
 
 
@@ -76,13 +76,13 @@ async def box(root: Path, port: int, **settings: object) -> AsyncIterator[tuple[
 
 
 def shipped(store: MessageStore, uplink: Uplink) -> Callable[[], bool]:
-    return lambda: store.durable == store.end and uplink.shipper.state.ledger.receipted.log.covers(0, store.durable)
+    return lambda: store.committed == store.end and uplink.shipper.state.ledger.receipted.log.covers(0, store.committed)
 
 
 def log_of(store: MessageStore) -> bytes:
     """The durable log, blanks as zeros."""
     parts, at = [], 0
-    while at < store.durable:
+    while at < store.committed:
         part = store.read_log(at, 1 << 30)
         parts.append(part)
         at += len(part)

@@ -94,7 +94,7 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
     dedup = DedupWindow(
         DedupRules(rules.dedup_entries, rules.dedup_s, frozenset(rules.dedup_topics), rules.dedup_topics_s),
         now_s=time.monotonic,
-        durable=lambda: store.durable,
+        durable=lambda: store.committed,
         connected=clients.connected,
     )
     return BrokerTables(
@@ -139,7 +139,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     make_topic = partial(tables.topics.ensure, queues=1)
     checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
     sessions = _sessions(config, tables, now_ms)
-    recalls = Recalls(timers, tables.topics, when_durable=store.when_durable, now_ms=now_ms, region=rules.region)
+    recalls = Recalls(timers, tables.topics, when_committed=store.when_committed, now_ms=now_ms, region=rules.region)
     handlers = merged(
         _data_handlers(config, store, tables, intake, address, now_ms),
         sessions.handlers(),

@@ -74,7 +74,7 @@ async def wait_kept(store: MessageStore, end: int, since: int) -> None:
     """
     if store.taken_back != since:
         raise LogFailed("the disk was full meanwhile, copies were taken back")
-    await store.wait_durable(end)
+    await store.wait_committed(end)
 
 
 async def rest_after(failure: LogFailed, what: str, store: MessageStore) -> None:

@@ -26,7 +26,7 @@ class Sent(NamedTuple):
     queue_id: int
     queue_offset: int
     log_offset: int
-    end: int  # mark for when_durable
+    end: int  # mark for when_committed
     peer: Peer | None
     sent_s: float
     more: bytes = b""  # log offsets of the rest of a batch, i64 each: as numbers they take five times the room

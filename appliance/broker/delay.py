@@ -112,7 +112,7 @@ class DelayLevels:
         waiting = (
             level for level in self._levels if self._offsets.get(level, 0) < self._store.max_offset(_queue(level))
         )
-        return min((self._floors.get(level, 0) for level in waiting), default=self._store.durable)
+        return min((self._floors.get(level, 0) for level in waiting), default=self._store.committed)
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -176,7 +176,7 @@ class DelayLevels:
             self._floors[level], self._offsets[level] = floor, next_offset
             if head.not_due_ms is not None and next_offset == offset:
                 return await self._unless_set_back(level, queue, head.not_due_ms)
-        self._floors[level] = self._store.durable
+        self._floors[level] = self._store.committed
         return None
 
     def _note_lost(self, level: int, delivered: int, low: int) -> None:

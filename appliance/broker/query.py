@@ -49,7 +49,7 @@ class Queries:
         if not records:
             remark = "can not find message, maybe time range not correct"
             return request.reply(ResponseCode.QUERY_NOT_FOUND, remark, QueryMessageReply(0, 0))
-        return request.reply(ext=QueryMessageReply(now_ms, self._store.durable), body=b"".join(records))
+        return request.reply(ext=QueryMessageReply(now_ms, self._store.committed), body=b"".join(records))
 
     def handle_view(self, request: RemotingCommand, peer: Peer) -> Answer:
         """VIEW_MESSAGE_BY_ID (33): the record at a log offset; the client took it from an offset message id."""

@@ -59,11 +59,11 @@ class Recalls:
         timers: Timers,
         topics: TopicTable,
         *,
-        when_durable: Callable[[int, Callable[[str | None], None]], None],
+        when_committed: Callable[[int, Callable[[str | None], None]], None],
         now_ms: Callable[[], int],
         region: str = "DefaultRegion",
     ) -> None:
-        self._timers, self._topics, self._when_durable, self._now_ms = timers, topics, when_durable, now_ms
+        self._timers, self._topics, self._when_durable, self._now_ms = timers, topics, when_committed, now_ms
         self._region = region
 
     def handlers(self) -> dict[int, Handle]:

@@ -17,7 +17,7 @@ def recent_messages(store: MessageStore, since_ms: int, most_bytes: int = MOST_B
     segments = store.segments()
     if not segments:
         return []
-    start = max(segments[-1].base, store.durable - most_bytes)
+    start = max(segments[-1].base, store.committed - most_bytes)
     data = store.read_log(start, most_bytes)
     return [message for message in records_in(data, start) if message.stored_ms >= since_ms]
 

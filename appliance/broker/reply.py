@@ -122,7 +122,7 @@ class Replies:
         region, trace_on = self._rules.region, self._rules.trace_on
         try:
             placed = self._intake.put(draft)
-            await self._store.wait_durable(placed.end)
+            await self._store.wait_committed(placed.end)
         except (Refused, LogFailed):
             return SendMessageReply("0", queue_id, 0, region=region, trace_on=trace_on)
         offset_id = message_id(self._rules.store_host, placed.log_offset)

@@ -191,7 +191,7 @@ class RuntimeInfo:
             "commitLogDirCapacity": f"Total : {_sized(disk.total_bytes)}, Free : {_sized(disk.free_bytes)}.",
             "dispatchBehindBytes": 0,  # what is durable is dispatched
             "pageCacheLockTimeMills": int(store.evidence().waiting_s * 1000),
-            "remainHowManyDataToFlush": _sized(store.end - store.durable),
+            "remainHowManyDataToFlush": _sized(store.end - store.committed),
             "remainHowManyDataToCommit": _sized(0),
             "remainTransientStoreBufferNumbs": 0,
         }

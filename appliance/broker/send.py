@@ -85,7 +85,7 @@ class Sends:
     def __init__(self, rules: SendRules, tables: SendTables, store: MessageStore, intake: Intake) -> None:
         self._rules, self._tables, self._store, self._intake = rules, tables, store, intake
         self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
-        self._when_durable = store.when_durable  # one and the same for all answers
+        self._when_durable = store.when_committed  # one and the same for all answers
         self._region = rules.properties.region, rules.properties.trace_on
         self._replies = SendReplies(self._region[0], trace_on=self._region[1])
         self._ext = {"MSG_REGION": self._region[0], "TRACE_ON": "true" if self._region[1] else "false"}

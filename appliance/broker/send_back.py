@@ -98,7 +98,7 @@ class SendBacks:
 
     async def _wait_durable(self, log_offset: int) -> None:
         try:
-            await self._store.wait_durable(log_offset)
+            await self._store.wait_committed(log_offset)
         except LogFailed as exc:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"SERVICE_NOT_AVAILABLE: {exc}") from exc
 

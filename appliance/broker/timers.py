@@ -109,7 +109,7 @@ class Timers:
         self._rest(draft, due_ms)
         placed = self._store.put(draft.to_message())
         self._recalled[name := name_of(topic, unique_key)] = due_ms
-        self._store.when_durable(placed.end, partial(self._recall_stored, name))
+        self._store.when_committed(placed.end, partial(self._recall_stored, name))
         return placed.end
 
     def _recall_stored(self, name: bytes, failure: str | None) -> None:
@@ -119,7 +119,7 @@ class Timers:
     def floor(self) -> int:
         """Return the log offset below which no record waits for its moment: retention must not pass it."""
         nothing_came = self._waiting == 0 and not self._behind
-        return self._store.durable if nothing_came else self._floor
+        return self._store.committed if nothing_came else self._floor
 
     @property
     def _behind(self) -> bool:

@@ -75,7 +75,7 @@ class TransactionChecks:
     def floor(self) -> int:
         """Return the log offset below which every half message is decided: retention must not pass it."""
         if self._oldest[0] >= 0 and self._table.base >= self._store.max_offset(HALF_QUEUE):
-            return self._store.durable
+            return self._store.committed
         return self._oldest[1]  # of an older base it is lower, which is safe
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class TransactionChecks:
     async def _find_oldest(self) -> None:
         base = self._table.base
         if base >= self._store.max_offset(HALF_QUEUE):
-            self._oldest = (base, self._store.durable)
+            self._oldest = (base, self._store.committed)
         if base == self._oldest[0]:
             return
         found = await self._store.read(HALF_QUEUE, base, max_count=1, max_bytes=1)
@@ -199,7 +199,7 @@ class TransactionChecks:
             self._unasked[group] += 1
             return
         placed = self._store_again(half, times)
-        await self._store.wait_durable(self._store.end)
+        await self._store.wait_committed(self._store.end)
         self._turn[group] += 1
         self._tell(producers[self._turn[group] % len(producers)], half, placed)
 
@@ -246,7 +246,7 @@ class TransactionChecks:
         if half is None or half.topic != HALF_QUEUE.topic or self._table.state(half.queue_offset) != OPEN:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"no open half message at log offset {log_offset}")
         self._store_again(half, 0)
-        await self._store.wait_durable(self._store.end)
+        await self._store.wait_committed(self._store.end)
         return request.reply()
 
 

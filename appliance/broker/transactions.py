@@ -108,12 +108,12 @@ class Transactions:
         if found is None:
             return Later(partial(self._end_cold, request, header))
         mark = self._end(header, _only(found))
-        return Held(self.store.when_durable, mark, request.reply(), partial(_not_durable, request))
+        return Held(self.store.when_committed, mark, request.reply(), partial(_not_durable, request))
 
     async def _end_cold(self, request: RemotingCommand, header: EndTransactionHeader) -> RemotingCommand:
         found = await self.store.read(HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES)
         mark = self._end(header, _only(found))
-        await self.store.wait_durable(mark)
+        await self.store.wait_committed(mark)
         return request.reply()
 
     def _end(self, header: EndTransactionHeader, half: StoredMessage | None) -> int:
@@ -159,7 +159,7 @@ class Transactions:
     def _put_op(self, half: int) -> int:
         body, born_ms = str(half).encode(), self._now_ms()
         placed = self.store.put(Message(OP_TOPIC, 0, body, OP_TAG, 0, 0, born_ms, self.rules.store_host))
-        self.store.when_durable(placed.end, partial(self._op_written, half, placed.queue_offset))
+        self.store.when_committed(placed.end, partial(self._op_written, half, placed.queue_offset))
         return placed.end
 
     def _op_written(self, half: int, op: int, failure: str | None) -> None:

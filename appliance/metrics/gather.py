@@ -110,7 +110,7 @@ def _store(watched: Watched, sheet: Sheet) -> None:
         "disk_written_bytes_total": written,
         "written_per_ingested_ratio": written / seen.bytes if seen.bytes else 0.0,
         "log_first_offset_bytes": seen.first,
-        "log_durable_offset_bytes": seen.durable,
+        "log_durable_offset_bytes": seen.synced,
         "appends_refused": int(seen.full is not None or evidence.failure is not None),
         "queues": seen.queues,
         "cold_reads_total": seen.cold_reads,
@@ -127,8 +127,8 @@ def _store(watched: Watched, sheet: Sheet) -> None:
         sheet.add("rocketbox_disk_full_in_seconds", seen.full_in_h * 3600)
     place = {"storage_type": "local", "storage_medium": "disk"}
     sheet.add("rocketmq_storage_size_bytes", seen.end - seen.first, **place)
-    sheet.add("rocketmq_storage_flush_behind_bytes", seen.end - seen.durable, **place)
-    sheet.add("rocketmq_storage_dispatch_behind_bytes", max(0, seen.durable - seen.position), **place)
+    sheet.add("rocketmq_storage_flush_behind_bytes", seen.end - seen.synced, **place)
+    sheet.add("rocketmq_storage_dispatch_behind_bytes", max(0, seen.committed - seen.position), **place)
 
 
 def disk_written() -> int:
@@ -225,7 +225,7 @@ def _uplink(watched: Watched, sheet: Sheet) -> None:
         "gateway_full": int(seen.gateway_full),
         "unshipped_bytes": seen.unshipped_bytes,
         "backlog_bytes": seen.backlog_bytes,
-        "durable_bytes": watched.store.durable,
+        "durable_bytes": watched.store.committed,
         "receipted_bytes": seen.receipted_bytes,
         "raw_bytes_total": counts.raw_bytes,
         "wire_bytes_total": counts.wire_bytes,

@@ -180,7 +180,7 @@ async def _oldest(watched: Watched, add: Add) -> None:
 
 async def age_of(watched: Watched, log_offset: int) -> int | None:
     """Return how many ms ago the record at a log offset was stored, None when none begins there."""
-    record = await watched.store.record_at(log_offset) if log_offset < watched.store.durable else None
+    record = await watched.store.record_at(log_offset) if log_offset < watched.store.committed else None
     return max(0, watched.now_ms() - stored_ms_of(record)) if record is not None else None
 
 
@@ -189,6 +189,6 @@ async def oldest_unshipped_s(watched: Watched, uplink: Uplink) -> float:
 
     Where the hole begins inside a record: for how long the uplink has seen it wait.
     """
-    holes = uplink.shipper.state.ledger.unshipped(watched.store.first, watched.store.durable)
+    holes = uplink.shipper.state.ledger.unshipped(watched.store.first, watched.store.committed)
     age_ms = await age_of(watched, holes[0][0]) if holes else None
     return uplink.statistics().oldest_unshipped_s if age_ms is None else age_ms / 1000

@@ -80,7 +80,7 @@ async def at_place(watched: Watched, identity: str) -> StoredMessage | None:
         _, log_offset = parse_message_id(identity)
     except ValueError:
         return None
-    record = await watched.store.record_at(log_offset) if 0 <= log_offset < watched.store.durable else None
+    record = await watched.store.record_at(log_offset) if 0 <= log_offset < watched.store.committed else None
     try:
         message = decode_record(record, 0) if record else None
     except RecordDamaged:

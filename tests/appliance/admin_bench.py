@@ -74,7 +74,7 @@ class Bench:
     async def send(self, count: int = 1, queue_id: int = 0, topic: str = "T", **properties: str) -> list[Placed]:
         raw = encode_properties(properties)
         placed = [self.store.put(Message(topic, queue_id, b"%d" % n, raw, 0, 0, 1, STORE_HOST)) for n in range(count)]
-        await self.store.wait_durable(placed[-1].end)
+        await self.store.wait_committed(placed[-1].end)
         return placed
 
     def consumer(

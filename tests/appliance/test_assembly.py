@@ -67,7 +67,7 @@ async def test_a_topic_whose_table_was_never_written_is_there_again_with_all_its
         made = Broker(small, "")
         await made.send("Sensors")
         placed = small.store.put(Message("Sensors", 6, b"x", b"", 0, 0, 1, STORE_HOST))
-        await small.store.wait_durable(placed.end)
+        await small.store.wait_committed(placed.end)
     async with broker(tmp_path) as b:
         found = b.tables.topics.get("Sensors")
         assert found is not None

@@ -102,13 +102,13 @@ async def test_a_copy_that_the_full_disk_took_back_while_the_next_one_waited_for
     disk = MemoryDisk(folders=FOLDERS)
     async with open_store(config(), now_ms=lambda: 1, disk=disk) as store:
         message = Message("T", 0, b"x" * 100, b"", 0, 0, 1, STORE_HOST)
-        await store.wait_durable((await put_patiently(store, message)).end)
+        await store.wait_committed((await put_patiently(store, message)).end)
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, store.end + 10
         since = store.taken_back
         first = await put_patiently(store, message)
         with pytest.raises(LogFailed, match="write of"):
-            await store.wait_durable(first.end)
+            await store.wait_committed(first.end)
         disk.ends.clear()
         second = await put_patiently(store, message)  # waits until the next look at the disk
         assert second.end == first.end

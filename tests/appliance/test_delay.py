@@ -89,7 +89,7 @@ async def test_after_a_restart_what_was_delivered_is_not_repeated_and_what_waits
         clock.ms += LEVELS_MS[0]
         await until(lambda: levels.progress()[0].delivered == 1)
         await levels.flush()
-        await bench.store.wait_durable(intake.put(draft(b"two", DELAY="2")).end)
+        await bench.store.wait_committed(intake.put(draft(b"two", DELAY="2")).end)
     assert file.content == {"offsetTable": {"1": 1, "2": 0, "3": 0}}
     async with delays(tmp_path, file, clock=clock) as (bench, _, _):
         clock.ms += LEVELS_MS[1]

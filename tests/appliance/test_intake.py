@@ -19,7 +19,7 @@ def draft(**properties: str) -> Draft:
 async def test_a_draft_is_stored_with_all_it_has_but_the_wish_to_wait(tmp_path: Path) -> None:
     async with small_store(tmp_path) as small:
         placed = Intake(small.store).put(draft(WAIT="true", A="b"))
-        await small.store.wait_durable(placed.end)
+        await small.store.wait_committed(placed.end)
         (found,) = await small.all("T", 1)
     assert (found.body, found.property_map, found.flag, found.sys_flag) == (b"body", {"A": "b"}, 7, 1)
     assert (found.born_ms, found.reconsume_times, found.prepared_offset) == (5, 2, 99)

@@ -81,7 +81,7 @@ class Bench:
     async def send(self, count: int, queue_id: int = 0) -> None:
         for number in range(count):
             placed = self.small.store.put(Message("T", queue_id, b"%d" % number, b"", 0, 0, 1, STORE_HOST))
-        await self.small.store.wait_durable(placed.end)
+        await self.small.store.wait_committed(placed.end)
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ async def test_a_queue_that_lost_its_first_messages_is_not_young(tmp_path: Path)
         assert (await b.ask(14, **where)).ext == {"offset": "0"}
         for _ in range(25):
             b.small.store.put(Message("T", 0, bytes(60_000), b"", 0, 0, 1, STORE_HOST))
-        await b.small.store.wait_durable(b.small.store.end)
+        await b.small.store.wait_committed(b.small.store.end)
         assert await b.small.store.drop_first(0)
         assert (await b.ask(14, **where)).code == 22
         assert int((await b.ask(31, topic="T", queueId=0)).ext["offset"]) > 0

@@ -58,7 +58,7 @@ async def test_what_is_older_than_asked_or_further_back_than_the_part_read_is_le
         assert recent_messages(small.store, 0) == []
         for now[0] in (100, 200, 300):
             placed = small.store.put(Message("T", 0, b"%d" % now[0], b"", 0, 0, 1, HOST))
-        await small.store.wait_durable(placed.end)
+        await small.store.wait_committed(placed.end)
         assert [each.body for each in recent_messages(small.store, 0)] == [b"100", b"200", b"300"]
         assert [each.body for each in recent_messages(small.store, 200)] == [b"200", b"300"]
         assert recent_messages(small.store, 301) == []

@@ -38,14 +38,14 @@ class Bench:
     async def put(self, body: bytes, **properties: str) -> tuple[int, int]:
         intake = Intake(self.small.store, [half_divert, self.timers.divert, self.delays.divert])
         placed = intake.put(Draft("T", 0, body, {"PGROUP": "P", **properties}, 0, 0, wall_ms(), STORE_HOST))
-        await self.small.store.wait_durable(placed.end)
+        await self.small.store.wait_committed(placed.end)
         return placed.queue_offset, placed.log_offset
 
     async def fill(self) -> None:
         """Write so much that the first file of the log could go."""
         for _ in range(25):
             placed = self.small.store.put(Message("F", 0, bytes(60_000), b"", 0, 0, 1, STORE_HOST))
-        await self.small.store.wait_durable(placed.end)
+        await self.small.store.wait_committed(placed.end)
         self.clock.ms += 1
 
     async def first_after(self, done: Callable[[], bool]) -> int:

@@ -47,12 +47,12 @@ class Bench:
         self.timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
         topics = TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=clock)
         topics.put(Topic("T"))
-        self.recalls = Recalls(self.timers, topics, when_durable=store.when_durable, now_ms=clock)
+        self.recalls = Recalls(self.timers, topics, when_committed=store.when_committed, now_ms=clock)
         self.intake = Intake(store, [self.timers.divert])
 
     async def put(self, item: Draft) -> Placed:
         placed = self.intake.put(item)
-        await self.small.store.wait_durable(placed.end)
+        await self.small.store.wait_committed(placed.end)
         return placed
 
     async def recall(self, handle: str, topic: str = "T") -> tuple[int, dict[str, str]]:
@@ -300,7 +300,7 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
         put = store.put
 
         def put_without_space(message: Message, **more: Any) -> Placed:
-            store._appender.rewound([], "No space left on device")  # a look that was under way still found some
+            store._appender.no_room("No space left on device")  # a look that was under way still found some
             try:
                 return put(message, **more)
             except Full as exc:
@@ -322,7 +322,7 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
 async def test_a_recall_that_the_log_took_back_recalls_nothing(tmp_path: Path, clock: Clock) -> None:
     async with bench(tmp_path, clock, run=False) as b:
         waits: list[Callable[[str | None], None]] = []
-        b.small.store.when_durable = lambda log_offset, wake: waits.append(wake)
+        b.small.store.when_committed = lambda log_offset, wake: waits.append(wake)
         b.timers.recall("T", "K", clock.ms + 60_000, (1, STORE_HOST))
         b.timers.recall("T", "L", clock.ms + 60_000, (1, STORE_HOST))
         waits[0]("no space")

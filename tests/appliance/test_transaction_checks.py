@@ -162,4 +162,4 @@ async def test_retention_may_not_pass_the_oldest_open_half_and_may_pass_all_when
         await b.end(first, ROLLBACK)
         b.transactions.advance()
         await b.checks._find_oldest()
-        assert b.checks.floor() == b.small.store.durable
+        assert b.checks.floor() == b.small.store.committed

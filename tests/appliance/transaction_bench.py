@@ -42,7 +42,7 @@ class Bench:
         """Store a half message as a producer of group P would."""
         pairs = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "K", "TAGS": "t", **properties}
         placed = self.intake.put(Draft("T", 1, body, pairs, 0, 4, born_ms or wall_ms(), STORE_HOST))
-        await self.small.store.wait_durable(placed.end)
+        await self.small.store.wait_committed(placed.end)
         return placed
 
     async def end(self, half: Placed, verdict: int, group: str = "P", **changes: int) -> RemotingCommand:

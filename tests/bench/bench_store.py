@@ -103,7 +103,7 @@ class Sender:
             properties = b"UNIQ_KEY\x01C0A8010A1F9018B4AAC2%012X" % every.number
         self._began = time.perf_counter()
         placed = every.store.put(Message("Bench", self._queue_id, every.body, properties, 0, 0, 1, HOST))
-        every.store.when_durable(placed.end, self._woken)
+        every.store.when_committed(placed.end, self._woken)
 
     def _woken(self, reason: str | None) -> None:
         assert reason is None, reason
@@ -130,7 +130,7 @@ class Senders:
         await trio.sleep(seconds)
         self.stopped = True
         took = time.perf_counter() - began
-        await self.store.wait_durable(self.store.end)
+        await self.store.wait_committed(self.store.end)
         return took
 
 
@@ -147,7 +147,7 @@ async def measure(
         took = await bench.run(senders, seconds)
         cpu_s = time.process_time() - cpu_began
         await store.prove()
-        wear = (written_bytes() - before) / max(1, store.durable)
+        wear = (written_bytes() - before) / max(1, store.committed)
         counts = store.statistics()
     shutil.rmtree(folder / "run")
     ordered = sorted(bench.latencies)
@@ -186,7 +186,7 @@ async def many_queues(folder: Path) -> None:
         for i in range(10_000):
             placed = store.put(Message(f"Topic{i // 8}", i % 8, b"x", b"", 0, 0, 1, HOST))
             if i % 1000 == 999:
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
         await store.prove()
         print(f"10,000 queues: {resident_mb() - before:.1f} MB resident more than none (goal < 40)")
     began = time.perf_counter()
@@ -199,7 +199,7 @@ async def fill(store: MessageStore, gib: float) -> None:
     properties, body = encode_properties({"TAGS": "a"}), b"x" * 16_000
     while store.end < gib * (1 << 30):
         placed = [store.put(Message("Cold", i % QUEUES, body, properties, 0, 0, 1, HOST)) for i in range(200)]
-        await store.wait_durable(placed[-1].end)
+        await store.wait_committed(placed[-1].end)
 
 
 def drop_cache(store: MessageStore) -> None:

@@ -49,7 +49,7 @@ class Bench:
         self.timers.divert(draft)
         placed = await put_patiently(self.store, draft.to_message())
         if self.put_count % SLICE == 0:
-            await self.store.wait_durable(placed.end)
+            await self.store.wait_committed(placed.end)
 
     async def indexed(self) -> None:
         """Return once all that was put is in the index."""

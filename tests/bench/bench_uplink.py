@@ -62,7 +62,7 @@ async def fill(root: Path, megabytes: int, size: int) -> None:
                     Message("bench", number % 4, text, f"UNIQ_KEY\x01{number:032X}".encode(), 0, 0, born_ms, HOST)
                 )
                 number += 1
-            await store.wait_durable(store.end)
+            await store.wait_committed(store.end)
 
 
 def cpu() -> float:
@@ -113,16 +113,16 @@ async def drain(root: Path, port: int, certs: Path | None, codec: str) -> Shippe
     async with open_store(StoreConfig(root=root, store_host=HOST), now_ms=wall_ms) as store:
         await settled()
         uplink = make_uplink(store, UplinkConfig(f"localhost:{port}", "bench", certs=certs, codec=codec), root)
-        held, meter, before = uplink.shipper.state.ledger.receipted, Meter(store.durable), cpu()
+        held, meter, before = uplink.shipper.state.ledger.receipted, Meter(store.committed), cpu()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(uplink.run)
-            while not held.log.covers(0, store.durable):
+            while not held.log.covers(0, store.committed):
                 await trio.sleep(0.02)
                 held = uplink.shipper.state.ledger.receipted
                 meter.note(held.log.end)
             used = cpu() - before
             nursery.cancel_scope.cancel()
-        return Shipped(meter.rate(), store.durable, used)
+        return Shipped(meter.rate(), store.committed, used)
 
 
 @contextmanager
@@ -175,11 +175,11 @@ async def cut(root: Path, hello_out: list[Hello]) -> list[bytes]:
     async with open_store(StoreConfig(root=root, store_host=HOST), now_ms=wall_ms) as store:
         (epoch, _), (run, _) = store.lineage.epochs[-1], store.lineage.runs[0]
         runs = ((run, 0),)
-        hello_out.append(Hello("bench", ((epoch, 0),), runs, 0, store.durable, wall_ms(), 1, "bench"))
+        hello_out.append(Hello("bench", ((epoch, 0),), runs, 0, store.committed, wall_ms(), 1, "bench"))
         frames, at, file_end = [], 0, store.segments()[0].base + store.segments()[0].size
-        while at < store.durable:
+        while at < store.committed:
             source = PieceSource("bench", epoch, run, 0, wall_ms(), 1)
-            piece = cut_piece(store.read_log, CutOrder(source, at, store.durable, file_end, PIECE_BYTES, "zstd"))
+            piece = cut_piece(store.read_log, CutOrder(source, at, store.committed, file_end, PIECE_BYTES, "zstd"))
             frames.append(piece.frame)
             at = piece.header.end
         return frames

@@ -157,8 +157,8 @@ async def ours(root: Path, numbers: range) -> None:
     async with open_store(config(root), now_ms=lambda: time.time_ns() // 1_000_000) as store:
         for start in range(numbers.start, numbers.stop, 500):
             placed = [store.put(message(i)) for i in range(start, min(start + 500, numbers.stop))]
-            await store.wait_durable(placed[-1].end)
-        while store.statistics().index_to < store.durable:
+            await store.wait_committed(placed[-1].end)
+        while store.statistics().index_to < store.committed:
             await store.prove()
 
 
@@ -203,7 +203,7 @@ async def test_apache_serves_what_this_store_wrote_and_the_way_back(classes: str
         assert store.verdict.quarantined == []
         placed = store.put(message(count + 200))
         assert placed.queue_offset == (count + 200) // 4
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
 
 
 async def test_this_store_serves_what_apache_wrote_also_after_sigkill(classes: str, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_this_store_serves_what_apache_wrote_also_after_sigkill(classes: s
             assert store.verdict.quarantined == []
             for queue_id in range(4):
                 assert facts(await read_ours(store, queue_id)) == facts(theirs[queue_id])
-            while store.statistics().index_to < store.durable:
+            while store.statistics().index_to < store.committed:
                 await store.prove()
             found = await store.find_by_key("Interop", "key-1999", 8, 0, 1 << 62)
             assert {decode_record(raw).body.split(b" ")[0] for raw in found} == {b"1999"}

@@ -159,7 +159,7 @@ class Workload:
                     self.trace.records[place.log_offset] = self._bytes_of(store, place)
                 self.trace.acknowledged += [(step, p, m) for p, m in zip(placed, messages, strict=True)]
 
-        store.when_durable(placed[-1].end, wake)
+        store.when_committed(placed[-1].end, wake)
         return count
 
     def _bytes_of(self, store: MessageStore, place: Placed) -> bytes:

@@ -91,15 +91,15 @@ async def test_a_failed_sync_seals_the_log_and_reads_go_on(code: int) -> None:
     async with open_store(config(), now_ms=workload.now_ms, disk=disk) as store:
         message = workload._message("T0")._replace(sys_flag=0, queue_id=0)
         first = store.put(message)
-        await store.wait_durable(first.end)
+        await store.wait_committed(first.end)
         disk.before = lambda step: _fail_syncs(step.kind, code)
         with pytest.raises(LogFailed):
-            await store.wait_durable(store.put(message).end)
+            await store.wait_committed(store.put(message).end)
         disk.before = lambda step: None  # the disk works again: that must not matter
         with pytest.raises(LogFailed, match="restart"):
             store.put(message)
         reasons: list[str | None] = []
-        store.when_durable(store.end, reasons.append)
+        store.when_committed(store.end, reasons.append)
         assert reasons[0] is not None
         assert store.evidence().failure is not None
         assert (await store.read(MessageQueue("T0", 0), 0, max_count=9, max_bytes=9000)).records == 1
@@ -119,7 +119,7 @@ async def test_no_room_for_the_next_segment_refuses_and_resumes_without_restart(
     async with open_store(config(), now_ms=workload.now_ms, disk=disk) as store:
         message = workload._message("T0")._replace(sys_flag=0, queue_id=0, body=b"x" * 4000)
         placed = store.put(message)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         # The first look at the disk would take the full mark back.
         while not store.statistics().disk_percent:  # noqa: ASYNC110
             await trio.sleep(0.001)
@@ -127,7 +127,7 @@ async def test_no_room_for_the_next_segment_refuses_and_resumes_without_restart(
         failure = None
         while failure is None:
             try:
-                await store.wait_durable(store.put(message).end)
+                await store.wait_committed(store.put(message).end)
             except LogFailed as exc:
                 failure = str(exc)
         assert "next segment" in failure
@@ -137,7 +137,7 @@ async def test_no_room_for_the_next_segment_refuses_and_resumes_without_restart(
         disk.before = lambda step: None
         await store.check_space()
         placed = store.put(message)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         assert (placed.queue_offset, placed.log_offset) == (count, config().segment_bytes)
         await trio.lowlevel.checkpoint()
     assert open_after(disk).recovered.verdict.verdict in ("clean", "clean_tail")
@@ -153,20 +153,20 @@ async def test_half_a_batch_that_the_full_disk_took_never_comes_back_behind_what
     workload = Workload(disk, 1, 0)
     async with open_store(config(), now_ms=workload.now_ms, disk=disk) as store:
         message = workload._message("T0")._replace(sys_flag=0, queue_id=0, body=b"x" * 200)
-        await store.wait_durable(store.put(message).end)
+        await store.wait_committed(store.put(message).end)
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, 3000
         head = store.put(message)
         batch = store.put_batch(message, Parts.of([(0, b"y" * 200, b"")] * 40))
         told: list[str | None] = []
-        store.when_durable(head.end, told.append)
+        store.when_committed(head.end, told.append)
         with pytest.raises(LogFailed, match="write of"):
-            await store.wait_durable(batch.end)
+            await store.wait_committed(batch.end)
         assert told == [None]
         disk.ends.clear()
         await store.check_space()
         placed = store.put(message._replace(body=b"z"))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         assert (placed.queue_offset, placed.log_offset) == (2, head.end)
     recovered = open_after(disk.after_power_cut(random.Random(1))).recovered
     assert (recovered.end, recovered.verdict.quarantined) == (placed.end, [])

@@ -112,9 +112,9 @@ async def workload(mount: Path, mark: int) -> None:
                 if reason is None:
                     os.pwrite(mark, json.dumps(fact).encode(), 0)  # at 0: a page end would split it
 
-            store.when_durable(placed.end, wake)
+            store.when_committed(placed.end, wake)
             if number % 3 == 0:
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
             if number % 60 == 59:
                 store.state_file("consumerOffset").save({"number": number})
                 await trio.sleep(0.1)
@@ -238,7 +238,7 @@ async def failing(mount: Path, mark: int, fault: str) -> None:
             body = random.Random(number).randbytes(100 + number * 7)
             try:
                 placed = store.put(Message("T", number % 2, body, b"", 0, 0, 1, HOST))
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
                 fact = [number, placed.queue_offset, placed.log_offset, placed.size]
                 os.pwrite(mark, json.dumps(fact).encode(), 0)
             except StorageError:

@@ -55,7 +55,7 @@ async def send(root: Path) -> None:
         for number in range(MESSAGES):
             try:
                 placed = store.put(Message("T", 0, body(number), b"", 0, 0, 1, HOST))
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
                 print("ack", number, flush=True)
             except LogFailed as exc:
                 print("failed", number, exc, flush=True)
@@ -98,7 +98,7 @@ async def test_the_nth_sync_of_the_log_fails(tmp_path: Path, shim: Path, fail_at
     async with open_store(config(root), now_ms=lambda: 1) as store:
         queue = MessageQueue("T", 0)
         assert store.max_offset(queue) >= len(acknowledged)
-        found = await store.read(queue, 0, max_count=MESSAGES, max_bytes=1 << 20) if store.durable else None
+        found = await store.read(queue, 0, max_count=MESSAGES, max_bytes=1 << 20) if store.committed else None
         raw = b"".join(found.chunks) if found is not None else b""
         at, bodies = 0, []
         while at < len(raw):
@@ -107,7 +107,7 @@ async def test_the_nth_sync_of_the_log_fails(tmp_path: Path, shim: Path, fail_at
             at += record.size
         assert bodies[: len(acknowledged)] == [body(number) for number in acknowledged]
         placed = store.put(Message("T", 0, b"goes on", b"", 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Reader(Workload):
         for number in range(self._messages // 3):
             try:
                 self._send(store)
-                await store.wait_durable(store.end)
+                await store.wait_committed(store.end)
                 if number % 10 == 0:
                     await self._save(store.state_file("consumerOffset"))
                 if number == 40 and len(store.segments()) > 2:

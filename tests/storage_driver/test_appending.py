@@ -39,7 +39,7 @@ def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0) -> Mess
 
 async def one(store: MessageStore, body: bytes = b"hello") -> int:
     placed = store.put(message(body))
-    await store.wait_durable(placed.end)
+    await store.wait_committed(placed.end)
     return placed.queue_offset
 
 
@@ -67,7 +67,7 @@ async def test_what_is_refused_takes_neither_number_nor_place_nor_makes_a_folder
         assert (store.end, set(store.topics()) - {"T"}, store.max_offset(QUEUE)) == (0, set(), 0)
         assert list((tmp_path / "store" / "consumequeue").iterdir()) == []
         largest = store.put(message(bytes(64 * 1024))._replace(properties=b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - 2)))
-        await store.wait_durable(largest.end)
+        await store.wait_committed(largest.end)
         assert (largest.queue_offset, largest.log_offset) == (0, 0)
 
 
@@ -168,7 +168,8 @@ async def test_a_run_taken_back_gives_its_numbers_to_the_next(tmp_path: Path) ->
         lost, kept = store.put(message()), store.put(message(topic="U"))
         queues = store._queues
         pending = [item for item in store._log._pending if item.queue.key == QUEUE]
-        store._appender.rewound(pending, "no room")
+        store._appender.rewound(pending)
+        store._appender.no_room("no room")
         assert store.full == "no room"
         assert (queues[QUEUE].next_offset, lost.queue_offset) == (1, 1)
         assert (queues[MessageQueue("U", 0)].next_offset, kept.queue_offset) == (1, 0)

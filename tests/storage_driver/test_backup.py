@@ -28,7 +28,7 @@ def message(number: int) -> Message:
 
 async def fill(store: MessageStore, numbers: range) -> list[int]:
     placed = [store.put(message(i)) for i in numbers]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
     await store.prove()
     return [p.log_offset for p in placed]
 
@@ -60,7 +60,7 @@ async def test_a_backup_of_a_running_store_is_consistent_and_restores(root: Path
         await fill(store, range(200))
         store.state_file("consumerOffset").save({"offset": 7})
         facts = backup(root, copy)
-        assert (facts.end, facts.segments) == (store.durable, 2)
+        assert (facts.end, facts.segments) == (store.committed, 2)
         await fill(store, range(200, 300))
         epoch = store.lineage.epoch
     restored = restore(copy, again)

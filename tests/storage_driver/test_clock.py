@@ -85,7 +85,7 @@ async def test_a_step_of_ten_years_deletes_nothing_and_keeps_the_search_right(tm
             for _ in range(20):
                 placed = store.put(Message("T", 0, bytes(9000), b"", 0, 0, 1, HOST))
                 now[0] += 10
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
             await store._maintenance.round()
             now[0] += step if len(store._maintenance.clock.epochs) == 1 else -step
             await store._maintenance.round()

@@ -30,20 +30,25 @@ class Bench:
         self.disk = MemoryDisk(folders=("/", "/store", "/store/commitlog"))
         self.events: list[str] = []
         writer = SegmentWriter(self.disk, FOLDER, SIZE, None)
-        self.log = CommitLog([], end, writer, segment_bytes=SIZE, dispatch=self.dispatch, rewound=self.rewound)
+        self.log = CommitLog(
+            [], end, writer, segment_bytes=SIZE, dispatch=self.dispatch, rewound=self.rewound, no_room=self.no_room
+        )
 
     def dispatch(self, records: Sequence[Undurable]) -> int:
-        self.events += [f"dispatch {r.log_offset} durable {self.log.durable}" for r in records]
+        self.events += [f"dispatch {r.log_offset} durable {self.log.committed}" for r in records]
         return len(records)
 
-    def rewound(self, records: Sequence[Undurable], reason: str) -> None:
+    def rewound(self, records: Sequence[Undurable]) -> None:
         self.events += [f"rewound {r.log_offset}" for r in records]
+
+    def no_room(self, reason: str) -> None:
+        self.events.append("no room")
 
     def put(self, size: int, byte: bytes = b"x") -> int:
         """Append `size` bytes; the wake is noted under their end."""
         at = self.log.reserve(size)
         end = self.log.append(byte * size, Pending(QUEUE, at, size, 0, 0, 0, b""))
-        self.log.when_durable(end, lambda reason: self.events.append(f"woke {end} {reason}"))
+        self.log.when_committed(end, lambda reason: self.events.append(f"woke {end} {reason}"))
         return at
 
     def file(self, base: int) -> bytes:
@@ -58,7 +63,7 @@ class Bench:
             told.append(reason)
             done.set()
 
-        self.log.when_durable(log_offset, wake)
+        self.log.when_committed(log_offset, wake)
         with trio.fail_after(25):
             await done.wait()
         return told[0]
@@ -76,7 +81,7 @@ async def test_a_message_can_be_pulled_before_it_is_acknowledged_and_both_only_o
     bench.put(100)
     bench.put(50)
     await trio.testing.wait_all_tasks_blocked()
-    assert (bench.events, bench.log.durable, bench.log.end) == ([], 0, 150)
+    assert (bench.events, bench.log.committed, bench.log.end) == ([], 0, 150)
     async with bench.running():
         assert await bench.wait(150) is None
     assert bench.events == ["dispatch 0 durable 0", "dispatch 100 durable 0", "woke 100 None", "woke 150 None"]
@@ -88,7 +93,7 @@ async def test_a_late_asker_for_an_early_offset_waits_for_the_group_before_it() 
     bench = Bench()
     bench.put(10)
     bench.put(20)
-    bench.log.when_durable(10, lambda reason: bench.events.append("late"))
+    bench.log.when_committed(10, lambda reason: bench.events.append("late"))
     async with bench.running():
         await bench.wait(30)
     assert bench.events[-3:] == ["woke 10 None", "woke 30 None", "late"]
@@ -99,8 +104,8 @@ async def test_what_is_durable_waits_for_nobody_who_waits_for_what_is_yet_to_com
     async with bench.running():
         await bench.wait(bench.put(100) + 100)
         told: list[str | None] = []
-        bench.log.when_durable(bench.log.durable + 1, lambda reason: None)  # as the uplink does
-        bench.log.when_durable(bench.log.durable, told.append)
+        bench.log.when_committed(bench.log.committed + 1, lambda reason: None)  # as the uplink does
+        bench.log.when_committed(bench.log.committed, told.append)
         assert told == [None]
 
 
@@ -143,7 +148,7 @@ async def test_a_failed_sync_is_never_tried_again_and_everybody_is_told() -> Non
             bench.put(10)
         assert await bench.wait(30) == bench.log.failure
         assert await bench.wait(10) is None, "what was durable stays so"
-    assert (bench.log.durable, len(bench.disk.steps)) == (10, steps)
+    assert (bench.log.committed, len(bench.disk.steps)) == (10, steps)
     assert [event.split(":")[0][:7] for event in bench.events] == ["woke 20"], "nothing was dispatched"
 
 
@@ -162,7 +167,7 @@ async def test_without_room_for_the_next_segment_what_was_synced_stays_and_the_r
     async with bench.running():
         told = await bench.wait(bench.log.end)
         assert "No space left" in (told or "")
-        assert (bench.log.durable, bench.log.end, bench.log.failure) == (SIZE, SIZE, None)
+        assert (bench.log.committed, bench.log.end, bench.log.failure) == (SIZE, SIZE, None)
         assert bench.events[:4] == ["dispatch 0 durable 0", "dispatch 400 durable 0", "woke 400 None", "woke 800 None"]
         assert bench.events[4:6] == [f"rewound {SIZE}", f"rewound {SIZE + 400}"]
         assert all("No space left" in event for event in bench.events[6:])
@@ -186,7 +191,7 @@ async def test_a_write_that_ends_early_is_answered_record_by_record(code: int) -
             bench.put(100)
         told = await bench.wait(bench.log.end)
         assert os.strerror(code) in (told or "")
-        assert (bench.log.durable, bench.log.failure) == (310, None if code == errno.ENOSPC else told)
+        assert (bench.log.committed, bench.log.failure) == (310, None if code == errno.ENOSPC else told)
         woken = [event for event in bench.events if event.startswith("woke")]
         assert woken[:3] == ["woke 110 None", "woke 210 None", "woke 310 None"]
         assert woken[3:] == [f"woke 410 {told}"]
@@ -259,7 +264,7 @@ async def test_a_batch_that_the_disk_has_begun_is_finished_although_the_task_is_
         assert bench.events == []
         go_on.set()
     assert bench.events == ["dispatch 0 durable 0", "woke 30 None", "ended"]
-    assert bench.log.durable == 30
+    assert bench.log.committed == 30
 
 
 async def test_a_seal_tells_those_who_wait_and_keeps_the_first_bytes_durable() -> None:
@@ -269,13 +274,13 @@ async def test_a_seal_tells_those_who_wait_and_keeps_the_first_bytes_durable() -
     assert bench.events == ["woke 10 asked to"]
     with pytest.raises(LogFailed, match="asked to"):
         bench.log.reserve(1)
-    bench.log.when_durable(0, lambda reason: bench.events.append(f"zero {reason}"))
+    bench.log.when_committed(0, lambda reason: bench.events.append(f"zero {reason}"))
     assert bench.events[-1] == "zero None"
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (1e-6, 1), (2e-6, 2), (0.001, 10), (60.0, 25), (1e9, 25)])
 def test_a_sync_counts_in_the_bucket_of_its_microseconds(seconds: float, bucket: int) -> None:
     counters = SyncCounters()
-    counters.add(3, 100, seconds)
+    counters.add(100, seconds)
     assert [at for at, count in enumerate(counters.histogram) if count] == [bucket]
-    assert (counters.syncs, counters.messages, counters.bytes, counters.slowest_s) == (1, 3, 100, seconds)
+    assert (counters.syncs, counters.bytes, counters.slowest_s) == (1, 100, seconds)

@@ -46,7 +46,7 @@ async def test_queue_and_index_files_leave_with_the_log_and_a_restart_misses_non
         for number in range(120):
             properties = encode_properties({"UNIQ_KEY": f"k{number}"})
             placed = store.put(Message("T", 0, b"%d" % number + bytes(9_000), properties, 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         await store.prove()
         assert (len(files("consumequeue/T/0")), len(files("index"))) == (6, 3)
         while len(store.segments()) > 2:
@@ -79,7 +79,7 @@ async def test_while_the_oldest_file_cannot_be_removed_none_behind_it_goes(tmp_p
     async with open_store(settings, now_ms=lambda: 5, disk=disk) as store:
         for number in range(40):
             placed = store.put(Message("T", 0, b"%d" % number + bytes(9_000), b"", 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         disk.kept, before = store.segments()[0].path, store.segments()
         assert len(before) > 2
         for _ in range(2):
@@ -106,7 +106,7 @@ async def _fill_and_drop(disk: MemoryDisk, bodies: list[bytes]) -> None:
         for number in range(130):
             body = b"%d " % number + bytes(1_500)
             bodies.append(body)
-            await store.wait_durable(store.put(Message("T", 0, body, b"", 0, 0, 1, HOST)).end)
+            await store.wait_committed(store.put(Message("T", 0, body, b"", 0, 0, 1, HOST)).end)
             if number == 127:
                 await store.prove()
         await trio.sleep(0.25)  # the last two entries are in the file and not synced
@@ -127,7 +127,7 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
     async with open_store(small(), now_ms=lambda: 1, disk=disk) as store:
         message = Message("T", 0, b"x" * 200, b"", 0, 0, 1, HOST)
         placed = store.put(message)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, placed.end + 10
         save, save_ends = store._tables.save, store._tables.save_ends
@@ -138,14 +138,14 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
                 store.put(message._replace(topic="U"))
 
         async def save_ends_late(as_of: int) -> None:
-            if store.end > store.durable:
+            if store.end > store.committed:
                 with pytest.raises(LogFailed, match="write of"):
-                    await store.wait_durable(store.end)
+                    await store.wait_committed(store.end)
             await save_ends(as_of)
 
         monkeypatch.setattr(store._tables, "save", save_then_send)
         monkeypatch.setattr(store._tables, "save_ends", save_ends_late)
         with trio.fail_after(60):
             await store.delete_topic("T")
-        assert (store.taken_back, store.end, store.durable) == (1, placed.end, placed.end)
+        assert (store.taken_back, store.end, store.committed) == (1, placed.end, placed.end)
         disk.ends.clear()

@@ -30,27 +30,27 @@ def message(body: bytes = b"hello", queue_id: int = 0) -> Message:
 
 async def put_all(store: MessageStore, messages: list[Message]) -> None:
     placed = [store.put(each) for each in messages]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
 
 
 async def test_statistics_and_evidence_count_syncs(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         await put_all(store, [message() for _ in range(64)])
         s = store.statistics()
-        assert (s.messages, s.syncs, sum(s.sync_us), s.bytes) == (64, s.syncs, s.syncs, store.durable)
+        assert (s.messages, s.syncs, sum(s.sync_us), s.bytes) == (64, s.syncs, s.syncs, store.committed)
         assert s.syncs <= 2
         assert store.evidence().failure is None
         before = trio.current_time()
         await store.prove()
         assert store.evidence().synced_age_s <= trio.current_time() - before
-        assert store.statistics().position == store.durable
+        assert store.statistics().position == store.committed
 
 
 async def test_a_batch_counts_as_its_messages_and_lies_where_its_facts_say(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         batch = store.put_batch(message(), Parts.of([(0, b"%d" % n * 7, b"") for n in range(5)]))
         single = store.put(message(b"behind"))
-        await store.wait_durable(single.end)
+        await store.wait_committed(single.end)
         assert (single.queue_offset, single.log_offset, single.end) == (5, batch.end, batch.end + single.size)
         facts = store.statistics()
         assert (facts.messages, facts.queues, facts.first, facts.end) == (6, 1, 0, single.end)

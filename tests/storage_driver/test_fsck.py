@@ -34,7 +34,7 @@ def message(number: int) -> Message:
 
 async def fill(store: MessageStore, numbers: range) -> list[int]:
     placed = [store.put(message(i)) for i in numbers]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
     await store.prove()
     return [p.log_offset for p in placed]
 
@@ -99,7 +99,7 @@ async def test_a_topic_that_was_deleted_or_made_anew_is_no_finding_and_harm_to_i
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with open_store(config(root), now_ms=lambda: 5) as store:
-        await store.wait_durable(store.put(message(0)._replace(topic="U")).end)
+        await store.wait_committed(store.put(message(0)._replace(topic="U")).end)
         await fill(store, range(60))
         await store.delete_topic("T")
         await store.delete_topic("U")
@@ -152,7 +152,7 @@ async def test_delay_levels_of_the_broker_are_no_finding_and_a_due_time_in_a_cen
         for number in range(3):
             properties = encode_properties({"DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": "0"})
             placed = store.put(Message(*queue, b"%d" % number, properties, 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         await store.prove()
     assert fsck.check(root).findings == []
     with (root / "consumequeue" / SCHEDULE_TOPIC / "1" / f"{0:020d}").open("r+b") as file:

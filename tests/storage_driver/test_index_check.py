@@ -28,8 +28,8 @@ async def filled(tmp_path: Path, body_bytes: int = 900) -> Path:
             properties = encode_properties({"UNIQ_KEY": f"u{number}", "KEYS": f"k{number} all"})
             flag = 0xC if number == 30 else 0
             placed = store.put(Message("T", number % 2, bytes(body_bytes), properties, 0, flag, 1, HOST))
-            await store.wait_durable(placed.end)
-        while store.statistics().index_to < store.durable:
+            await store.wait_committed(placed.end)
+        while store.statistics().index_to < store.committed:
             await store.prove()
         await store.prove()
     return root

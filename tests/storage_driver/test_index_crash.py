@@ -45,11 +45,11 @@ class Sender:
                 properties = encode_properties({"UNIQ_KEY": f"u{number}", "KEYS": f"a{number} b{number} c{number}"})
                 placed = store.put(Message("T", 0, bytes(300), properties, 0, 0, 1, HOST))
                 self.keys[placed.log_offset] = index_keys("T", properties)
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
                 if number % 5 == 0:
                     await store.prove()
             await store.prove()
-            self.end = store.durable
+            self.end = store.committed
 
 
 def check(disk: MemoryDisk, sent: Sender) -> list[str]:

@@ -41,7 +41,7 @@ def config(root: Path, **changes: Any) -> StoreConfig:
 async def put(store: MessageStore, *bodies: bytes, topic: str = "T", **properties: str) -> list[int]:
     raw = encode_properties(properties)
     placed = [store.put(Message(topic, 0, body, raw, 0, 0, 1, HOST)) for body in bodies]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
     return [each.log_offset for each in placed]
 
 
@@ -152,8 +152,8 @@ async def test_a_topic_that_does_not_exist_is_answered_everywhere(tmp_path: Path
 async def test_what_is_not_durable_yet_is_no_record(tmp_path: Path) -> None:
     async with open_store(config(tmp_path), now_ms=lambda: 1) as store:
         placed = store.put(Message("T", 0, b"x", b"", 0, 0, 1, HOST))
-        assert await store.record_at(placed.log_offset) is None or store.durable >= placed.end
-        await store.wait_durable(placed.end)
+        assert await store.record_at(placed.log_offset) is None or store.committed >= placed.end
+        await store.wait_committed(placed.end)
         assert await store.record_at(placed.log_offset) is not None
 
 

@@ -34,7 +34,7 @@ async def test_segments_go_by_the_topics_in_them(tmp_path: Path) -> None:
         for topic, count in (("vitals", 40), ("orders", 10), ("vitals", 30), ("alarms", 1), ("vitals", 40)):
             for _ in range(count):
                 placed = store.put(Message(topic, 0, bytes(10_000), b"", 0, 0, 1, host))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         bases = [segment.base for segment in store.segments()]
         upkeep, left = store._maintenance, []
         for hours in (2, 80, 120):
@@ -60,7 +60,7 @@ async def test_a_full_disk_that_takes_no_table_is_freed_all_the_same(tmp_path: P
     async with open_store(settings, now_ms=lambda: 5) as store:
         for _ in range(40):
             placed = store.put(Message("T", 0, bytes(10_000), b"", 0, 0, 1, host))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         store._maintenance.clock.changed = True
         store._maintenance._file.write = full  # type: ignore[method-assign]
         await store._maintenance.round()
@@ -82,7 +82,7 @@ async def test_old_segments_go_by_running_time(tmp_path: Path) -> None:
     async with open_store(config, now_ms=lambda: now[0]) as store:
         for _ in range(60):
             placed = store.put(Message("T", 0, bytes(9000), b"", 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         await store._maintenance.round()
         now[0] += 50_000
         store.retain = lambda base, end: not vetoed[0]
@@ -114,7 +114,7 @@ async def test_nothing_is_deleted_before_its_owner_has_a_say(tmp_path: Path) -> 
     async with open_store(config, now_ms=lambda: NOW, retain=retain) as store:
         for _ in range(60):
             placed = store.put(Message("T", 0, bytes(9000), b"", 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
     asked = trio.Event()
     async with open_store(config, now_ms=lambda: NOW + 10, retain=retain) as store:
         await asked.wait()
@@ -155,7 +155,7 @@ class Box:
     async def put(self, store: MessageStore, count: int) -> None:
         for _ in range(count):
             placed = store.put(Message("T", 0, bytes(10_000), b"", 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
 
     async def pass_h(self, store: MessageStore, hours: float) -> None:
         """Let the box run for so long, then do a round."""

@@ -39,7 +39,7 @@ async def fill(store: MessageStore) -> list[int]:
         for queue_id in (0, 1):
             placed = store.put(Message("T", queue_id, b"%d " % number + bytes(1500), b"", 0, 0, 1, HOST))
             places += [placed.log_offset] if queue_id == 0 else []
-    await store.wait_durable(placed.end)
+    await store.wait_committed(placed.end)
     await store.prove()
     return places
 

@@ -83,12 +83,12 @@ class Play:
                 await self._look(store)
                 reopen = await self._play(store, left)
                 if reopen is None:
-                    await store.wait_durable(store.end)
+                    await store.wait_committed(store.end)
                     self._model.settle()
                     await self._look(store)
                     return
                 if reopen == "restart":
-                    await store.wait_durable(store.end)
+                    await store.wait_committed(store.end)
                     self._model.settle()
             if reopen == "cut":
                 self._disk = self._disk.after_power_cut(self._pick)
@@ -125,7 +125,7 @@ class Play:
             )
         placed: list[Placed] = put_batch(store, messages) if kind == "batch" else [store.put(messages[0])]
         if kind != "put":
-            await store.wait_durable(placed[-1].end)
+            await store.wait_committed(placed[-1].end)
             self._model.settle()
         if kind != "half":
             for message, place, key in zip(messages, placed, keys, strict=True):

@@ -187,7 +187,7 @@ async def test_an_index_that_misses_its_newest_entries_gets_them_from_the_log(tm
         for number in range(30):
             key = encode_properties({"KEYS": f"k{number}"})
             placed = store.put(Message("T", 0, b"x", key, 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         await store.prove()
     for path in (settings.root / "index").iterdir():
         path.unlink()
@@ -256,7 +256,7 @@ async def filled(root: Path, count: int) -> None:
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         for _ in range(count):
             placed = store.put(Message("weather", 0, bytes(30_000), b"", 0, 0, NOW, HOST))
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ async def test_an_old_segment_that_nobody_may_write_is_read(tmp_path: Path) -> N
     with protected(root / "commitlog/00000000000000000000"):
         async with open_store(config(root), now_ms=lambda: NOW) as store:
             assert [reason.partition(":")[0] for reason in store.verdict.reasons] == ["commitlog/00000000000000000000"]
-            await store.wait_durable(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
+            await store.wait_committed(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
             assert (await store.read(MessageQueue("weather", 0), 0, max_count=1, max_bytes=1)).next_offset == 1
             assert store.max_offset(MessageQueue("weather", 0)) == 11
     (verdict,) = [json.loads(path.read_text()) for path in (tmp_path / "verdicts").iterdir()]
@@ -326,4 +326,4 @@ async def test_tables_that_cannot_be_saved_keep_no_messages_off_and_are_told_unt
         assert store.unsaved() == []
     with protected(root / "config"):
         async with open_store(config(root), now_ms=lambda: NOW) as store:
-            await store.wait_durable(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
+            await store.wait_committed(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)

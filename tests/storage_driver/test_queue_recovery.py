@@ -54,7 +54,7 @@ class Box:
                 for key in (T, U):
                     placed = store.put(Message(*key, b"%d " % number + bytes(200), b"", 0, 0, 1, HOST))
                     self.places[key].append(placed.log_offset)
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
             await store.prove()
             if more is not None:
                 await more(store)
@@ -185,7 +185,7 @@ async def test_entries_lost_since_the_table_of_queues_before_are_noticed(table_i
         for _ in range(4):
             placed = store.put(Message(*T, bytes(200), b"", 0, 0, 1, HOST))
             box.places[T].append(placed.log_offset)
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
         await store.prove()
 
     await box.fill(count=25, more=more)
@@ -239,7 +239,7 @@ async def test_a_topic_deleted_and_made_again_begins_at_zero_also_when_the_log_h
         for number in range(4):
             placed = store.put(Message(*T, b"new %d" % number, b"", 0, 0, 1, HOST))
             box.places[T].append(placed.log_offset)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         await store.prove()
 
     await box.fill(25, again)

@@ -35,7 +35,7 @@ async def send(store: MessageStore, topics: int, count: int) -> None:
         for topic in range(topics):
             key = encode_properties({"UNIQ_KEY": f"{topic}-{number}"})
             placed = store.put(Message(f"T{topic}", 0, b"%d %d" % (topic, number), key, 0, 0, 1, HOST))
-    await store.wait_durable(placed.end)
+    await store.wait_committed(placed.end)
 
 
 async def bodies(store: MessageStore, topic: int) -> list[bytes]:

@@ -47,7 +47,7 @@ async def write(root: Path, count: int = 400) -> list[tuple[int, int, int, bytes
     """Fill a store, return (queue, queue offset, log offset, body) of its messages."""
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         placed = [(m, store.put(m)) for m in map(message, range(count))]
-        await store.wait_durable(placed[-1][1].end)
+        await store.wait_committed(placed[-1][1].end)
         await store.prove()
         return [(m.queue_id, p.queue_offset, p.log_offset, m.body) for m, p in placed]
 
@@ -128,7 +128,7 @@ async def test_a_dead_message_does_not_come_back_after_the_tail_was_cut(root: Pa
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         assert store.end == sent[1][2]
         placed = store.put(message(1))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
     (root / "rocketbox" / "position").unlink()
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         assert sorted(await read_all(store)) == [(0, 0), (1, 1)]  # somebody may know a message by number 0
@@ -157,7 +157,7 @@ async def test_a_queue_made_anew_after_half_of_it_has_left_keeps_its_numbers_beh
         assert await read_all(store) == kept
         assert store.min_offset(MessageQueue("T", 1)) == low > 0
         placed = store.put(message(1)._replace(queue_id=1))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         assert placed.queue_offset == sum(queue == 1 for queue, *_ in sent)
     raw = (root / "consumequeue" / "T" / "1" / f"{0:020d}").read_bytes()
     assert raw[: 20 * low] == HOLE * low
@@ -174,7 +174,7 @@ async def test_the_end_of_a_queue_is_found_without_its_table(root: Path, lost: t
         assert await read_all(store) == {(q, n): body for q, n, _, body in sent}
         placed = store.put(message(1)._replace(queue_id=1))
         assert placed.queue_offset == sum(queue == 1 for queue, *_ in sent)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
 
 
 async def test_a_queue_made_anew_has_what_lies_behind_damage_and_keeps_the_numbers_of_what_is_lost(root: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_queue_made_anew_has_what_lies_behind_damage_and_keeps_the_numbe
             assert store.max_offset(MessageQueue("T", 2)) == number + start // 2
             if start == 1:
                 placed = store.put(message(2))
-                await store.wait_durable(placed.end)
+                await store.wait_committed(placed.end)
                 assert placed.queue_offset == number
 
 
@@ -216,7 +216,7 @@ async def test_an_index_with_a_damaged_file_is_made_anew_from_there_on(root: Pat
     async with open_store(small, now_ms=lambda: NOW) as store:
         for number in range(200):
             sent.append(store.put(message(number)))
-            await store.wait_durable(sent[-1].end)
+            await store.wait_committed(sent[-1].end)
         await store.prove()
     files = sorted((root / "index").iterdir())
     assert len(files) == 4
@@ -277,7 +277,7 @@ async def test_the_whole_log_lost_gives_out_no_number_and_no_offset_twice(root: 
     shutil.rmtree(root / "commitlog")
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         placed = store.put(message(400))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         assert placed.queue_offset == max(n for q, n, _, _ in sent if q == 1) + 1
         assert placed.log_offset > sent[-1][2]
         assert list(await read_all(store)) == [(1, placed.queue_offset)]
@@ -360,7 +360,7 @@ async def test_harm_to_any_file_ends_in_a_store_that_serves(root: Path, tmp_path
             if not name.startswith("commitlog"):
                 assert found == original, (number, what, store.verdict)
             placed = store.put(message(300))
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
             assert (0, placed.queue_offset) not in original, (number, what)
             if unreadable is not None:
                 assert any(name in reason for reason in store.verdict.reasons), (what, store.verdict.reasons)
@@ -383,4 +383,4 @@ async def test_foreign_and_swapped_files_do_not_keep_the_store_from_serving(root
         assert all(found[q, n] == body for q, n, at, body in sent if at // SEGMENT == 2)
         assert store.verdict.verdict in ("salvaged", "repaired")
         placed = store.put(message(0))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)

@@ -102,7 +102,7 @@ async def test_only_the_segment_that_was_chosen_goes(tmp_path: Path) -> None:
     async with open_store(settings, now_ms=lambda: 5) as store:
         for _ in range(40):
             placed = store.put(Message("T", 0, bytes(10_000), b"", 0, 0, 1, host))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         first, second = [segment.base for segment in store.segments()][:2]
         assert await store.drop_first(first)
         assert not await store.drop_first(first), "somebody else was faster"

@@ -10,9 +10,9 @@ from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE
 from storage_driver.disk import Usage
 from storage_driver.index_file import IndexSize
+from storage_driver.quarantine import quarantine_range
 from storage_driver.record import Entry, Message, MessageQueue, encode_host, encode_properties
 from storage_driver.scan import walk
-from storage_driver.scrub import copy_aside
 from storage_driver.segment import Segment, segment_name
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk
@@ -40,7 +40,7 @@ async def put(store: MessageStore, count: int) -> list[int]:
         store.put(Message("T", 0, b"%d" % number, encode_properties({"UNIQ_KEY": f"U{number}"}), 0, 0, 1, HOST))
         for number in range(count)
     ]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
     await store.prove()
     return [place.log_offset for place in placed]
 
@@ -122,7 +122,7 @@ async def test_a_small_log_is_read_once_an_hour_and_not_again_and_again(tmp_path
         scrub = store._maintenance.scrub
         await scrub.round(10)
         checked = scrub.checked_bytes
-        assert checked >= store.durable
+        assert checked >= store.committed
         for _ in range(300):
             await scrub.round(10)
         assert scrub.checked_bytes == checked
@@ -135,7 +135,7 @@ def test_the_quarantine_gives_up_its_oldest_bytes_and_keeps_to_five_percent() ->
     path = Path("/d/commitlog") / segment_name(0)
     segment = Segment(0, 4000, path, disk.open(path))
     disk.space = Usage(1_000, 19_000)
-    names = [copy_aside(disk, segment, start, start + 400) for start in (0, 1000, 2000)]
+    names = [quarantine_range(disk, segment, start, start + 400) for start in (0, 1000, 2000)]
     assert {facts.name for facts in disk.list(Path("/d/quarantine"))} == set(names[1:])
     with pytest.raises(OSError, match="may hold 1000"):
-        copy_aside(disk, segment, 0, 2000)
+        quarantine_range(disk, segment, 0, 2000)

@@ -43,7 +43,7 @@ def opening(data: Path, disk: Disk | None = None) -> Any:
 
 async def put(store: MessageStore, body: bytes) -> None:
     placed = store.put(Message(*QUEUE, body, b"KEYS\1k\2", 0, 0, 1_700_000_000_000, HOST))
-    await store.wait_durable(placed.end)
+    await store.wait_committed(placed.end)
 
 
 async def filled(data: Path) -> None:

@@ -48,7 +48,7 @@ def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, **prope
 
 async def put_all(store: MessageStore, messages: list[Message]) -> list[int]:
     placed = [store.put(m) for m in messages]
-    await store.wait_durable(placed[-1].end)
+    await store.wait_committed(placed[-1].end)
     return [p.queue_offset for p in placed]
 
 
@@ -79,7 +79,7 @@ async def test_what_was_put_is_read_with_its_offsets(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock(), arrived=arrivals.append) as store:
         assert await put_all(store, [message(b"%d" % i) for i in range(50)]) == list(range(50))
         queue = MessageQueue("T", 0)
-        assert (store.min_offset(queue), store.max_offset(queue), store.durable == store.end) == (0, 50, True)
+        assert (store.min_offset(queue), store.max_offset(queue), store.committed == store.end) == (0, 50, True)
         assert await bodies(store) == [b"%d" % i for i in range(50)]
         assert [a.queue_offset for a in arrivals] == list(range(50))
         found = store.read_hot(queue, 40, max_count=3, max_bytes=1 << 20)
@@ -94,8 +94,8 @@ async def test_nothing_can_be_pulled_before_it_is_durable(tmp_path: Path) -> Non
         queue = MessageQueue("T", 0)
         assert store.max_offset(queue) == 0
         woken: list[tuple[str | None, int]] = []
-        store.when_durable(placed.end, lambda reason: woken.append((reason, store.max_offset(queue))))
-        await store.wait_durable(placed.end)
+        store.when_committed(placed.end, lambda reason: woken.append((reason, store.max_offset(queue))))
+        await store.wait_committed(placed.end)
         assert woken == [(None, 1)]
 
 
@@ -131,7 +131,7 @@ async def test_above_the_full_mark_only_the_brokers_own_copies_are_stored(tmp_pa
         with pytest.raises(Full, match="91 % used"):
             store.put(message(b"sent"))
         placed = store.put(message(b"due"), own=True)
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         assert await bodies(store) == [b"due"]
 
 
@@ -142,7 +142,7 @@ async def test_a_batch_lies_in_one_segment(tmp_path: Path) -> None:
             assert len({log_offset // 131072 for log_offset in batch.log_offsets}) == 1
             size = batch.log_offsets[1] - batch.log_offsets[0]
             assert [*batch.log_offsets, batch.end] == [batch.log_offsets[0] + n * size for n in range(6)]
-        await store.wait_durable(batch.end)
+        await store.wait_committed(batch.end)
         assert store.max_offset(MessageQueue("T", 0)) == 150
 
 
@@ -157,8 +157,8 @@ async def test_a_batch_is_stored_as_its_messages_one_by_one_would_be(tmp_path: P
             async with open_store(small(tmp_path / f"{folder}{batched}"), now_ms=Clock()) as store:
                 store.put(message(queue_id=3))
                 end = store.put_batch(shared, parts).end if batched else [store.put(one) for one in singles][-1].end
-                await store.wait_durable(end)
-                await until(lambda: store.statistics().index_to == store.durable)
+                await store.wait_committed(end)
+                await until(lambda: store.statistics().index_to == store.committed)
                 keys = [await store.find_by_key("T", key, 9, 0, 1 << 62) for key in ("U1", "k1", "k2")]
                 await store.prove()
                 entries = (tmp_path / f"{folder}{batched}/store/consumequeue/T/3" / f"{0:020d}").read_bytes()
@@ -184,10 +184,10 @@ async def test_a_disk_without_room_for_a_table_is_no_broken_disk(tmp_path: Path,
     """The watchdog would restart the box for the one, which cures nothing; for the other it should."""
     disk = NoNewFiles()
     async with open_store(small(tmp_path), now_ms=Clock(), disk=disk) as store:
-        await store.wait_durable(store.put(message()).end)
+        await store.wait_committed(store.put(message()).end)
         await store.prove()
         disk.code = code
-        await store.wait_durable(store.put(message(topic="New")).end)
+        await store.wait_committed(store.put(message(topic="New")).end)
         await trio.sleep(0.05)
         if code == errno.EIO:
             with pytest.raises(OSError, match="Input/output"):
@@ -207,7 +207,7 @@ async def test_queue_files_are_what_the_log_says(tmp_path: Path) -> None:
     config = small(tmp_path)
     async with open_store(config, now_ms=Clock()) as store:
         placed = [store.put(message(b"x", TAGS="TagA")) for _ in range(150)]
-        await store.wait_durable(placed[-1].end)
+        await store.wait_committed(placed[-1].end)
         await store.prove()
     folder = config.root / "consumequeue" / "T" / "0"
     assert sorted(p.name for p in folder.iterdir()) == [f"{0:020d}", f"{2000:020d}"]
@@ -225,7 +225,7 @@ async def test_messages_are_found_by_key_and_by_time(tmp_path: Path) -> None:
         for i in range(20):
             await put_all(store, [message(b"%d" % i, UNIQ_KEY=f"U{i}", KEYS=f"even{i % 2 == 0} k{i}")])
             clock.ms += 1000
-        await until(lambda: store.statistics().index_to == store.durable)
+        await until(lambda: store.statistics().index_to == store.committed)
         by_key = [decode_record(r).body for r in await store.find_by_key("T", "k7", 10, 0, 1 << 62)]
         assert by_key == [b"7"]
         assert len(await store.find_by_key("T", "evenTrue", 64, 0, 1 << 62)) == 10
@@ -252,7 +252,7 @@ async def test_messages_are_found_by_key_and_by_time(tmp_path: Path) -> None:
 async def test_a_record_is_found_by_its_log_offset(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         a, b = store.put(message(b"a")), store.put(message(b"b"))
-        await store.wait_durable(b.end)
+        await store.wait_committed(b.end)
         raw = await store.record_at(b.log_offset)
         assert raw is not None
         assert decode_record(raw).body == b"b"
@@ -314,8 +314,8 @@ async def test_a_prepared_message_is_found_by_its_key_and_a_rollback_is_not(tmp_
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         for key, flag in (("half", 0x4), ("back", 0xC), ("whole", 0x8)):
             store.put(message(key.encode(), UNIQ_KEY=key)._replace(sys_flag=flag))
-        await store.wait_durable(store.end)
-        await until(lambda: store.statistics().index_to == store.durable)
+        await store.wait_committed(store.end)
+        await until(lambda: store.statistics().index_to == store.committed)
         found = [await store.find_by_key("T", key, 9, 0, 1 << 62) for key in ("half", "back", "whole")]
         assert [[decode_record(raw).body for raw in some] for some in found] == [[b"half"], [], [b"whole"]]
 
@@ -337,7 +337,7 @@ async def test_topics_newer_than_the_topic_table_are_named(tmp_path: Path) -> No
     config = small(tmp_path)
     async with open_store(config, now_ms=Clock()) as store:
         await put_all(store, [message(topic="Old")])
-        store.state_file("topics").save({"asOf": store.durable})
+        store.state_file("topics").save({"asOf": store.committed})
         await put_all(store, [message(topic="New", queue_id=3), message(topic="New", queue_id=1)])
     async with open_store(config, now_ms=Clock()) as store:
         assert store.recovered_topics == {"New": 3}

@@ -36,7 +36,7 @@ async def test_a_failed_sync_makes_the_next_start_distrust_the_index_although_wh
 
     async with open_store(SETTINGS, now_ms=lambda: 1, disk=disk) as store:
         placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": "k"}), 0, 0, 1, HOST))
-        await store.wait_durable(placed.end)
+        await store.wait_committed(placed.end)
         disk.before = fail
         async with trio.open_nursery() as nursery:
             asker = trio.CancelScope()
@@ -55,10 +55,10 @@ async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(mon
     async with open_store(SETTINGS, now_ms=lambda: 1, disk=MemoryDisk(folders=FOLDERS)) as store:
         for number in range(5):
             placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": f"k{number}"}), 0, 0, 1, HOST))
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
         await store.prove()
         tables = store._tables
-        assert tables.index_to == store.durable
+        assert tables.index_to == store.committed
         async with tables.guard:
             tables.index_to, tables._dispatcher.backlog_lost = 0, True
             for number in range(1, 6):
@@ -76,7 +76,7 @@ async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_los
         positions = []
         for number in range(20):
             placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
-            await store.wait_durable(placed.end)
+            await store.wait_committed(placed.end)
             size = size or placed.end
             async with tables.guard:
                 await tables.round(index=True)
@@ -96,7 +96,7 @@ async def put_keys(store: MessageStore, numbers: range, *, save: bool = False) -
     """Send a message with each key, all indexed in one round."""
     for number in numbers:
         placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
-    await store.wait_durable(placed.end)
+    await store.wait_committed(placed.end)
     async with store._tables.guard:
         await store._tables.round(index=True, save=save)
 

@@ -32,7 +32,7 @@ async def test_express_topics_travel_on_their_own_lane_each_record_once(tmp_path
             for number in range(100):
                 store.put(message(number, topic="alarm" if number % 10 == 0 else "bulk"))
             await until(shipped(store, uplink))
-            switch = store.durable
+            switch = store.committed
         settings: dict[str, object] = {"express": ("alarm",), "express_max_delay_s": 0.01}
         async with box(tmp_path / "store", port, **settings) as (store, uplink):
             ledger = uplink.shipper.state.ledger
@@ -41,11 +41,11 @@ async def test_express_topics_travel_on_their_own_lane_each_record_once(tmp_path
                 store.put(message(number, topic="alarm" if number % 10 == 0 else "bulk"))
                 if number % 20 == 0:
                     await trio.sleep(0.01)
-            await store.wait_durable(store.end)
-            await until(lambda: ledger.receipted.pick.covers(switch, store.durable))
+            await store.wait_committed(store.end)
+            await until(lambda: ledger.receipted.pick.covers(switch, store.committed))
             await until(shipped(store, uplink))
             ledger.save()
-            assert uplink.may_release(0, store.durable)
+            assert uplink.may_release(0, store.committed)
     entries = landed_entries(tmp_path / "landing", "box-17")
     late = [entry for entry in entries if entry.kind == "log" and entry.start >= switch]
     early = [entry for entry in entries if entry.kind == "log" and entry.end <= switch]
@@ -102,7 +102,7 @@ async def test_express_records_that_are_refused_again_and_again_are_given_up_and
         for number in range(16):
             store.put(message(number, topic="alarm"))
         await until(shipped(store, up))
-        await until(lambda: up.shipper.state.ledger.receipted.pick.end == store.durable)
+        await until(lambda: up.shipper.state.ledger.receipted.pick.end == store.committed)
         assert refused.total() == 3
         assert up.statistics().alarms["express_refused"].endswith("they go with the log alone (raw=true)")
     assert {entry.kind for entry in landed_entries(tmp_path / "landing", "box-17")} == {"log", "pick"}
@@ -400,10 +400,10 @@ async def send_with(root: Path, port: int, express: tuple[str, ...]) -> None:
             store.put(message(number, topic=("alarm", "bulk", "door")[number % 3]))
             if number % 30 == 0:
                 await trio.sleep(0.02)
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         await until(shipped(store, uplink))
         lane = state.ledger.receipted.pick
-        await until(lambda: all(lane.covers(*span) for span in state.ledger.pick_spans(0, store.durable)))
+        await until(lambda: all(lane.covers(*span) for span in state.ledger.pick_spans(0, store.committed)))
 
 
 @pytest.mark.slow

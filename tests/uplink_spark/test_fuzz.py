@@ -126,7 +126,7 @@ async def test_a_box_ships_exactly_beside_peers_that_send_nonsense(tmp_path: Pat
             async with trio.open_nursery() as nursery:
                 for _ in range(8):
                     nursery.start_soon(nonsense, port, dice)
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         await until(shipped(store, uplink))
         figures = uplink.statistics().counts
         assert (figures.connects, figures.refused, uplink.statistics().alarms) == (1, {}, {})

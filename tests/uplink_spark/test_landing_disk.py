@@ -94,7 +94,7 @@ async def test_a_landing_zone_that_fills_up_and_turns_read_only_costs_time_alone
         async def send(first: int, count: int) -> None:
             for number in range(first, first + count):
                 store.put(Message("T", number % 4, dice.randbytes(200_000), b"", 0, 0, 1_700_000_000_000, HOST))
-                await store.wait_durable(store.end)  # senders notice nothing
+                await store.wait_committed(store.end)  # senders notice nothing
 
         def errors(code: str) -> int:
             return uplink.statistics().counts.errors[code]

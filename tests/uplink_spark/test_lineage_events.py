@@ -23,9 +23,9 @@ async def write_and_ship(root: Path, port: int, first: int, count: int) -> tuple
     async with box(root, port) as (store, uplink):
         for number in range(first, first + count):
             store.put(message(number))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         await until(shipped(store, uplink))
-        return store.lineage.epochs[-1][0], store.durable
+        return store.lineage.epochs[-1][0], store.committed
 
 
 def epochs_of(landing: Path) -> list[tuple[int, int, int]]:
@@ -148,7 +148,7 @@ async def test_what_a_landing_zone_lacks_and_the_box_has_no_more_is_a_row_of_los
     async with gateway(tmp_path / zone) as port, box(tmp_path / "store", port) as (store, uplink):
         first, ledger = store.first, uplink.shipper.state.ledger
         await until(lambda: bool(ledger.gap_log.gaps))
-        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.durable))
+        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.committed))
         assert ("receipt_lost" in uplink.statistics().alarms) == (zone == "older")
     entries = landed_entries(tmp_path / zone, "box-17")
     (gap,) = (entry for entry in entries if entry.kind == "gap")
@@ -176,7 +176,7 @@ async def test_a_landing_zone_that_lost_packs_and_their_list_is_told_and_gets_wh
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await until(lambda: "receipt_lost" in uplink.statistics().alarms)
         await until(shipped(store, uplink))
-    assert [(low, high) for _, low, high in epochs_of(tmp_path / "landing")] == [(0, store.durable)]
+    assert [(low, high) for _, low, high in epochs_of(tmp_path / "landing")] == [(0, store.committed)]
 
 
 async def test_a_landing_zone_that_lost_the_list_of_its_packs_alone_lacks_nothing(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_
     root = tmp_path / "data/store"
     async with open_store(store_config(root), now_ms=wall_ms) as store:
         placed = [store.put(message(number)) for number in range(60)]
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
     bad = placed[20:22]
     with (root / "commitlog" / f"{0:020d}").open("r+b") as segment:
         for each in bad:
@@ -206,11 +206,13 @@ async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_
         assert store.verdict.verdict == "salvaged"  # and the machine goes off before its uplink has begun
     async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
         ledger = uplink.shipper.state.ledger
-        await until(lambda: not ledger.undelivered() and not ledger.unshipped(0, store.durable) and bool(store.durable))
+        await until(
+            lambda: not ledger.undelivered() and not ledger.unshipped(0, store.committed) and bool(store.committed)
+        )
         assert uplink.statistics().counts.gaps["damaged"] >= 1
         assert uplink.shipper.state.status_frame().verdict == store.verdict.verdict == "clean"
         ledger.save()
-        assert uplink.may_release(0, store.durable)
+        assert uplink.may_release(0, store.committed)
     entries = landed_entries(tmp_path / "landing", "box-17")
     gaps = sorted((e.start, e.end, (e.gap or {})["class"], (e.gap or {})["reason"]) for e in entries if e.kind == "gap")
     assert {gap[2:] for gap in gaps} == {("damaged", "repair")}
@@ -228,7 +230,7 @@ async def test_a_clone_under_a_name_of_its_own_is_another_box(tmp_path: Path) ->
         shutil.copytree(tmp_path / "store", tmp_path / "clone")
         async with box(tmp_path / "clone", port, box="box-18") as (store, uplink):
             store.put(message(100))
-            await store.wait_durable(store.end)
+            await store.wait_committed(store.end)
             await until(lambda: uplink.statistics().unshipped_bytes == 0)
         assert (await write_and_ship(tmp_path / "store", port, 60, 10))[0] == epoch
     theirs = landed_entries(tmp_path / "landing", "box-18")

@@ -445,7 +445,7 @@ async def test_what_a_site_put_into_the_inbox_is_swept_by_the_gateway_and_receip
     async with box(tmp_path / "store", 1) as (log, uplink):
         for number in range(50):
             log.put(message(number))
-        await log.wait_durable(log.end)
+        await log.wait_committed(log.end)
         state = uplink.shipper.state
         await export_pieces(state, uplink.shipper.quota.spool, stick, secret, "zlib")
         store = ObjectStore(url)
@@ -463,7 +463,7 @@ async def test_what_a_site_put_into_the_inbox_is_swept_by_the_gateway_and_receip
         assert len(store.names("inbox/box-18", deep=True)) == 2
         assert [(entry.box, entry.records) for entry in tail(store).poll()] == [("box-17", 50)]
         (stick / "box-17" / "RECEIPTS.cbor").write_bytes(store.get("inbox/box-17/RECEIPTS.cbor") or b"")
-        assert await import_receipts(state, uplink.shipper.quota.spool, stick, secret) == log.durable
+        assert await import_receipts(state, uplink.shipper.quota.spool, stick, secret) == log.committed
 
 
 async def test_a_zone_in_a_folder_is_told_how_its_inbox_is_swept(tmp_path: Path) -> None:

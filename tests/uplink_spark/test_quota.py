@@ -53,7 +53,7 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         await until(lambda: len(list((tmp_path / "store/consumequeue/T").iterdir())) == 4)
         await store.prove()  # queue files, which say what is lost, are written
         await uplink.shipper.quota.look()
-        first, durable = store.first, store.durable
+        first, durable = store.first, store.committed
         assert 10 * MIB <= first < durable
         lost = [gap.facts for gap in uplink.shipper.state.ledger.gap_log.gaps]
         assert {(facts["class"], facts["reason"]) for facts in lost} == {("missing", "quota_bytes")}
@@ -67,7 +67,7 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         assert counted == sum(store.min_offset(MessageQueue("T", q)) for q in range(4))
     async with gateway(landing) as port, box(tmp_path / "store", port) as (store, uplink):
         ledger = uplink.shipper.state.ledger
-        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.durable))
+        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.committed))
         assert whole(landing) == [(0, durable)]
     assert counted + len(landed_log(landing, "box-17")) == 16_000
 
@@ -120,7 +120,7 @@ async def test_express_only_keeps_the_express_topics_of_what_goes_and_ships_them
     serving = gateway(landing, linger_ms=300, window_bytes=12 * MIB)
     async with serving as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         state = uplink.shipper.state
-        await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
+        await until(lambda: state.ledger.receipted.pick.covers(first, store.committed) and not spool.places())
         await until(lambda: not state.ledger.undelivered())
         assert (state.counts.connects, state.alarms) == (1, {})
     entries = landed_entries(landing, "box-17")
@@ -148,7 +148,7 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
             await until(lambda: state.ledger.gap_log.gaps != [] and not state.ledger.undelivered())
         async with box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
             state, spool = uplink.shipper.state, uplink.shipper.quota.spool
-            await until(lambda: state.ledger.receipted.pick.covers(first, store.durable) and not spool.places())
+            await until(lambda: state.ledger.receipted.pick.covers(first, store.committed) and not spool.places())
     picks = [entry for entry in landed_entries(landing, "box-17") if entry.kind == "pick"]
     assert sum(entry.records for entry in picks) == 4
 
@@ -168,7 +168,7 @@ async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_a
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         ledger = uplink.shipper.state.ledger
         await until(lambda: not uplink.shipper.quota.spool.places())
-        await until(lambda: ledger.receipted.pick.covers(store.first, store.durable))
+        await until(lambda: ledger.receipted.pick.covers(store.first, store.committed))
         seen = uplink.statistics()
         assert (seen.counts.refused, set(seen.alarms)) == ({"bad_records": 3}, {"spool_refused"})
         assert f"the piece lies in {path.parent}/refused/{path.name}" in seen.alarms["spool_refused"]
@@ -186,7 +186,7 @@ async def test_a_declared_loss_is_final_when_the_file_was_still_there_at_the_cra
         assert store.first == 0
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await until(lambda: store.first == 5 * MIB)
-        await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.durable))
+        await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.committed))
         await until(lambda: not uplink.shipper.state.ledger.undelivered())
     assert min(landed_log(tmp_path / "landing", "box-17")) == 5 * MIB
 
@@ -217,7 +217,7 @@ async def test_uplink_switched_on_late_begins_with_one_never_receipted_gap(tmp_p
         await fill(store, 12_000)
         await store.drop_first()
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
-        await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.durable))
+        await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.committed))
         await until(lambda: not uplink.shipper.state.ledger.undelivered())
     gaps = [e for e in landed_entries(tmp_path / "landing", "box-17") if e.kind == "gap"]
     assert [(g.start, g.end, (g.gap or {})["reason"]) for g in gaps] == [(0, 5 * MIB, "never_receipted")]

@@ -41,13 +41,13 @@ async def test_a_connected_uplink_is_healthy_and_says_so(tmp_path: Path) -> None
 async def test_an_uplink_without_gateway_says_why_and_what_to_do(tmp_path: Path) -> None:
     async with box(tmp_path / "store", 1) as (store, uplink):
         store.put(message(1))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         await until(lambda: uplink.shipper.state.counts.errors["tcp"] > 0)
         status = uplink.statistics()
         assert not healthy(status)
         assert "not connected to 127.0.0.1:1" in status_text(status)
         assert await tried(uplink) == [("tcp", False)]
-        await uplink.shipper.quota.discard(store.durable, "test")
+        await uplink.shipper.quota.discard(store.committed, "test")
         (row,) = gap_rows(uplink.shipper.state.ledger.gap_log.gaps, uplink.shipper.state.ledger.delivered)
         assert (row["class"], row["reason"], row["receipted"]) == ("missing", "operator", False)
         uplink.shipper.state.set_paused(True)

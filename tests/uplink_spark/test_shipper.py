@@ -19,9 +19,9 @@ async def test_what_is_durable_is_landed_byte_for_byte_across_files_and_runs(tmp
                 for number in range(3000):
                     store.put(message(run * 3000 + number, 1000))
                     if not number % 100:
-                        await store.wait_durable(store.end)
+                        await store.wait_committed(store.end)
                 await until(shipped(store, uplink))
-                durable = store.durable
+                durable = store.committed
                 records = landed_log(tmp_path / "landing", "box-17")
                 assert uplink.shipper.state.counts.repeat_bytes == 0
                 assert len(store.lineage.runs) == run + 1
@@ -119,10 +119,10 @@ async def test_a_file_may_go_only_when_all_of_it_is_receipted_and_saved(tmp_path
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         ledger = uplink.shipper.state.ledger
         store.put(message(1))
-        await store.wait_durable(store.end)
-        assert not uplink.may_release(0, store.durable)
+        await store.wait_committed(store.end)
+        assert not uplink.may_release(0, store.committed)
         await until(shipped(store, uplink))
-        assert not uplink.may_release(0, store.durable)  # receipted, but not yet on the disk
+        assert not uplink.may_release(0, store.committed)  # receipted, but not yet on the disk
         ledger.save()
-        assert uplink.may_release(0, store.durable)
-        assert not uplink.may_release(0, store.durable + 1)
+        assert uplink.may_release(0, store.committed)
+        assert not uplink.may_release(0, store.committed + 1)

@@ -40,9 +40,9 @@ async def export(root: Path, stick: Path, count: int = 300) -> int:
     async with box(root, 1) as (store, uplink):
         for number in range(count):
             store.put(message(number))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         await exported(uplink, stick)
-        return store.durable
+        return store.committed
 
 
 async def sweep(landing: Path, stick: Path, secret: bytes | None = SECRET, name: str = "box-17") -> tuple[int, int]:
@@ -64,7 +64,7 @@ async def test_a_stick_lands_once_and_its_receipts_release_the_log(tmp_path: Pat
         assert taken == durable
         assert uplink.may_release(0, durable)
         store.put(message(300))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
     async with gateway(landing) as port, box(tmp_path / "store", port) as (store, uplink):
         await until(shipped(store, uplink))
         assert uplink.shipper.state.counts.repeat_bytes == 0
@@ -177,14 +177,14 @@ async def test_a_stick_carries_express_topics_and_declared_losses_and_brings_the
         await until(lambda: bool(state.ledger.switches))
         for number in range(60):
             store.put(message(number, topic="alarm" if number % 6 == 0 else "bulk"))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
         for number in range(2):
             state.ledger.declare(make_gap(state, 0, 0, ("rejected", "disk_full"), number))
         await exported(uplink, stick)
         assert await sweep(landing, stick) == (4, 4)
-        assert not uplink.may_release(0, store.durable)
-        assert await imported(uplink, stick) == store.durable
-        assert uplink.may_release(0, store.durable)
+        assert not uplink.may_release(0, store.committed)
+        assert await imported(uplink, stick) == store.committed
+        assert uplink.may_release(0, store.committed)
         assert state.ledger.undelivered() == []
         again = await exported(uplink, tmp_path / "again")
         assert again.files == ()
@@ -202,7 +202,7 @@ async def test_a_stick_tells_what_a_recovery_had_to_cover(tmp_path: Path) -> Non
     root, stick, landing = tmp_path / "data/store", tmp_path / "stick", tmp_path / "landing"
     async with box(root, 1) as (store, _):
         placed = [store.put(message(number)) for number in range(60)]
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
     with (root / "commitlog" / f"{0:020d}").open("r+b") as segment:
         segment.seek(placed[30].log_offset + 100)
         segment.write(b"scratch")
@@ -225,8 +225,8 @@ async def test_a_stick_comes_home_although_the_oldest_of_its_log_has_gone_meanwh
         await store.drop_first()
         assert store.first == 5 * MIB
         taken = await imported(uplink, stick)
-        assert taken == store.durable - store.first
-        assert uplink.may_release(store.first, store.durable)
+        assert taken == store.committed - store.first
+        assert uplink.may_release(store.first, store.committed)
 
 
 async def test_the_largest_pieces_of_a_stick_fit_a_gateways_window(
@@ -240,7 +240,7 @@ async def test_the_largest_pieces_of_a_stick_fit_a_gateways_window(
         await exported(uplink, stick, "none")
         async with gateway(landing):
             assert await sweep(landing, stick) == (10, 10)
-        assert await imported(uplink, stick) == store.durable
+        assert await imported(uplink, stick) == store.committed
 
 
 class SlowStick:
@@ -309,7 +309,7 @@ async def test_a_stick_carries_the_express_topics_of_files_that_had_to_go(tmp_pa
         assert pieces == new
         await imported(uplink, stick)
         assert spool.places() == []
-        assert uplink.may_release(store.first, store.durable)
+        assert uplink.may_release(store.first, store.committed)
     entries = landed_entries(landing, "box-17")
     assert sum(entry.records for entry in entries if entry.kind == "pick") == 4  # all of the topic, of lost files, too
     assert [(e.start, e.end) for e in entries if e.kind == "gap"] == [(0, 5 * MIB), (5 * MIB, 10 * MIB)]

@@ -93,7 +93,7 @@ async def test_a_search_is_bounded(tmp_path: Path) -> None:
 
 async def stored(at: Any, made: Bench, message: Message) -> StoredMessage:
     placed = made.store.put(message)
-    await made.store.wait_durable(placed.end)
+    await made.store.wait_committed(placed.end)
     found = await search(at, Wanted(topic=message.topic))
     read = await at_place(at, found.messages[0]["at"])
     assert read is not None

@@ -36,17 +36,17 @@ async def append(store: MessageStore, options: argparse.Namespace) -> None:
         for n in range(number, min(number + 20, options.count)):
             text = body(n, options.mark, options.bytes)
             store.put(Message("T", 0, text, b"", 0, 0, 1_700_000_000_000, HOST))
-        await store.wait_durable(store.end)
+        await store.wait_committed(store.end)
 
 
 async def finish(store: MessageStore, uplink: Uplink) -> None:
     """Wait until the centre has everything, data or declared losses, and note that it has."""
     ledger = uplink.shipper.state.ledger
-    while ledger.undelivered() or ledger.unshipped(0, store.durable):  # noqa: ASYNC110
+    while ledger.undelivered() or ledger.unshipped(0, store.committed):  # noqa: ASYNC110
         await trio.sleep(0.01)
     await uplink.shipper.state.in_thread(ledger.save)
     uplink.shipper.state.step("B5")
-    print(f"done durable={store.durable} first={store.first}", flush=True)
+    print(f"done durable={store.committed} first={store.first}", flush=True)
 
 
 async def main(options: argparse.Namespace) -> None:

@@ -1,0 +1,44 @@
+"""`Mark`: a log offset that rises, and who waits until it has passed theirs."""
+
+from collections import deque
+from collections.abc import Callable
+
+Wake = Callable[[str | None], None]
+
+
+class Mark:
+    """One of the log's marks. Asks come in the order of the log, so one move frees a prefix of those who wait."""
+
+    __slots__ = ("_waiting", "at")
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self._waiting: deque[tuple[int, Wake]] = deque()
+
+    def when(self, log_offset: int, wake: Wake) -> bool:
+        """Call wake(None) once the mark is at or above a log offset; return whether somebody waits now."""
+        if log_offset <= self.at:
+            wake(None)
+            return False
+        waiting = self._waiting
+        if waiting and (last := waiting[-1][0]) > log_offset:
+            log_offset = last  # a late asker waits for the group before it
+        waiting.append((log_offset, wake))
+        return True
+
+    def move(self, log_offset: int) -> None:
+        """Set the mark and wake those whose log offset it has reached, in order."""
+        self.at = log_offset
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= log_offset:
+            waiting.popleft()[1](None)
+
+    def fail(self, reason: str, above: int = -1) -> None:
+        """Call wake(reason) for those who wait for a log offset above this one: they wait in vain."""
+        kept: deque[tuple[int, Wake]] = deque()
+        waiting, self._waiting = self._waiting, kept
+        for log_offset, wake in waiting:
+            if log_offset > above:
+                wake(reason)
+            else:
+                kept.append((log_offset, wake))
