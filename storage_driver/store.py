@@ -306,7 +306,7 @@ class MessageStore:
         return await self._lookup.find_by_key(f"{topic}#{key}", max_count, begin_ms, end_ms)
 
     def read_log(self, start: int, max_bytes: int) -> bytes:
-        """Return committed bytes of the log, never past a segment's end, none when they are gone. Blocks: for threads."""
+        """Return committed bytes of the log up to a segment's end, none when they are gone. Blocks: for threads."""
         count = min(max_bytes, self._log.committed - start)
         return (read_log(tuple(self._log.segments), start, count) or b"") if count > 0 else b""
 

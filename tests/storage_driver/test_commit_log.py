@@ -170,7 +170,8 @@ async def test_without_room_for_the_next_segment_what_was_synced_stays_and_the_r
         assert (bench.log.committed, bench.log.end, bench.log.failure) == (SIZE, SIZE, None)
         assert bench.events[:4] == ["dispatch 0 durable 0", "dispatch 400 durable 0", "woke 400 None", "woke 800 None"]
         assert bench.events[4:6] == [f"rewound {SIZE}", f"rewound {SIZE + 400}"]
-        assert all("No space left" in event for event in bench.events[6:])
+        assert bench.events[6] == "no room"
+        assert all("No space left" in event for event in bench.events[7:])
         bench.disk.before, bench.disk.fail_at, bench.events = (lambda step: None), None, []
         assert bench.put(40, b"z") == SIZE
         assert await bench.wait(SIZE + 40) is None
