@@ -16,6 +16,7 @@ def quarantine_range(disk: Disk, segment: Segment, start: int, end: int) -> str:
     """Copy log range [start, end), without holes, to quarantine/ beside the log; return the name. Raises OSError."""
     folder = segment.path.parent.parent / "quarantine"
     name = f"log-{start:020d}-{end:020d}"
+    fresh = not disk.exists(folder)
     disk.make_folder(folder)
     _make_room(disk, folder, end - start)
     file = disk.open(folder / name, create=True)
@@ -23,6 +24,8 @@ def quarantine_range(disk: Disk, segment: Segment, start: int, end: int) -> str:
         file.write([data], at + segment.base - start)
     file.sync()
     disk.sync_folder(folder)
+    if fresh:  # a file is only as durable as the names above it
+        disk.sync_folder(folder.parent)
     return name
 
 

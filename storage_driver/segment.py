@@ -123,16 +123,14 @@ class SegmentWriter:
         return Written(begun, slowest, time.perf_counter() - started)
 
     def go_back(self, log_offset: int) -> None:
-        """Write at a log offset next, which lies before what was written; later segments are gone. For the thread."""
+        """Write at a log offset next, which lies before what was written; later segments are gone. Raises OSError."""
         self._zeroed = 0
-        while self._tail is not None and self._tail.base >= log_offset:
-            self._tail = self._before(self._tail)
-
-    def _before(self, segment: Segment) -> Segment | None:
-        path = self._folder / segment_name(segment.base - self._size)
-        if segment.base < self._size or not self._disk.exists(path):
-            return None
-        return Segment(segment.base - self._size, self._size, path, self._disk.open(path))
+        base = log_offset - log_offset % self._size
+        if log_offset == base:
+            self._tail = None  # to be begun anew
+        elif self._tail is None or self._tail.base != base:
+            path = self._folder / segment_name(base)
+            self._tail = Segment(base, self._size, path, self._disk.open(path))
 
     def _write_ahead(self, tail: Segment, end: int) -> None:
         """Follow a small batch by zeros, so that the next ones overwrite blocks instead of beginning them.

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from storage_driver.checkpoint import CheckpointFile, Position, PositionFile, Times
+from storage_driver.checkpoint import CheckpointFile, CommittedFile, Position, PositionFile, Times
 from storage_driver.disk import RealDisk
 
 
@@ -48,3 +48,17 @@ def test_the_checkpoint_is_apaches_and_keeps_what_it_does_not_know(tmp_path: Pat
     assert times.restart_ms == 1700000000123 - 3000
     path.write_bytes(b"short")
     assert CheckpointFile(RealDisk(), path).load() is None
+
+
+def test_a_committed_mark_never_falls_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "committed"
+    assert CommittedFile(RealDisk(), path).load() is None
+    for log_offset, known in ((100, 100), (50, 100), (300, 300)):
+        file = CommittedFile(RealDisk(), path)
+        file.load()
+        file.save(log_offset)
+        assert CommittedFile(RealDisk(), path).load() == known
+    raw = bytearray(path.read_bytes())
+    raw[20] ^= raw[4096 + 20] ^ 1
+    path.write_bytes(raw)
+    assert CommittedFile(RealDisk(), path).load() in (100, 300)

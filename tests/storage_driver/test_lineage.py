@@ -5,7 +5,7 @@ import pytest
 
 from storage_driver.disk import RealDisk
 from storage_driver.errors import StoreRefused
-from storage_driver.lineage import RUNS_KEPT, Lineage
+from storage_driver.lineage import RUNS_KEPT, TERMS_KEPT, Lineage
 from storage_driver.state_file import StateFile
 
 
@@ -66,3 +66,32 @@ def test_the_next_layout_is_read_and_a_later_one_refused(tmp_path: Path) -> None
     (tmp_path / "identity.json").write_text('{"layout":3,"epochs":[[5,0]],"runs":[]}')
     with pytest.raises(StoreRefused, match="update"):
         lineage(tmp_path)
+
+
+def test_a_term_rises_survives_a_restart_and_is_not_in_the_file_of_a_box_alone(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    assert one.term == 0
+    assert "terms" not in (tmp_path / "identity.json").read_text()
+    one.begin_term(3, 100)
+    one.begin_term(5, 400)
+    assert lineage(tmp_path).terms == [(3, 100), (5, 400)]
+    with pytest.raises(ValueError, match="term 5 after term 5"):
+        one.begin_term(5, 500)
+
+
+def test_a_term_that_begins_below_others_takes_their_place(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.begin_term(3, 100)
+    one.begin_term(5, 400)
+    one.begin_term(6, 400)
+    assert one.terms == [(3, 100), (6, 400)]
+
+
+def test_old_terms_are_forgotten(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.terms = [(number + 1, number) for number in range(TERMS_KEPT)]
+    one.begin_term(TERMS_KEPT + 1, TERMS_KEPT)
+    assert (len(one.terms), one.terms[0]) == (TERMS_KEPT, (2, 1))

@@ -1,0 +1,217 @@
+"""A log that other boxes share: what is synced here is neither seen nor acknowledged before it is committed."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from storage_driver.errors import LogFailed
+from storage_driver.record import MessageQueue, Parts
+from storage_driver.store import MessageStore, open_store
+from tests.storage_driver.test_store import Clock, bodies, message, put_all, small, until
+
+QUEUE = MessageQueue("T", 0)
+
+
+class Waiter:
+    """What those who wait for `committed` were told, by log offset."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store, self.told = store, dict[int, str | None]()
+
+    def wait(self, log_offset: int) -> None:
+        def wake(reason: str | None) -> None:
+            self.told[log_offset] = reason
+
+        self.store.when_committed(log_offset, wake)
+
+
+def put(store: MessageStore, *names: bytes) -> list[int]:
+    """Append messages, return the log offset just past each."""
+    return [store.put(message(name)).end for name in names]
+
+
+async def test_what_is_synced_is_seen_and_acknowledged_once_it_is_committed(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        synced: list[int] = []
+        store.share(synced.append)
+        waiter, ends = Waiter(store), put(store, b"a", b"b", b"c")
+        for end in ends:
+            waiter.wait(end)
+        await until(lambda: store.synced == ends[2])
+        assert (store.committed, store.max_offset(QUEUE), waiter.told, synced[-1]) == (0, 0, {}, ends[2])
+        assert store.read_log(0, 4096) == b"", "a shipper sees nothing of it"
+        store.commit(ends[1])
+        assert (store.committed, waiter.told) == (ends[1], {ends[0]: None, ends[1]: None})
+        assert await bodies(store) == [b"a", b"b"]
+        assert len(store.read_log(0, 4096)) == ends[1]
+        store.commit(ends[0])
+        assert store.committed == ends[1], "the mark never falls"
+        store.commit(1 << 40)
+        assert (store.committed, await bodies(store)) == (ends[2], [b"a", b"b", b"c"])
+
+
+async def test_nothing_is_committed_that_this_disk_does_not_have(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"a")
+        store.commit(end)
+        assert store.committed == 0, "the sync has not begun"
+        await until(lambda: store.synced == end)
+        assert store.committed == 0
+        store.commit(end)
+        assert store.committed == end
+
+
+async def test_a_batch_is_committed_as_a_whole(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [first] = put(store, b"a")
+        placed = store.put_batch(message(), Parts([0, 0], [b"b", b"c"], [b"", b""]))
+        await until(lambda: store.synced == placed.end)
+        store.commit(placed.log_offsets[1])
+        assert (store.committed, await bodies(store)) == (first, [b"a"])
+        store.commit(placed.end)
+        assert await bodies(store) == [b"a", b"b", b"c"]
+
+
+async def test_a_box_that_is_alone_again_commits_what_it_has(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, b"a", b"b")
+        await until(lambda: store.synced == ends[1])
+        store.commit_alone()
+        assert (store.committed, await bodies(store)) == (ends[1], [b"a", b"b"])
+        await put_all(store, [message(b"c")])
+        assert await bodies(store) == [b"a", b"b", b"c"]
+
+
+async def test_a_cut_takes_back_what_was_not_committed_and_the_numbers_are_given_out_anew(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        waiter, ends = Waiter(store), put(store, b"kept", b"cut 1", b"cut 2")
+        for end in ends:
+            waiter.wait(end)
+        await until(lambda: store.synced == ends[2])
+        store.commit(ends[0])
+        taken_back = store.taken_back
+        done = await store.truncate(ends[0], "the other box differs")
+        assert done is not None
+        assert (done.log_offset, done.end) == (ends[0], ends[2])
+        assert b"cut 2" in (config.root / "quarantine" / done.quarantined[0]).read_bytes()
+        assert waiter.told == {ends[0]: None, ends[1]: "the other box differs", ends[2]: "the other box differs"}
+        assert (store.end, store.synced, store.taken_back) == (ends[0], ends[0], taken_back + 1)
+        again = store.put(message(b"new"))
+        assert (again.queue_offset, again.log_offset) == (1, ends[0])
+        await until(lambda: store.synced == again.end)
+        store.commit(again.end)
+        assert await bodies(store) == [b"kept", b"new"]
+    async with open_store(config._replace(shared=False), now_ms=Clock()) as store:
+        assert (store.verdict.verdict, await bodies(store)) == ("clean", [b"kept", b"new"])
+
+
+async def test_a_cut_reaches_back_over_segments(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, *(b"%03d" % number + b"x" * 20_000 for number in range(20)))
+        await until(lambda: store.synced == ends[-1])
+        assert len(store.segments()) > 3
+        store.commit(ends[2])
+        await store.truncate(ends[3], "why")
+        assert (store.end, store.synced, store.committed) == (ends[3], ends[3], ends[2])
+        assert len(store.segments()) == 1
+        more = put(store, *(b"again" + b"y" * 20_000 for _ in range(8)))
+        await until(lambda: store.synced == more[-1])
+        store.commit(more[-1])
+        assert len(await bodies(store)) == 12
+    async with open_store(config, now_ms=Clock()) as store:
+        assert store.verdict.verdict == "clean"
+        assert len(await bodies(store)) == 12
+
+
+async def test_a_cut_at_the_first_byte_of_a_segment_has_it_begun_anew(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        put(store, *(b"x" * 20_000 for _ in range(6)))
+        [more] = put(store, b"y" * 20_000)
+        await until(lambda: store.synced == more)
+        at = store.segment_bytes
+        store.commit(at)
+        await store.truncate(at, "why")
+        assert (store.end, len(store.segments())) == (at, 1)
+        [again] = put(store, b"z" * 20_000)
+        await until(lambda: store.synced == again)
+        store.commit(again)
+        assert [body[:1] for body in await bodies(store)] == [b"x"] * 6 + [b"z"]
+
+
+async def test_appends_that_wait_while_the_log_is_cut_are_taken_back(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"a")
+        await until(lambda: store.synced == end)
+        waiter = Waiter(store)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.truncate, 0, "why")
+            await trio.lowlevel.checkpoint()
+            [late] = put(store, b"late")
+            waiter.wait(late)
+        assert (store.end, waiter.told) == (0, {late: "why"})
+
+
+@pytest.mark.parametrize("at", ["below", "above"])
+async def test_committed_bytes_are_never_cut(tmp_path: Path, at: str) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        await put_all(store, [message(b"a")])
+        with pytest.raises(ValueError, match=r"committed is \d+, synced \d+"):
+            await store.truncate(0 if at == "below" else store.end + 1, "why")
+        assert await store.truncate(store.end, "nothing lies above") is None
+
+
+async def test_a_disk_that_fails_during_a_cut_seals_the_log(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"a")
+        await until(lambda: store.synced == end)
+        (config.root / "quarantine").write_bytes(b"no folder")
+        with pytest.raises(LogFailed, match="cut at 0"):
+            await store.truncate(0, "why")
+        with pytest.raises(LogFailed):
+            store.put(message(b"b"))
+    (config.root / "quarantine").unlink()
+    async with open_store(config, now_ms=Clock()) as store:
+        assert store.end == 0, "the next start finishes the cut"
+        assert any("the log was cut at 0" in reason for reason in store.verdict.reasons)
+
+
+async def test_a_restart_knows_what_was_committed_and_shows_nothing_above_it(tmp_path: Path) -> None:
+    config = small(tmp_path, shared=True)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, b"a", b"b", b"c", b"d")
+        await until(lambda: store.synced == ends[3])
+        store.commit(ends[1])
+        await store.prove()
+    async with open_store(config, now_ms=Clock()) as store:
+        assert (store.synced, store.end) == (ends[3], ends[3])
+        assert (store.committed, await bodies(store)) == (ends[1], [b"a", b"b"])
+        assert store.put(message(b"e")).queue_offset == 4, "numbers of what waits are not given out anew"
+        store.commit(ends[2])
+        assert await bodies(store) == [b"a", b"b", b"c"]
+        await until(lambda: store.synced == store.end)
+        await store.truncate(ends[2], "the other box never had it")
+        assert store.put(message(b"new d")).queue_offset == 3
+        store.commit_alone()
+        await until(lambda: store.committed == store.end)
+        assert await bodies(store) == [b"a", b"b", b"c", b"new d"]
+
+
+async def test_a_shared_log_that_never_saved_a_mark_takes_all_of_it_for_committed(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    async with open_store(config, now_ms=Clock()) as store:
+        await put_all(store, [message(b"a")])
+    async with open_store(config._replace(shared=True), now_ms=Clock()) as store:
+        assert (store.committed == store.end, await bodies(store)) == (True, [b"a"])
