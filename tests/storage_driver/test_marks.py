@@ -52,7 +52,11 @@ def test_a_failure_tells_those_above_an_offset_and_lets_the_others_wait() -> Non
 
 def test_who_asks_again_when_told_of_a_failure_is_kept() -> None:
     mark, again = Mark(0), list[str | None]()
-    mark.when(10, lambda reason: mark.when(20, again.append) and None)
+
+    def ask_again(reason: str | None) -> None:
+        mark.when(20, again.append)
+
+    mark.when(10, ask_again)
     mark.fail("no")
     assert again == []
     mark.move(20)
