@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from storage_driver.checkpoint import CommittedFile, Position, PositionFile
@@ -16,6 +17,7 @@ from storage_driver.disk import Disk, FileLock
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
 from storage_driver.index_file import Index
 from storage_driver.lineage import Lineage
+from storage_driver.losses import Losses
 from storage_driver.memory_layer import MemoryLayer
 from storage_driver.record import MessageQueue
 from storage_driver.recovery import Recovered, Recovery, refuse_small_segments
@@ -23,6 +25,7 @@ from storage_driver.room import lend_room
 from storage_driver.shapes import FOLDERS, LOCK, free_lock, put_right
 from storage_driver.state_file import StateFile, damaged_tables
 from storage_driver.truncation import Truncation
+from storage_driver.witnesses import index_reach
 
 VERDICTS_KEPT = 64
 WHY_NOT = {  # and the next step
@@ -49,9 +52,11 @@ class Opened:
         *,
         boot: bytes,
         committed: CommittedFile | None,
+        losses: Losses,
     ) -> None:
         self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
         self.committed = committed  # of a shared log
+        self.losses = losses
 
 
 def open_folder(
@@ -61,8 +66,12 @@ def open_folder(
     now_ms: Callable[[], int],
     new_id: Callable[[], int],
     progress: Callable[[int, int], None],
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> Opened:
-    """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable."""
+    """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable.
+
+    others: who, besides what lies in the folder, knows up to which log offset the log was durable.
+    """
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
     try:
@@ -78,7 +87,8 @@ def open_folder(
     done = False
     try:
         moved += _make_folders(disk, root)
-        recover = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress, moved=moved)
+        begin = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
+        recover = partial(begin, moved=moved, others=others)
         try:
             opened = recover()
         except OSError as exc:
@@ -126,6 +136,7 @@ def _recover(
     new_id: Callable[[], int],
     progress: Callable[[int, int], None],
     moved: list[str],
+    others: Mapping[str, int],
 ) -> Opened:
     began, root = time.perf_counter(), config.root
     lineage = Lineage(StateFile(disk, root / "rocketbox" / "identity.json"), new_id)
@@ -135,6 +146,8 @@ def _recover(
         mark.sync()
     cut = Truncation(disk, root).finish()
     committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
+    losses = Losses(disk, root)
+    losses.load()
     recovered = Recovery(
         disk,
         root,
@@ -144,6 +157,9 @@ def _recover(
         delays_ms=config.delays_ms,
         trust_above=config.trust_queues_above,
         committed=_known_committed(disk, root, committed),
+        losses=losses,
+        others={**others, **_witnesses(config, disk, lineage)},
+        now_ms=now_ms(),
     ).run()
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
     if cut is not None:
@@ -165,7 +181,17 @@ def _recover(
     if not fresh or verdict.verdict != "clean":
         _leave_verdict(config, disk, recovered, lineage, now_ms())
     boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
-    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed)
+    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, losses=losses)
+
+
+def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, int]:
+    """Return what else in the folder tells how far the log was durable. Raises OSError."""
+    found = {"the index": index_reach(disk, config.root, config.index_size)}
+    if (known := CommittedFile(disk, config.root / "rocketbox" / "committed").load()) is not None:
+        found["the committed mark"] = known
+    if lineage.runs and not config.shared:  # a shared log may have been cut below: what was not committed
+        found["the run before"] = lineage.runs[-1][1]
+    return found
 
 
 def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int | None:

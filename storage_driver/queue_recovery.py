@@ -8,6 +8,7 @@ from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQ
 from storage_driver.disk import Disk, DiskFile, zero_fill
 from storage_driver.dispatch import is_queued
 from storage_driver.errors import MessageIllegal, RecordDamaged
+from storage_driver.lost_numbers import LostNumbers
 from storage_driver.queue_table import QueueRow, QueueTable, RebuildMark
 from storage_driver.record import (
     DELAY_LEVELS_MS,
@@ -36,6 +37,7 @@ class QueueRecovery:
         note: Callable[[str], None],
         *,
         delays_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+        lost: LostNumbers,
     ) -> None:
         self._delays_ms = delays_ms
         self.queues: dict[MessageQueue, ConsumeQueue] = {}
@@ -46,6 +48,7 @@ class QueueRecovery:
         self._fresh: set[MessageQueue] = set()  # queues whose first scanned record has not been seen
         self._broken: set[MessageQueue] = set()
         self._start, self._whole_log = 0, True
+        self._ends_hold = True  # the scan begins where the table was complete, or behind: its ends are entries below
         self._unlisted_end = -1  # 0: a queue that the table does not have has no entry below the restart position
         self._lost: list[tuple[int, int]] = []
         self.damaged_bytes = 0  # of the log, found by the scan so far
@@ -55,6 +58,7 @@ class QueueRecovery:
         self._looked_at: set[MessageQueue] | None = None  # None: all of them
         self._noted_ends: dict[MessageQueue, int] = {}  # of broken queues, as the table has them
         self._mark = RebuildMark(disk, root)
+        self.lost = lost
 
     @property
     def touched(self) -> int:
@@ -64,7 +68,7 @@ class QueueRecovery:
     def load(self, start: int, lost: list[tuple[int, int]], table: QueueTable) -> None:
         """Find each queue's end below the restart position `start` from its files; `lost` ranges hold no records."""
         self._set_start(start, lost)
-        noted = {row.key: row for row in table.rows}
+        noted, self._ends_hold = {row.key: row for row in table.rows}, table.as_of <= start
         self._unlisted_end = 0 if table.as_of >= start else -1
         for topic in self._disk.list(self._folder):
             if not topic.is_folder:
@@ -142,7 +146,7 @@ class QueueRecovery:
             problem = self._find_end(queue, firsts, noted.end if noted is not None else -1)
         if problem is None and noted is not None and firsts and 0 <= noted.first_file < firsts[0]:
             problem = f"begins at {firsts[0]}, had {noted.first_file}"
-        if problem is None and noted is not None and not self._reaches(queue, noted.end):
+        if problem is None and noted is not None and self._ends_hold and not self._reaches(queue, noted.end):
             problem = f"ends at {queue.visible}, had {noted.end}"
         if noted is not None:
             self._noted_ends[key] = noted.end
@@ -244,6 +248,8 @@ class QueueRecovery:
 
     def lose(self, entry: Entry) -> None:
         """Take a damaged record whose head can be read: its number in the queue stays used."""
+        if self.lost.has(entry.log_offset):
+            self.lost.add(MessageQueue(entry.topic, entry.queue_id), 1)
         self._take(entry, HOLE_SIZE, 0)
 
     def _take(self, entry: Entry, size: int, code: int) -> None:
@@ -269,6 +275,8 @@ class QueueRecovery:
                 self._break(key, f"ends at {queue.visible}, log goes on at {entry.queue_offset}")
                 return
             queue = self._begin_anew(key, entry)
+        if entry.queue_offset > queue.visible and self.lost.ranges:
+            self.lost.gap(queue, entry)
         queue.add(entry.queue_offset, entry.log_offset, size, code)
         self._entries += 1
         if self._entries > FLUSH_ENTRIES:
@@ -277,6 +285,17 @@ class QueueRecovery:
     def _is_gap(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Tell whether entries are missing below the first one scanned, more than the damage before it explains."""
         return queue_offset - queue.visible > self.damaged_bytes // SMALLEST_RECORD
+
+    def reach(self, end: int, most: int) -> int:
+        """Return how far entries behind the end of their queue say that the log went, 0 when there are none.
+
+        One entry alone must be that of the first lost record, else it is taken for a scribble.
+        """
+        asked = [queue for key, queue in self.queues.items() if key not in self.trusted and key not in self._broken]
+        said = [(first, at, count) for first, at, count in (self.lost.beyond(q, end, most) for q in asked) if count]
+        if min(said, default=(0, 0, 0))[0] != end and sum(count for *_, count in said) < 2:
+            return 0
+        return max((at for _, at, _ in said), default=0)
 
     def finish(self, end: int, damaged: list[tuple[int, int]]) -> None:
         """Write what is missing, cut what lies behind, rebuild broken queues from the log."""
@@ -314,6 +333,8 @@ class QueueRecovery:
             log_offset, size, _ = self._entry(queue.key, queue.visible)
             if size != HOLE_SIZE and not (size > 0 and any(a <= log_offset < b for a, b in damaged)):
                 break
+            if size != HOLE_SIZE and self.lost.has(log_offset):
+                self.lost.add(queue.key, 1)
             queue.visible += 1
             queue.written = queue.visible
 
@@ -364,6 +385,7 @@ class QueueRecovery:
                 waiting.discard(key)
         for key in self._broken:
             queue, noted_end = self.queues[key], self._noted_ends.get(key, 0)
+            self.lost.add(key, noted_end - queue.visible)
             if key in waiting and noted_end:
                 queue.visible = queue.written = noted_end - 1  # nothing of it is left in the log
             queue.skip_to(noted_end)  # numbers of messages that the log has lost stay used
@@ -376,6 +398,8 @@ class QueueRecovery:
             if item.queue_offset:
                 return
             queue = self._restart(queue.key)
+        if item.queue_offset > queue.visible:
+            self.lost.gap(queue, item, has_files=False)
         queue.add(item.queue_offset, item.log_offset, item.size, self._code(item))
         self._entries += 1
         if self._entries > FLUSH_ENTRIES:

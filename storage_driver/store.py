@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import trio
 
@@ -26,11 +27,12 @@ from storage_driver.raw_appending import RawAppender
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
 from storage_driver.record import Entry, MessageQueue
-from storage_driver.recovery import Recovered, RecoveryVerdict
+from storage_driver.recovery import Recovered
 from storage_driver.segment import Segment, SegmentFacts, SegmentWriter
 from storage_driver.state_file import StateFile
 from storage_driver.tables import Tables
 from storage_driver.truncation import CutDone, Truncation
+from storage_driver.verdict import RecoveryVerdict
 
 
 def ignore(arrival: Arrival) -> None:
@@ -79,6 +81,7 @@ class MessageStore:
         recovered = opened.recovered
         self.verdict: RecoveryVerdict = recovered.verdict
         self.lineage: Lineage = opened.lineage
+        self.losses = opened.losses
         self.config = config
         self.recovered_topics: Mapping[str, int] = {}
         self._state_files: list[StateFile] = []
@@ -450,17 +453,19 @@ async def open_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     clock_trusted: Callable[[], bool] = lambda: True,
     retain: Callable[[int, int], bool] = _may_go,
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> AsyncIterator[MessageStore]:
     """Lock, recover and run the store; ready to append when it yields. Raises StoreRefused, StoreUnwritable.
 
     `arrived` is told of messages in queues that are `watched` at that moment, None: in all.
     `progress(done, total)` is called in a thread while the log is scanned. `retain` is `store.retain` from the first
-    round of maintenance on, which comes before the caller sees the store.
+    round of maintenance on, which comes before the caller sees the store. `others`: who, besides what lies in the
+    folder, knows up to which log offset the log was durable.
     """
     disk = disk if disk is not None else RealDisk()
 
     def opening() -> Opened:
-        return open_folder(config, disk, now_ms=now_ms, new_id=new_id, progress=progress)
+        return open_folder(config, disk, now_ms=now_ms, new_id=new_id, progress=progress, others=others)
 
     opened = await trio.to_thread.run_sync(opening)
     try:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from storage_driver.recovery import RecoveryVerdict
+from storage_driver.verdict import RecoveryVerdict
 from uplink_spark.batch import MAX_RAW_BYTES
 from uplink_spark.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.config import UplinkConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from storage_driver.recovery import RecoveryVerdict
+from storage_driver.verdict import RecoveryVerdict
 from uplink_spark.batch import Contents, PieceHeader, PieceSource, encode_piece, open_piece
 from uplink_spark.cbor import encode_map
 from uplink_spark.coverage import ShardCover

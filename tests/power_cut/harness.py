@@ -235,7 +235,9 @@ def check(disk: MemoryDisk, trace: Trace, cut: int, *, trust: bool = True, quick
     if not (quick and trace.promises().kept(log.segments, log.end, raw, cut=cut, floor=floor, deleted=deleted)):
         entries = {key: (first, list(ENTRY.iter_unpack(found))) for key, (first, found) in raw.items()}
         wrong = _lost(log, trace, cut, floor, deleted, entries) + _phantoms(log, trace, entries)
-    return wrong + _tables(disk, trace, cut, opened)
+    loss = opened.recovered.verdict.lost
+    told = [f"told as lost, which no power cut does: {loss.sentence()}"] if loss is not None else []
+    return wrong + _tables(disk, trace, cut, opened) + told
 
 
 class LogBytes:

@@ -216,7 +216,7 @@ async def test_a_queue_of_holes_alone_keeps_its_end() -> None:
     assert box.start().queues[T].next_offset == 3
 
 
-async def test_entries_that_a_crash_left_behind_the_log_are_cut_and_files_behind_them_go() -> None:
+async def test_entries_behind_a_log_that_lost_its_end_keep_their_numbers_and_are_counted() -> None:
     box = Box()
     await box.fill()
     cut_at = box.places[T][12]
@@ -224,10 +224,10 @@ async def test_entries_that_a_crash_left_behind_the_log_are_cut_and_files_behind
     box.scribble(log, cut_at, bytes(SEGMENT - cut_at))
     box.forget_position()
     found = box.start()
-    assert (found.end, found.queues[T].next_offset, found.queues[U].next_offset) == (cut_at, 12, 12)
-    assert (path(T, 10) in box.disk.names, path(T, 20) in box.disk.names) == (True, False)
-    assert [any(entry) for entry in box.entries(T)] == [True] * 12 + [False] * 8
-    assert found.verdict.queues_cut == 2
+    lost = found.verdict.lost
+    assert lost is not None
+    assert (found.end, found.queues[T].next_offset, found.queues[U].next_offset) == (SEGMENT, 25, 25)
+    assert (lost.ranges[0][0], sorted(lost.queues)) == (cut_at, [(*T, 13), (*U, 13)])
 
 
 async def test_a_topic_deleted_and_made_again_begins_at_zero_also_when_the_log_has_both_lives() -> None:
