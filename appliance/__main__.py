@@ -53,6 +53,7 @@ COMMANDS = {
     "bench": Command("appliance.commands.bench", "measure how many messages a cluster takes and gives"),
     "uplink": Command("appliance.commands.uplink", "how the log leaves the box: state, pause, gaps, sticks"),
     "fsck": Command("storage_driver.fsck", "check a store that is not running, salvage it, have its queues made anew"),
+    "loss": Command("appliance.commands.loss", "acknowledged messages that are gone: how many, of which queues"),
     "backup": Command("appliance.commands.backup", "copy the store of a box, running or not"),
     "restore": Command("appliance.commands.restore", "put a backup where a box will look for its store"),
     "access": Command("appliance.commands.access", "keys: who may publish, subscribe, administer"),

@@ -196,6 +196,7 @@ async def _opening(
     supervision = frame.supervision
     reason = supervision.read_only if supervision else None
     facts = supervision.start_facts() if supervision else {}
+    receipts = await trio.to_thread.run_sync(_receipts, frame) if frame.config.uplink.gateway else {}
     opening = partial(
         open_store,
         store_config(frame.config, frame.data, encode_host(frame.own, frame.ports.broker_port), facts),
@@ -205,6 +206,7 @@ async def _opening(
         clock_trusted=clock_trusted,
         retain=never,
         progress=supervision.recovering if supervision else forgotten,
+        others=receipts,
     )
     async with AsyncExitStack() as stack:
         disk: Disk = RealDisk() if reason is None else MemoryLayer()
@@ -222,6 +224,16 @@ async def _opening(
             log.error("event=read_only reason=%r", reason)
             store.seal(f"this box only reads: {reason}")
         yield store, disk, frame._replace(supervision=supervision)
+
+
+def _receipts(frame: _Frame) -> dict[str, int]:
+    """Return how far the gateway has receipted this log: what it has was durable here. Blocks."""
+    from uplink_spark.ledger import Ledger
+
+    try:
+        return {"receipts of the gateway": Ledger(frame.data / "store" / "rocketbox").receipted_to()}
+    except OSError:  # the uplink says what is wrong with it
+        return {}
 
 
 async def _let_in(

@@ -224,6 +224,7 @@ def store_reasons(store: MessageStore, read_only: str | None = None, step: str =
         found.append(("read_only", Reason("D501", f"reads only, sends are refused: {read_only}", step)))
     elif failure is not None:
         found.append(("failing", Reason("D501", f"the log's disk failed: {failure}", "replace the disk; D101, D104")))
+    found += loss_reasons(store)
     if store.verdict.verdict == "salvaged":
         text = "recovery ended with salvaged"
         found.append(("degraded", Reason("D108", text, "read the newest file in verdicts/, then quarantine/")))
@@ -233,6 +234,12 @@ def store_reasons(store: MessageStore, read_only: str | None = None, step: str =
             ("degraded", Reason("D109", text, "let the box write there (ls -l, lsattr), make room (df, df -i)"))
         )
     return found
+
+
+def loss_reasons(store: MessageStore) -> list[tuple[str, Reason]]:
+    """Return what was durable and is gone, until somebody has acknowledged it."""
+    step = "`rocketbox loss` says what; `rocketbox loss --acknowledge` once somebody knows; see D101 and D104"
+    return [("degraded", Reason("D110", loss.sentence(), step)) for loss in store.losses.unacknowledged()]
 
 
 class UplinkSeen(Protocol):

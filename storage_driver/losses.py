@@ -91,7 +91,7 @@ class Losses:
         return max((loss.number for loss in self.found), default=0) + 1
 
     def unacknowledged(self) -> list[Loss]:
-        """Return the losses that nobody has acknowledged. Blocks for one small file. Raises OSError."""
+        """Return the losses that nobody is known to have acknowledged. Blocks for one small file, if there are any."""
         if not self.found:
             return []
         seen = self._seen_to()
@@ -100,8 +100,12 @@ class Losses:
     def _seen_to(self) -> int:
         try:
             return int((self._seen.load() or {"to": 0})["to"])
-        except _DAMAGED:
+        except (OSError, *_DAMAGED):
             return 0
+
+    def messages(self) -> int:
+        """Return how many messages nobody has acknowledged as lost; a loss that was not counted is one at least."""
+        return sum(1 if loss.messages is None else loss.messages for loss in self.unacknowledged())
 
     def acknowledge(self, now_ms: int) -> list[Loss]:
         """Take note that somebody knows of every loss; return those that were new. Blocks. Raises OSError."""

@@ -69,6 +69,14 @@ class Ledger:
     def open(self) -> None:
         """Read state and gaps; a damaged state counts as none, the gateway's `have` tells. Blocks. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._read()
+        self.gap_log.open()
+        for gap in self.gap_log.gaps:
+            self._synced_gaps.add(gap.start, gap.end)
+        self._synced = Lanes(self.receipted.log.copy(), self.receipted.pick.copy())
+        self._forget_old_gaps()
+
+    def _read(self) -> None:
         try:
             refuse_huge(self._path, self._path.stat().st_size)
             self._load(Fields(decode_map(self._path.read_bytes()), self._path.name))
@@ -76,11 +84,14 @@ class Ledger:
             pass
         except PieceDamaged as error:
             self.damage = str(error)
-        self.gap_log.open()
-        for gap in self.gap_log.gaps:
-            self._synced_gaps.add(gap.start, gap.end)
-        self._synced = Lanes(self.receipted.log.copy(), self.receipted.pick.copy())
-        self._forget_old_gaps()
+
+    def receipted_to(self) -> int:
+        """Return up to which log offset the saved receipts reach, before the ledger is opened. Blocks.
+
+        Raises OSError.
+        """
+        self._read()
+        return max((end for lane in (self.receipted.log, self.receipted.pick) for _, end in lane), default=0)
 
     def _forget_old_gaps(self) -> None:
         """Keep the newest 10,000 and every undelivered one."""

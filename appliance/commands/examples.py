@@ -49,6 +49,7 @@ rocketbox uplink identity
 rocketbox fsck /var/lib/rocketbox
 rocketbox fsck /var/lib/rocketbox --salvage /media/stick/salvaged
 rocketbox backup /media/stick/press-17
+rocketbox loss --acknowledge
 rocketbox restore /media/stick/press-17 --data /var/lib/rocketbox
 rocketbox access revoke press-line
 rocketbox access list --json

@@ -82,6 +82,7 @@ STORE = (
     Family("rocketbox_deleted_segments_total", COUNTER, "CommitLog files deleted by retention."),
     Family("rocketbox_damaged_ranges", GAUGE, "Ranges the scrub found damaged."),
     Family("rocketbox_scrubbed_bytes_total", COUNTER, "Bytes the scrub has read and compared."),
+    Family("rocketbox_lost_messages", GAUGE, "Acknowledged messages that are gone, until somebody acknowledges it."),
     Family("rocketbox_recovery_seconds", GAUGE, "Duration of the recovery at this start.", ("verdict",), 1),
 )
 WAITING = (

@@ -116,6 +116,7 @@ def _store(watched: Watched, sheet: Sheet) -> None:
         "cold_reads_total": seen.cold_reads,
         "deleted_segments_total": seen.deleted_segments,
         "damaged_ranges": seen.damaged_ranges,
+        "lost_messages": watched.store.losses.messages(),
         "scrubbed_bytes_total": seen.scrubbed_bytes,
         "disk_used_ratio": seen.disk_percent / 100,
     }

@@ -18,6 +18,7 @@ from appliance.probe import Probe
 from appliance.serve import store_config
 from appliance.supervision import DiskTrend, Supervision, Tired, running_release, store_reasons, uplink_reasons
 from provisioning.slots import Slots, SlotState
+from storage_driver.losses import Loss
 from storage_driver.record import encode_host
 from storage_driver.store import open_store
 from tests.protection import protected
@@ -76,6 +77,17 @@ async def test_a_table_that_cannot_be_saved_is_a_reason_with_the_next_step(tmp_p
         ((state, reason),) = store_reasons(store)
         assert (state, reason.code) == ("degraded", "D109")
         assert "config/topics.json: Operation not permitted" in reason.text
+
+
+async def test_what_a_log_lost_is_a_reason_until_somebody_has_acknowledged_it(tmp_path: Path) -> None:
+    config = store_config(CONFIG, tmp_path, encode_host("127.0.0.1", 10911))
+    async with open_store(config, now_ms=lambda: 1) as store:
+        store.losses.note(Loss(1, 1, [(400, 900)], ["cut"], {"the index": 900}, 39_000, [("T", 3, 39_000)]))
+        ((state, reason),) = store_reasons(store)
+        assert (state, reason.code) == ("degraded", "D110")
+        assert "lost 39000 messages (T/3: 39000), log offsets 400 to 900" in reason.text
+        store.losses.acknowledge(1)
+        assert store_reasons(store) == []
 
 
 def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escalation(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ async def test_the_uplink_hears_of_the_range(tmp_path: Path) -> None:
     for _ in range(2):
         async with open_store(config(root), now_ms=lambda: NOW) as store:
             start, end = store.damaged()[0][0], store.damaged()[-1][1]
-            assert start <= CUT and end >= 2 * SEGMENT, "what the next start hears of, too"
+            assert start <= CUT < 2 * SEGMENT <= end, "what the next start hears of, too"
 
 
 async def test_receipts_alone_know_that_there_was_more(tmp_path: Path) -> None:
