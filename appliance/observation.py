@@ -4,7 +4,7 @@ before somebody asks.
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,46 +12,21 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance.admin import open_socket
-from appliance.broker.assembly import BrokerTables, Waiting
 from appliance.errors import ApplianceError
-from appliance.health import HealthBoard
 from appliance.interfaces import is_loopback
-from appliance.late_door import LateDoor
 from appliance.metrics.scrape import SOCKET_NAME
-from appliance.requests import ResponderStatistics
-from appliance.settings import Config
 from appliance.sockets import open_port
-from netstack.governor import Governor
-from netstack.tls import TlsDoor
-from storage_driver.named_tuple import NamedTuple
-from storage_driver.store import MessageStore
+from appliance.watched import Watched
 
 if TYPE_CHECKING:
     from appliance.page.history import History
     from appliance.web import Respond
-    from uplink_spark.shipper import Uplink
 
 log = logging.getLogger("appliance")
 CONNECTIONS = 16  # at once, of each listener
 
 
 Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it takes a tenth of a second
-
-
-class Watched(NamedTuple):
-    """What there is to look at in a running box."""
-
-    config: Config
-    data: Path
-    store: MessageStore
-    tables: BrokerTables
-    waiting: Waiting
-    governor: Governor
-    responders: Mapping[str, Callable[[], ResponderStatistics]]  # by port
-    board: HealthBoard | None
-    uplink: "Uplink | None"
-    now_ms: Callable[[], int]
-    door: TlsDoor | LateDoor | None = None
 
 
 async def observe(

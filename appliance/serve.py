@@ -27,11 +27,12 @@ from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_han
 from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import RouteTable
-from appliance.observation import Watched, observe
+from appliance.observation import observe
 from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.settings import Config
 from appliance.supervision import Supervision, package_version, uplink_reasons
+from appliance.watched import Watched
 from netstack.bodies_route import properties_text
 from netstack.codes import RequestCode
 from netstack.governor import Governor

@@ -13,11 +13,12 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from appliance.broker.permissions import ACCESS
+from appliance.lag import Ages
 from appliance.metrics import families
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 from appliance.metrics.machine import MachineNotes
-from appliance.metrics.topics import Ages, oldest_unshipped_s, read_topics
-from appliance.observation import Watched
+from appliance.metrics.topics import oldest_unshipped_s, read_topics
+from appliance.watched import Watched
 from netstack.codes import RequestCode, ResponseCode, names_of
 from netstack.governor import REFUSED
 from watchdog.feed import FeedStatistics

@@ -11,74 +11,22 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from appliance.broker.offsets import NOT_STORED
 from appliance.broker.stats import Counts
 from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.lag import Ages, lag_of
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
-from appliance.observation import Watched
 from appliance.probe import PROBE_TOPIC
-from storage_driver.named_tuple import NamedTuple
+from appliance.watched import Watched
 from storage_driver.record import MessageQueue, stored_ms_of
-from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
     from uplink_spark.shipper import Uplink
 
 PER_BREATH = 50
-MOST_LOOKS = 200  # at messages that are not known yet, in one scrape
-MOST_AGES = 4096
 
 
 class Add(Protocol):
     def __call__(self, name: str, value: float, **labels: str) -> None: ...
-
-
-class Lag(NamedTuple):
-    """How far a group is behind on one topic, and where it stands in the queues in which it is."""
-
-    messages: int
-    at: list[tuple[MessageQueue, int]]
-
-
-class Ages:
-    """When the messages that consumers stand at were stored: read once each, as a stuck one stays the same."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._known: dict[tuple[MessageQueue, int], int] = {}
-        self.looks = 0
-
-    async def oldest_ms(self, places: list[tuple[MessageQueue, int]]) -> int | None:
-        """Return when the oldest of these messages was stored, None when that is not known."""
-        found = []
-        for place in places:
-            if place not in self._known and self.looks < MOST_LOOKS:
-                self.looks += 1
-                stored_ms = await self._store.stored_ms_at(*place)
-                if stored_ms is not None:
-                    self._remember(place, stored_ms)
-            if place in self._known:
-                found.append(self._known[place])
-        return min(found, default=None)
-
-    def _remember(self, place: tuple[MessageQueue, int], stored_ms: int) -> None:
-        if len(self._known) >= MOST_AGES:
-            self._known.clear()
-        self._known[place] = stored_ms
-
-
-def lag_of(watched: Watched, group: str, topic: str) -> Lag:
-    """Return what a group has not acknowledged of a topic; queues without an offset of the group do not count."""
-    stored = watched.tables.offsets.of(topic, group)
-    total, places = 0, []
-    for queue_id, offset in stored.items():
-        queue = MessageQueue(topic, queue_id)
-        first = max(offset, watched.store.min_offset(queue))
-        behind = watched.store.max_offset(queue) - first
-        if offset != NOT_STORED and behind > 0:
-            total += behind
-            places.append((queue, first))
-    return Lag(total, places)
 
 
 async def read_topics(watched: Watched, ages: Ages, add: Add) -> dict[str, int]:

@@ -21,13 +21,13 @@ from markupsafe import Markup
 
 from appliance.admin import Question
 from appliance.metrics.answer import has_bearer, known_names
-from appliance.observation import Watched
 from appliance.page import search, words
 from appliance.page.detail import group_values, topic_values
 from appliance.page.history import History
 from appliance.page.overview import Overview
 from appliance.page_token import is_token, read_token
 from appliance.uplink_admin import uplink_actions
+from appliance.watched import Watched
 from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
 
 HERE = Path(__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from appliance.broker.offsets import NOT_STORED
-from appliance.metrics.topics import Ages, lag_of
-from appliance.observation import Watched
+from appliance.lag import Ages, lag_of
+from appliance.watched import Watched
 from storage_driver.record import MessageQueue
 
 MOST_QUEUES = 200

@@ -8,7 +8,7 @@ from collections import deque
 
 import trio
 
-from appliance.observation import Watched
+from appliance.watched import Watched
 from storage_driver.named_tuple import NamedTuple
 
 LOOK_S = 5.0

@@ -12,10 +12,11 @@ from typing import Any
 import trio
 
 from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
-from appliance.metrics.topics import Ages, age_of, is_system, lag_of, oldest_unshipped_s
-from appliance.observation import Watched
+from appliance.lag import Ages, lag_of
+from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
 from appliance.page.history import History
+from appliance.watched import Watched
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from appliance.broker.copies import records_in
-from appliance.observation import Watched
 from appliance.page import words
+from appliance.watched import Watched
 from storage_driver.errors import RecordDamaged
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_host, decode_record, parse_message_id

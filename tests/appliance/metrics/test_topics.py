@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from appliance.broker.offsets import NOT_STORED
-from appliance.metrics.topics import MOST_LOOKS, Ages, lag_of, read_topics
+from appliance.lag import MOST_LOOKS, Ages, lag_of
+from appliance.metrics.topics import read_topics
 from appliance.settings import Config
 from storage_driver.record import MessageQueue
 from tests.appliance.admin_bench import Bench, bench

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.broker.topics import Topic
-from appliance.metrics.topics import Ages
+from appliance.lag import Ages
 from appliance.page.overview import MOST_VERDICTS, _share, _tile, client_rows, group_rows, past_of, topic_rows
 from appliance.settings import Config
 from tests.appliance.admin_bench import Bench, bench
