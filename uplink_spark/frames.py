@@ -21,6 +21,7 @@ MAX_FRAME = 64 * 1024
 MAX_PIECE_FRAME = MAX_CONTAINER_BYTES + 1
 MAX_LINEAGE, MAX_RUNS = 16, 1024
 MAX_HOLES = 64
+MOST_WORD = 256
 FRAME_HEAD = struct.Struct(">IB")
 Frame = TypeVar("Frame")
 
@@ -327,12 +328,19 @@ def decode_status(body: bytes) -> Status:
             fields.uint("disk_free"),
             fields.uint("inflow"),
             fields.uint("gaps"),
-            fields.text("verdict"),
-            fields.text("sw"),
+            _short(fields.text("verdict")),
+            _short(fields.text("sw")),
             fields.uint("now"),
             fields.uint("clk", most=1),
         ),
     )
+
+
+def _short(text: str) -> str:
+    """Return a text that goes into a line of status. Raises PieceDamaged."""
+    if len(text) > MOST_WORD:
+        raise PieceDamaged(f"a text of {len(text)} characters, at most {MOST_WORD}")
+    return text
 
 
 def encode_ping(kind: FrameType, stamp: int) -> bytes:

@@ -8,10 +8,12 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import trio
 
+from uplink_spark.admission import Admission, Begun, address_of
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.coverage import ShardCover
 from uplink_spark.door import open_door
@@ -33,26 +35,10 @@ from uplink_spark.tls import ServerTls, box_of, check_alpn, gateway_context, ser
 
 log = logging.getLogger("uplink_spark.gateway")
 TLS_S = 10
-HANDSHAKES_A_SECOND = 100
 DISK_LOOK_S = 5
 RETAIN_FIRST_S, RETAIN_S = 60, 3600
 Used = Callable[[], float]
 Open = Callable[[trio.SocketStream, str], Awaitable[BoxSession]]
-
-
-class HandshakeGate:
-    """At most so many handshakes a second; the rest is turned away before TLS costs anything."""
-
-    def __init__(self, a_second: int = HANDSHAKES_A_SECOND) -> None:
-        self._a_second, self._tokens, self._at = a_second, float(a_second), 0.0
-
-    def admit(self, now: float) -> bool:
-        self._tokens = min(self._a_second, self._tokens + (now - self._at) * self._a_second)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 class PeerLog:
@@ -130,7 +116,7 @@ class Gateway:
 
     def __init__(self, hub: Hub, certificates: Certificates) -> None:
         self._hub, self._certificates = hub, certificates
-        self._gate, self._log = HandshakeGate(), PeerLog()
+        self._admission, self._log = Admission(), PeerLog()
 
     async def admit(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end; whatever it does wrong ends it and nothing else."""
@@ -139,7 +125,18 @@ class Gateway:
         except OSError:
             await trio.aclose_forcefully(stream)
             return
-        await self._to_its_end(stream, host, f"{host}:{port}", self._open)
+        peer, who = f"{host}:{port}", address_of(host)
+        try:
+            begun = self._admission.begin(host, trio.current_time())
+        except Refused as reason:
+            self._hub.counts.handshakes["busy"] += 1
+            self._tell(who, peer, "busy", str(reason))
+            await trio.aclose_forcefully(stream)
+            return
+        try:
+            await self._to_its_end(stream, who, peer, partial(self._open, begun))
+        finally:
+            begun.ended()
 
     async def admit_stick(self, stream: trio.SocketStream) -> None:
         """Serve a sweep that came through the local door."""
@@ -157,12 +154,13 @@ class Gateway:
             if session is None or not session.welcomed:
                 self._hub.counts.handshakes[cause] += 1
             await trio.aclose_forcefully(stream)
+        self._tell(host, peer, cause, text)
+
+    def _tell(self, host: str, peer: str, cause: str, text: str) -> None:
         if self._log.due(host):
             log.info("connection ended peer=%s cause=%s reason=%s", peer, cause, text)
 
-    async def _open(self, stream: trio.SocketStream, peer: str) -> BoxSession:
-        if not self._gate.admit(trio.current_time()):
-            raise Refused("busy", f"more than {HANDSHAKES_A_SECOND} handshakes a second")
+    async def _open(self, begun: Begun, stream: trio.SocketStream, peer: str) -> BoxSession:
         context = self._certificates.context()
         self._hub.certificate_ends_s = self._certificates.ends_s
         certified: str | None = None
@@ -170,7 +168,9 @@ class Gateway:
         if context is not None:
             link, certified = await self._secure(stream, context)
         deadline_s = LONGEST_S + random.uniform(-7200, 7200)
-        return BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s)
+        session = BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s)
+        session.when_welcomed = begun.welcomed
+        return session
 
     async def _open_stick(self, stream: trio.SocketStream, peer: str) -> BoxSession:
         return BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True)

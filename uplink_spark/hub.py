@@ -32,6 +32,7 @@ log = logging.getLogger("uplink_spark.gateway")
 TWIN_WINDOW_S, TWIN_TURNS = 600, 3
 PAUSE_RATIO, FULL_RATIO = 0.85, 0.95
 PAUSE_MS = 30_000
+STATUS_EVERY_MS = 20_000
 
 
 class Budget:
@@ -80,6 +81,7 @@ class GatewayCounts:
     raw_bytes: int = 0
     wire_bytes: int = 0
     twins: int = 0
+    status_left_out: int = 0  # lines: their boxes sent more than one in STATUS_EVERY_MS
     divergences: int = 0
     zone_doubts: Counter[str] = field(default_factory=Counter)  # what boxes know of another or a later landing zone
 
@@ -106,6 +108,7 @@ class BoxSeen:
     skew_ms: int = 0
     durable: int = 0
     twin: bool = False
+    line_at_ms: int = 0  # when its newest line of status was written
 
 
 class Hub:
@@ -257,12 +260,18 @@ class Hub:
 
     def note_status(self, hello: Hello, status: Status) -> None:
         """Keep the newest STATUS and append it to the day's file, which Spark reads as box_status; a line less on a
-        disk that takes none is no reason to let the box go.
+        disk that takes none is no reason to let the box go. A box has a line in STATUS_EVERY_MS, however often it
+        connects: it sends one a minute, and the file has no other end than the day's.
         """
         self._note_clock(hello.box, status.now_ms, status.durable)
-        self.seen[hello.box].status = status
+        seen, now_ms = self.seen[hello.box], self.now_ms()
+        seen.status = status
+        if 0 <= now_ms - seen.line_at_ms < STATUS_EVERY_MS:
+            self.counts.status_left_out += 1
+            return
+        seen.line_at_ms = now_ms
         try:
-            self.records.append_status(hello, status, self.now_ms())
+            self.records.append_status(hello, status, now_ms)
         except OSError as error:
             log.warning("status line not written box=%s error=%s", hello.box, error)
 

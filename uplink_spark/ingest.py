@@ -10,6 +10,7 @@ from typing import NoReturn
 import trio
 
 from uplink_spark import frames
+from uplink_spark.admission import Rate
 from uplink_spark.batch import decode_header
 from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
@@ -21,6 +22,7 @@ from uplink_spark.verify import Verified, judge_for, verify_piece
 log = logging.getLogger("uplink_spark.gateway")
 HELLO_S = 10
 LONGEST_S, LONGEST_BYTES = 24 * 3600, 64 << 30
+SMALL_BURST, SMALL_A_SECOND = 200, 10  # a box sends three a minute
 
 
 class BoxSession:
@@ -42,6 +44,8 @@ class BoxSession:
         self._queued = trio.Event()
         self.hello: Hello
         self.welcomed = False
+        self.when_welcomed: Callable[[], None] = _nothing
+        self._small_frames = Rate(SMALL_A_SECOND, burst=SMALL_BURST)
         self.status: Status | None = None
         self._lander: ShardLander
         self._judge: Callable[..., None]
@@ -70,6 +74,7 @@ class BoxSession:
             await self._turn_away(broken)
             raise broken from error
         self.welcomed = True
+        self.when_welcomed()
         self._hub.counts.handshakes["welcome"] += 1
         try:
             await self._converse(welcome)
@@ -106,6 +111,7 @@ class BoxSession:
     async def _read(self) -> None:
         try:
             while True:
+                await self.outbox.wait_room()  # who does not read what we answer is not listened to
                 kind, body = await self._reader.next_frame(pieces=True, admit=self._admit)
                 if kind == FrameType.PIECE:
                     self._queue.append((self._pieces - 1, body))
@@ -131,6 +137,8 @@ class BoxSession:
         self._memory += length
 
     def _small(self, kind: int, body: bytes) -> None:
+        if not self._small_frames.take(trio.current_time()):
+            raise ProtocolError(f"more than {SMALL_BURST} small frames, and then {SMALL_A_SECOND} a second")
         if kind == FrameType.PING:
             self.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
         elif kind == FrameType.PONG:
@@ -218,6 +226,10 @@ class BoxSession:
         self._raw_waiting -= self._waiting.pop(number, 0)
         self._memory -= length
         self._hub.budget.release(length)
+
+
+def _nothing() -> None:
+    """Nobody waits for the welcome."""
 
 
 def kind_of(container: bytes) -> str:

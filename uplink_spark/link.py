@@ -17,6 +17,7 @@ RECEIVE = 256 * 1024
 IDLE_PING_S = 30
 IDLE_CLOSE_S = 90
 STUCK_S = 60  # a chunk not taken by the socket
+MOST_HELD = 256 * 1024  # bytes of small frames that the peer has not taken: above, it is not read from
 
 
 class Stream(Protocol):
@@ -92,14 +93,22 @@ class Outbox:
     def __init__(self, stream: Stream, throttle: Throttle | None = None) -> None:
         self._stream, self._throttle = stream, throttle
         self._small: deque[bytes] = deque()
-        self._work = trio.Event()
+        self._work, self._room = trio.Event(), trio.Event()
+        self._held = 0  # bytes of small frames that have not left
         self._chunk = CHUNK
         self.closing = False
         self.sent_bytes = self.piece_bytes = 0  # all, and of pieces that left whole
 
     def put(self, frame: bytes) -> None:
         self._small.append(frame)
+        self._held += len(frame)
         self._work.set()
+
+    async def wait_room(self) -> None:
+        """Return once the peer has taken what was put, but for MOST_HELD bytes."""
+        while self._held > MOST_HELD:
+            self._room = trio.Event()
+            await self._room.wait()
 
     def close_after(self, frame: bytes) -> None:
         """Queue the last frame; `run` returns when it has been sent."""
@@ -127,6 +136,8 @@ class Outbox:
             batch = b"".join(self._small)
             self._small.clear()
             await self.send(batch)
+            self._held -= len(batch)
+            self._room.set()
 
     async def send(self, data: bytes) -> None:
         """Send one frame (or several) in chunks; the caller is the writer task."""

@@ -27,6 +27,7 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
         sample(f"{PREFIX}commits_total", sum(lander.counts.commits for lander in hub.landers)),
         sample(f"{PREFIX}landing_failures_total", sum(lander.counts.failures for lander in hub.landers)),
         sample(f"{PREFIX}twins_total", counts.twins),
+        sample(f"{PREFIX}status_left_out_total", counts.status_left_out),
         sample(f"{PREFIX}divergence_total", counts.divergences),
         sample(f"{PREFIX}landing_used_ratio", round(hub.disk_used, 4)),
     ]

@@ -44,7 +44,7 @@ from uplink_spark.manifest import (
     shard_of,
     state_seq_of,
 )
-from uplink_spark.records import QUARANTINE_FILES, STATUS_DAYS, CentreRecords, day_of, status_line
+from uplink_spark.records import QUARANTINE_FILES, QUARANTINE_OF_BOX, STATUS_DAYS, CentreRecords, day_of, status_line
 from uplink_spark.steps import Step, no_step
 
 STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
@@ -341,7 +341,9 @@ class ObjectRecords(CentreRecords):
         """Keep refused bytes for a person to look at and return their path; the oldest make room."""
         path = f"quarantine/{now_ms:014d}-{box}-{secrets.token_hex(3)}.piece"
         self._store.put(path, container)
-        for name in sorted(self._store.names("quarantine"))[:-QUARANTINE_FILES]:
+        kept = sorted(self._store.names("quarantine"))
+        own = [name for name in kept if name[15:-13] == box]  # between the time and what makes the name its own
+        for name in {*kept[:-QUARANTINE_FILES], *own[:-QUARANTINE_OF_BOX]}:
             self._store.delete(f"quarantine/{name}")
         return path
 

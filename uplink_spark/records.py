@@ -26,7 +26,7 @@ from uplink_spark.identity import Run
 from uplink_spark.landing import make_folders
 from uplink_spark.manifest import Entry, retired_folder, shard_of
 
-QUARANTINE_FILES, QUARANTINE_BYTES = 100, 1 << 30
+QUARANTINE_FILES, QUARANTINE_BYTES, QUARANTINE_OF_BOX = 100, 1 << 30, 20
 STATUS_DAYS = 30
 OWNERS = "manifest/owners.json"
 KEPT_EPOCHS = 16
@@ -141,6 +141,11 @@ class CentreRecords:
         folder = make_folders(self._root, "quarantine")
         kept = sorted((path for path in folder.iterdir()), key=lambda path: path.name)
         sizes = [path.stat().st_size for path in kept]
+        own = [path for path in kept if path.name.endswith(f"-{box}.piece")]
+        if len(own) >= QUARANTINE_OF_BOX:  # one box does not push out what others are asked about
+            sizes.pop(kept.index(own[0]))
+            kept.remove(own[0])
+            own[0].unlink()
         while kept and (len(kept) >= QUARANTINE_FILES or sum(sizes) + len(container) > QUARANTINE_BYTES):
             kept.pop(0).unlink()
             sizes.pop(0)

@@ -16,7 +16,6 @@ from uplink_spark.coverage import ShardCover
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused
 from uplink_spark.gateway import (
     Certificates,
-    HandshakeGate,
     PeerLog,
     _cause_of,
     _watch_disk,
@@ -34,14 +33,6 @@ NOW = 1_700_000_000_000
 
 def config_of(root: Path, **settings: object) -> GatewayConfig:
     return GatewayConfig(landing=str(root / "zone"), listen=("127.0.0.1", 0), **settings)  # type: ignore[arg-type]
-
-
-def test_a_burst_of_handshakes_is_cut_at_the_limit_and_it_fills_up_again() -> None:
-    gate = HandshakeGate(10)
-    assert [gate.admit(1000.0) for _ in range(12)] == [True] * 10 + [False] * 2
-    assert not gate.admit(1000.05)
-    assert gate.admit(1000.15)
-    assert sum(gate.admit(5000.0) for _ in range(50)) == 10  # never more than a second's worth is saved up
 
 
 async def test_a_peer_is_logged_once_a_minute_and_the_table_stays_small(autojump_clock: trio.testing.MockClock) -> None:

@@ -18,7 +18,7 @@ from uplink_spark import frames
 from uplink_spark.batch import Contents, encode_piece
 from uplink_spark.cbor import encode_map
 from uplink_spark.config import GatewayConfig
-from uplink_spark.frames import Fault, FrameType, Hello, Receipt, Refusal, Welcome, encode_frame
+from uplink_spark.frames import Fault, FrameType, Hello, Receipt, Refusal, Welcome, encode_frame, encode_ping
 from uplink_spark.gateway import open_landers, run_gateway
 from uplink_spark.ingest import LONGEST_S, BoxSession
 from uplink_spark.landing import ShardWriter, open_zone
@@ -535,3 +535,46 @@ async def test_a_connection_that_is_old_ends_with_bye_so_that_new_certificates_c
             nursery.start_soon(listen)
             await BoxSession(stream, "test", hub, certified=None, deadline_s=3600).run()
             await trio.sleep_forever()
+
+
+STATUS = frames.Status(1, 2, 3, 4, 5, 6, "clean", "rocketbox 1", NOW, 1)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+async def test_a_box_has_one_line_of_status_however_often_it_says_it_and_connects(
+    tmp_path: Path, connections: int
+) -> None:
+    async with site(tmp_path) as centre:
+        for _ in range(connections):
+            async with centre.client() as client:
+                await client.say()
+                for _ in range(50):
+                    await client.stream.send_all(STATUS.encode())
+                await client.stream.send_all(encode_ping(FrameType.PING, 5))
+                kind, _ = await client.reader.next_frame(pieces=False)
+                assert kind == FrameType.PONG
+    (day,) = (tmp_path / "status").rglob("*.jsonl")
+    assert len(day.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("frame", [STATUS.encode(), encode_ping(FrameType.PING, 5)])
+async def test_a_box_that_sends_small_frames_without_end_is_sent_away_before_they_cost_anything(
+    tmp_path: Path, frame: bytes
+) -> None:
+    async with site(tmp_path) as centre, centre.client() as client:
+        await client.say()
+        with suppress(trio.BrokenResourceError):
+            for _ in range(100):
+                await client.stream.send_all(frame * 100)  # and no answer is read
+        fault = await client.answer()
+        assert isinstance(fault, Fault)
+        assert (fault.code, "small frames" in fault.text) == ("protocol", True)
+        assert await client.closed()
+
+
+async def test_a_status_with_a_long_text_is_refused(tmp_path: Path) -> None:
+    async with site(tmp_path) as centre, centre.client() as client:
+        await client.say()
+        await client.stream.send_all(replace(STATUS, verdict="x" * 257).encode())
+        assert code_of(await client.answer()) == "protocol"
+    assert not (tmp_path / "status").exists()

@@ -149,3 +149,26 @@ async def test_a_cap_sees_every_chunk_and_keeps_chunks_small() -> None:
 
 def test_an_unexpected_frame_is_named_by_its_number() -> None:
     assert str(unexpected(0x2A)) == "a frame of type 0x2a is not expected here"
+
+
+async def test_who_reads_no_answers_is_not_listened_to_until_they_are_taken() -> None:
+    near, far = trio.testing.lockstep_stream_pair()
+    outbox, ready = Outbox(near), trio.Event()
+
+    async def wait() -> None:
+        await outbox.wait_room()
+        ready.set()
+
+    async with trio.open_nursery() as nursery:
+        outbox.put(bytes(link.MOST_HELD))
+        await outbox.wait_room()  # so much may wait
+        outbox.put(b"x")
+        nursery.start_soon(wait)
+        nursery.start_soon(outbox.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not ready.is_set()
+        taken = 0
+        while taken <= link.MOST_HELD:
+            taken += len(await far.receive_some())
+        await ready.wait()
+        nursery.cancel_scope.cancel()

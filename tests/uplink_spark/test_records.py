@@ -12,7 +12,15 @@ from uplink_spark import records as records_module
 from uplink_spark.frames import Hello, Status
 from uplink_spark.landing import open_zone
 from uplink_spark.manifest import shard_of
-from uplink_spark.records import KEPT_EPOCHS, STATUS_DAYS, BoxBook, CentreRecords, day_of
+from uplink_spark.records import (
+    KEPT_EPOCHS,
+    QUARANTINE_FILES,
+    QUARANTINE_OF_BOX,
+    STATUS_DAYS,
+    BoxBook,
+    CentreRecords,
+    day_of,
+)
 from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, files_end_at, log_piece
 
 NOW = 1_700_000_000_000
@@ -149,3 +157,14 @@ def test_the_newest_thirty_days_of_status_stay(records: CentreRecords, tmp_path:
         records.append_status(HELLO, STATUS, NOW + day * DAY)
     names = sorted(path.name for path in (tmp_path / "zone/status/0000").iterdir())
     assert names == [f"{day_of(NOW + day * DAY)}.jsonl" for day in range(3, STATUS_DAYS + 3)]
+
+
+def test_one_box_does_not_push_the_refused_pieces_of_others_out_of_quarantine(tmp_path: Path) -> None:
+    records = CentreRecords(tmp_path, 1)
+    theirs = records.quarantine("box-2", b"theirs", NOW)
+    for number in range(3 * QUARANTINE_FILES):
+        newest = records.quarantine("box-1", b"%d" % number, NOW + number)
+    kept = [path.name for path in (tmp_path / "quarantine").iterdir()]
+    assert len(kept) == QUARANTINE_OF_BOX + 1
+    assert (tmp_path / theirs).read_bytes() == b"theirs"
+    assert (tmp_path / newest).exists()
