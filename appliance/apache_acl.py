@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.broker.accounts import DENY, Account, AccountError, perm_of
 from appliance.broker.address_patterns import matcher
-from appliance.broker.resources import Perm
+from appliance.broker.rights import Perm
 
 NO_READER = (
     "{path}: reading YAML needs the package PyYAML (pip install 'rocketbox[acl]'). Where there is one, turn the file "

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from appliance.broker.permissions import Denied
+from appliance.broker.rights import Signer
 from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Held, Later, Reply
@@ -22,6 +23,8 @@ UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
 
 class Peer(Protocol):
     """The connection a request came in on, as far as handlers use it."""
+
+    signer: Signer | None
 
     @property
     def id(self) -> int: ...

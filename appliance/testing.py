@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 
 from appliance.broker.arrivals import Arrivals
+from appliance.broker.rights import Signer
 from appliance.clock import wall_ms as wall_ms
 from netstack.command import RemotingCommand, decode_command
 from netstack.conversation import Answer, Held, Later, Reply
@@ -32,7 +33,8 @@ class FakePeer:
         remote: tuple[str, int] = ("127.0.0.1", 50_000),
         local: tuple[str, int] = ("127.0.0.1", 1),
     ) -> None:
-        self.id, self.remote, self.local = number, remote, local
+        self.id, self.remote, self.local, self.tls = number, remote, local, False
+        self.signer: Signer | None = None
         self.born_host = bytes(map(int, remote[0].split("."))) + remote[1].to_bytes(4, "big")
         self.told: list[tuple[int, dict[str, str], bytes]] = []
         self.answers: dict[int, RemotingCommand | Exception] = {}

@@ -1,7 +1,7 @@
 """The other end of a connection as handlers see it: where it is, whether it is still there, and asking it."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -45,6 +45,7 @@ class Peer:
         self.id, self.remote, self.local = number, remote, local
         self.born_host = host_bytes(*remote)
         self.tls = False
+        self.signer: Any = None  # what the check of requests says of who signed the last one; nothing here reads it
         self.closed = trio.Event()
         self.close_reason = ""
         self._outbox = outbox

@@ -13,7 +13,9 @@ from typing import Any
 
 from appliance.broker.address_patterns import Matches, matcher
 from appliance.broker.permissions import Denied
-from appliance.broker.resources import Kind, Need, Perm, needs
+from appliance.broker.resources import needs
+from appliance.broker.rights import REPLY_TOPIC, Kind, Need, Perm
+from appliance.broker.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.acl import ACCESS_KEY, is_signed, verify
 from netstack.command import RemotingCommand
 
@@ -24,6 +26,8 @@ KEY_NAME = re.compile(r"[\w.@-]{7,100}", re.ASCII)
 DENY = Perm(0)
 WORDS = {"DENY": DENY, "PUB": Perm.PUB, "SUB": Perm.SUB, "PUB|SUB": Perm.PUB | Perm.SUB}
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SHARED_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
+"""Messages of all topics rest there: no account reads them by its default."""
 
 
 class AccountError(ValueError):
@@ -56,6 +60,7 @@ class Account:
     groups: Mapping[str, Perm] = field(default_factory=dict)
     previous: str = field(default="", repr=False)
     until_ms: int = 0
+    bound: bool = True  # False for a white list, which opens all data
 
     def __post_init__(self) -> None:
         if not KEY_NAME.fullmatch(self.name):
@@ -70,9 +75,11 @@ class Account:
 
     def grants(self, need: Need) -> bool:
         """Return whether this account has what a request needs."""
-        if self.admin and not self.topics and not self.groups:
+        if not self.bound or (self.admin and not self.topics and not self.groups):
             return True
         listed, otherwise = (self.topics, self.topic) if need.kind is Kind.TOPIC else (self.groups, self.group)
+        if need.kind is Kind.TOPIC and (need.name in SHARED_TOPICS or need.name.endswith(REPLY_TOPIC)):
+            otherwise &= Perm.PUB
         return bool(listed.get(need.name, otherwise) & need.perm)
 
     def rotated(self, secret: str, until_ms: int) -> "Account":
@@ -184,7 +191,7 @@ class Accounts:
         return account
 
 
-WHITE_LISTED = Account("white_list", "-" * SHORTEST)  # data only
+WHITE_LISTED = Account("white_list", "-" * SHORTEST, bound=False)  # data only
 
 
 def check_signature(request: RemotingCommand, account: Account, now_ms: Callable[[], int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import trio
 
 from appliance.broker.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
-from appliance.broker.resources import Perm
+from appliance.broker.rights import Perm
 from appliance.requests import Handle, Later, Peer, Reply
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand

@@ -14,7 +14,7 @@ from appliance.broker.clients import ClientTable
 from appliance.broker.offsets import OffsetTable
 from appliance.broker.stats import BrokerStats
 from appliance.broker.topic_attributes import changed, changes_in
-from appliance.broker.topics import PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
+from appliance.broker.topics import MOST_QUEUES, PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
 from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
 from netstack.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
 from netstack.bodies_route import DataVersion, TopicConfig, TopicConfigTable, TopicList
@@ -25,8 +25,6 @@ from netstack.headers_admin import CreateTopicHeader, TopicGroupHeader, TopicHea
 from netstack.json_body import MessageQueue as NamedQueue
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
-
-MOST_QUEUES = 1024 * 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from appliance.broker.lookups import Lookups
 from appliance.broker.moved import MovedEvents
 from appliance.broker.offsets import OffsetTable
 from appliance.broker.pull import PullRules, Pulls, PullTables
+from appliance.broker.questions import Questions
 from appliance.broker.queue_locks import QueueLocks
 from appliance.broker.recall import Recalls
 from appliance.broker.recent import recent_messages
-from appliance.broker.reply import Replies, ReplyRules
+from appliance.broker.reply import Askers, Replies, ReplyRules
 from appliance.broker.send import SendRules, Sends, SendTables
 from appliance.broker.send_back import SendBacks, SendBackTables
 from appliance.broker.send_properties import PropertyRules
@@ -50,6 +51,7 @@ class BrokerTables(NamedTuple):
     groups: GroupTable
     offsets: OffsetTable
     clients: ClientTable
+    questions: Questions
     locks: QueueLocks
     arrivals: Arrivals
     dedup: DedupWindow
@@ -102,6 +104,7 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms),
         OffsetTable(store.state_file("consumerOffset")),
         clients,
+        Questions(),
         QueueLocks(trio.current_time),
         arrivals,
         dedup,
@@ -232,12 +235,14 @@ def _data_handlers(
         reject_transactions=rules.reject_transactions,
         max_message_bytes=config.limits.message_mib * MIB,
     )
-    send_tables = SendTables(tables.topics, tables.groups, tables.clients, tables.dedup, tables.space, tables.stats)
+    send_tables = SendTables(
+        tables.topics, tables.groups, tables.clients, tables.questions, tables.dedup, tables.space, tables.stats
+    )
     sends = Sends(send_rules, send_tables, store, intake)
     reply_rules = ReplyRules(
         sends.topic_of, added.complete, store.config.store_host, region=rules.region, trace_on=rules.trace_on
     )
-    replies = Replies(reply_rules, tables.clients, store, intake, now_ms=now_ms)
+    replies = Replies(reply_rules, Askers(tables.clients, tables.questions), store, intake, now_ms=now_ms)
     send_backs = SendBacks(
         SendBackTables(tables.topics, tables.groups, tables.stats),
         store,

@@ -1,13 +1,15 @@
 """Who is connected: members of consumer groups with what they subscribe to, and producers of producer groups.
 
-Members are keyed by connection. A group's subscriptions mirror the last heartbeat of any member, so all members must
-subscribe alike. Source: RocketMQ 4.9.8 ConsumerManager, ConsumerGroupInfo, ProducerManager.
+Members are keyed by connection; client ids and producer groups are names inside the key that signs on it. A group's
+subscriptions mirror the last heartbeat of any member, so all members must subscribe alike. Source: RocketMQ 4.9.8
+ConsumerManager, ConsumerGroupInfo, ProducerManager.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from appliance.broker.filters import Subscription
+from appliance.broker.rights import owner_of
 from appliance.requests import Peer
 from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand
@@ -123,10 +125,14 @@ class ClientTable:
         members = reversed(found.members.items()) if found else ()
         return next((peer for peer, member in members if member.client_id == client_id), None)
 
-    def find_client(self, client_id: str) -> Peer | None:
-        """Return the newest connection of a client."""
-        peers = self._by_client_id.get(client_id)
-        return next(reversed(peers)) if peers else None
+    def find_client(self, client_id: str, owner: str | None = None) -> Peer | None:
+        """Return the newest connection of a client: of one owner's, or whoever has that id."""
+        peers = reversed(self._by_client_id.get(client_id, {}))
+        return next((peer for peer in peers if owner is None or owner_of(peer) == owner), None)
+
+    def owners(self, client_id: str) -> set[str]:
+        """Return whose connections have a client id; those that came without a key have one owner, NOBODY."""
+        return set(map(owner_of, self._by_client_id.get(client_id, ())))
 
     def consumer_joined(self, peer: Peer, member: Member, joining: Joining) -> None:
         """Take in one consumer group of a heartbeat. Raises Refused at the limits of clients and of subscriptions."""

@@ -32,6 +32,7 @@ class Draft:
     born_host: bytes
     reconsume_times: int = 0
     prepared_offset: int = 0
+    owner: str = ""  # the key that signed the send
 
     def to_message(self) -> Message:
         """Return what is stored. Raises MessageIllegal."""

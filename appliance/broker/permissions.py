@@ -10,6 +10,7 @@ from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
+from appliance.broker.rights import Signer
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
@@ -21,7 +22,9 @@ REMEMBERED = 4096
 
 
 class Asker(Protocol):
-    """A peer, as far as its place matters."""
+    """A peer, as far as its place matters; it is told whose signature its request carries."""
+
+    signer: Signer | None
 
     @property
     def remote(self) -> tuple[str, int]: ...
@@ -95,15 +98,6 @@ class Place(Enum):
     OUTSIDE = "outside"
 
 
-class Signer(Protocol):
-    """Whose signature a request carries."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def admin(self) -> bool: ...
-
-
 class Denied(Refused):
     """A signature that is missing, wrong, or of an account that may not do this; code and text as Apache's brokers."""
 
@@ -165,6 +159,8 @@ class Permissions:
             if self._rules.mode == KEYS:
                 raise Denied(f"No accessKey is configured; {advice}")
             raise Refused(ResponseCode.NO_PERMISSION, advice)
+        if wanted is Access.DATA or self._rules.mode == KEYS:
+            peer.signer = account  # elsewhere the same peer's data is let in without a key
         if wanted is not Access.DATA and not account.admin:
             raise Denied(f"Need admin permission for request code={request.code}, but accessKey={account.name} is not")
 

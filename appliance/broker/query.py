@@ -9,6 +9,7 @@ from functools import partial
 from appliance.broker.clients import ClientTable
 from appliance.broker.copies import records_in
 from appliance.broker.filters import Subscription, tags_predicate
+from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.sql92 import compile_expression
 from appliance.requests import Answer, Handle, Later, Peer
 from netstack.bodies import SubscriptionData
@@ -17,7 +18,8 @@ from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.headers import QueryMessageHeader, QueryMessageReply, ViewMessageHeader
 from netstack.headers_admin import ConsumeQueueHeader
-from storage_driver.record import MessageQueue, StoredMessage, tags_code
+from storage_driver.errors import RecordDamaged
+from storage_driver.record import MessageQueue, StoredMessage, decode_record, tags_code
 from storage_driver.store import MessageStore
 
 UNIQUE_KEY_COUNT, MOST_FOUND, MOST_ENTRIES = 32, 64, 1000
@@ -53,11 +55,11 @@ class Queries:
 
     def handle_view(self, request: RemotingCommand, peer: Peer) -> Answer:
         """VIEW_MESSAGE_BY_ID (33): the record at a log offset; the client took it from an offset message id."""
-        return Later(partial(self._view, request, ViewMessageHeader.from_ext(request.ext).log_offset))
+        return Later(partial(self._view, request, ViewMessageHeader.from_ext(request.ext).log_offset, peer.signer))
 
-    async def _view(self, request: RemotingCommand, log_offset: int) -> RemotingCommand:
+    async def _view(self, request: RemotingCommand, log_offset: int, signer: Signer | None) -> RemotingCommand:
         record = await self._store.record_at(log_offset)
-        if record is None:
+        if record is None or not _readable(record, signer):
             remark = f"can not find message by the offset, {log_offset}"
             return request.reply(ResponseCode.SYSTEM_ERROR, remark)
         return request.reply(body=record)
@@ -83,6 +85,13 @@ class Queries:
     def _subscription(self, group: str | None, topic: str) -> Subscription | None:
         found = self._clients.consumers(group) if group else None
         return found.subscriptions.get(topic) if found else None
+
+
+def _readable(record: bytes, signer: Signer | None) -> bool:
+    try:
+        return signer is None or may(signer, decode_record(record).topic, Perm.SUB)
+    except RecordDamaged:
+        return False  # nobody can tell whose it is
 
 
 def _entry(stored: StoredMessage, subscription: Subscription | None) -> QueueEntry:

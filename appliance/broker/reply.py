@@ -4,11 +4,13 @@ The asker is found by the client id in REPLY_TO_CLIENT; what it is sent is also 
 Source: RocketMQ 4.9.8 ReplyMessageProcessor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from appliance.broker.clients import ClientTable
 from appliance.broker.intake import Draft, Intake
+from appliance.broker.questions import CORRELATION_ID, REPLY_TO, Questions
+from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.topics import Topic, random_queue
 from appliance.requests import Answer, Handle, Later, Peer
 from netstack.codes import RequestCode, ResponseCode
@@ -20,7 +22,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import decode_host, decode_properties, encode_properties, message_id
 from storage_driver.store import MessageStore
 
-REPLY_TO, PUSHED_AT = "REPLY_TO_CLIENT", "PUSH_REPLY_TIME"
+PUSHED_AT = "PUSH_REPLY_TIME"
 PUSH_S = 10.0
 
 
@@ -34,13 +36,35 @@ class ReplyRules(NamedTuple):
     trace_on: bool = True
 
 
+class Askers(NamedTuple):
+    """Who may be waiting for a reply."""
+
+    clients: ClientTable
+    questions: Questions
+
+    def find(self, properties: Mapping[str, str], signer: Signer | None) -> Peer | None:
+        """Return the connection that a reply goes to, None when it is gone or is not for this replier to answer.
+
+        What a key asked is answered to that key, by those who may read the topic it asked on. Of other questions
+        nothing is known: an id that several keys have is nobody's then.
+        """
+        client_id = properties[REPLY_TO]
+        question = self.questions.find(properties.get(CORRELATION_ID))
+        if question is not None:
+            answers = question.client_id == client_id and may(signer, question.topic, Perm.SUB)
+            return self.clients.find_client(client_id, question.owner) if answers else None
+        if len(self.clients.owners(client_id)) > 1:
+            return None
+        return self.clients.find_client(client_id)
+
+
 class Replies:
     """Handles replies."""
 
     def __init__(
-        self, rules: ReplyRules, clients: ClientTable, store: MessageStore, intake: Intake, *, now_ms: Callable[[], int]
+        self, rules: ReplyRules, askers: Askers, store: MessageStore, intake: Intake, *, now_ms: Callable[[], int]
     ) -> None:
-        self._rules, self._clients, self._store, self._intake, self._now_ms = rules, clients, store, intake, now_ms
+        self._rules, self._askers, self._store, self._intake, self._now_ms = rules, askers, store, intake, now_ms
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -51,26 +75,31 @@ class Replies:
         """Push a reply to the client that waits for it, answer with what became of that. Raises Refused."""
         header = SendMessageHeader.from_ext(request.ext)
         topic = self._rules.topic_of(header, peer)
-        return Later(partial(self._pass_on, request, header, topic, peer))
+        properties = decode_properties(header.properties)
+        asker = self._askers.find(properties, peer.signer) if REPLY_TO in properties else None
+        return Later(partial(self._pass_on, request, header, topic, (peer, asker)))
 
     async def _pass_on(
-        self, request: RemotingCommand, header: SendMessageHeader, topic: Topic, peer: Peer
+        self, request: RemotingCommand, header: SendMessageHeader, topic: Topic, between: tuple[Peer, Peer | None]
     ) -> RemotingCommand:
-        properties = decode_properties(header.properties)
-        failure = await self._push(request, header, properties, peer)
+        properties, (peer, _) = decode_properties(header.properties), between
+        failure = await self._push(request, header, properties, between)
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
         reply = await self._keep(request, header, properties, peer, queue_id)
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
         return request.reply(code, failure, ext=reply)
 
     async def _push(
-        self, request: RemotingCommand, header: SendMessageHeader, properties: dict[str, str], replier: Peer
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        properties: dict[str, str],
+        between: tuple[Peer, Peer | None],
     ) -> str | None:
         """Send the reply to its client; return why that failed."""
-        client_id = properties.get(REPLY_TO)
+        client_id, (replier, asker) = properties.get(REPLY_TO), between
         if client_id is None:
             return f"reply message has no property {REPLY_TO}"
-        asker = self._clients.find_client(client_id)
         if asker is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         properties[PUSHED_AT] = str(self._now_ms())

@@ -1,51 +1,23 @@
 """Which topics and groups a request needs, and what it wants to do with them.
 
 Source: RocketMQ 4.9.8 PlainAccessValidator.parse, but batches (320) and replies (324, 325) are checked as single sends
-are, and the group of a retry topic is taken from the topic's name.
+are, the group of a retry topic is taken from the topic's name, and offsets, locks and assignments are the group's.
+Transactions and replies are checked by their handlers, which alone know whose they are.
 """
 
 from collections.abc import Callable
-from enum import Enum, IntFlag
 
-from netstack.bodies import HeartbeatData
+from appliance.broker.heartbeat import read_lock
+from appliance.broker.rights import ANY, REPLY_TOPIC, Kind, Need, Perm, of_topic
+from netstack.bodies import HeartbeatData, QueryAssignment
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
-from storage_driver.named_tuple import NamedTuple
-
-RETRY, REPLY_TOPIC = "%RETRY%", "_REPLY_TOPIC"
-
-
-class Perm(IntFlag):
-    """What an account may do with a topic or a group; nothing is DENY."""
-
-    PUB = 4
-    SUB = 8
-
-
-class Kind(Enum):
-    TOPIC = "topic"
-    GROUP = "group"
-
-
-class Need(NamedTuple):
-    """One permission a request takes."""
-
-    kind: Kind
-    name: str
-    perm: Perm
 
 
 def needs(request: RemotingCommand) -> list[Need]:
     """Return what an account must be granted for a request; nothing for those whose signature is enough."""
     read = _READERS.get(request.code)
     return read(request) if read else []
-
-
-def of_topic(name: str, perm: Perm) -> Need:
-    """Return the need of a topic; a retry topic belongs to its group, whatever is done with it."""
-    if name.startswith(RETRY):
-        return Need(Kind.GROUP, name[len(RETRY) :], Perm.SUB)
-    return Need(Kind.TOPIC, name, perm)
 
 
 def _sends(request: RemotingCommand) -> list[Need]:
@@ -88,6 +60,21 @@ def _unregister(request: RemotingCommand) -> list[Need]:
     return [Need(Kind.GROUP, group, Perm.SUB)] if group else []
 
 
+def _locks(request: RemotingCommand) -> list[Need]:
+    asked = read_lock(request.body)
+    return [Need(Kind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic, _ in asked.queues)]
+
+
+def _assignment(request: RemotingCommand) -> list[Need]:
+    asked = QueryAssignment.from_bytes(request.body)
+    return [of_topic(asked.topic, Perm.SUB), Need(Kind.GROUP, asked.consumer_group, Perm.SUB)]
+
+
+def _looks(request: RemotingCommand) -> list[Need]:
+    """Where a queue begins and ends may be known to those who send to it and to those who read it."""
+    return [of_topic(request.ext.get("topic", ""), ANY)]
+
+
 def _any_topic(request: RemotingCommand) -> list[Need]:
     """A message by its id may lie in any topic, so the account must be let into those that are not listed."""
     return [Need(Kind.TOPIC, "*", Perm.SUB)]
@@ -109,5 +96,13 @@ _READERS: dict[int, Callable[[RemotingCommand], list[Need]]] = {
     _C.HEART_BEAT: _heartbeat,
     _C.UNREGISTER_CLIENT: _unregister,
     _C.GET_CONSUMER_LIST_BY_GROUP: _subscribes(group="consumerGroup"),
+    _C.QUERY_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
     _C.UPDATE_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
+    _C.LOCK_BATCH_MQ: _locks,
+    _C.UNLOCK_BATCH_MQ: _locks,
+    _C.QUERY_ASSIGNMENT: _assignment,
+    _C.SEARCH_OFFSET_BY_TIMESTAMP: _looks,
+    _C.GET_MAX_OFFSET: _looks,
+    _C.GET_MIN_OFFSET: _looks,
+    _C.GET_EARLIEST_MSG_STORETIME: _looks,
 }

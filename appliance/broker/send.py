@@ -14,7 +14,9 @@ from appliance.broker.clients import ClientTable
 from appliance.broker.dedup import DedupWindow, Sent, key_of, packed
 from appliance.broker.groups import GroupTable
 from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable, refusal
+from appliance.broker.questions import CORRELATION_ID, REPLY_TO, Question, Questions
 from appliance.broker.recall import handle_of
+from appliance.broker.rights import owner_of
 from appliance.broker.send_batch import parse_batch, shared_properties, with_shared
 from appliance.broker.send_properties import PropertyRules, bare_key, needs_draft, unique_key
 from appliance.broker.topics import (
@@ -45,7 +47,6 @@ SEND_BATCH = RequestCode.SEND_BATCH_MESSAGE
 RECONSUME_SINCE_VERSION = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
 TRANSACTION_FLAGS = 0xC
-REPLY_TO = "REPLY_TO_CLIENT"
 LARGEST_REMEMBERED = 4096  # messages of a batch: the window keeps the place of each
 
 
@@ -74,6 +75,7 @@ class SendTables(NamedTuple):
     topics: TopicTable
     groups: GroupTable
     clients: ClientTable
+    questions: Questions
     dedup: DedupWindow
     space: Space
     stats: PutStats
@@ -152,8 +154,12 @@ class Sends:
         clients = self._tables.clients
         asks = REPLY_TO in header.properties
         if asks or not clients.produces(peer, header.producer_group):
-            client_id = decode_properties(header.properties).get(REPLY_TO) if asks else None
+            properties = decode_properties(header.properties) if asks else {}
+            client_id, owner = properties.get(REPLY_TO), owner_of(peer)
             clients.producer_seen(peer, header.producer_group, request, client_id)
+            if client_id and owner:
+                question = Question(owner, client_id, header.topic)
+                self._tables.questions.asked(properties.get(CORRELATION_ID, ""), question)
 
     def _single(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Answer:
         text, body = header.properties, request.body
@@ -201,6 +207,7 @@ class Sends:
             header.born_ms,
             peer.born_host,
             header.reconsume_times,
+            owner=owner_of(peer),
         )
         self._properties.complete(draft.properties)
         if draft.topic.startswith(RETRY_PREFIX):

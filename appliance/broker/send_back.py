@@ -3,10 +3,12 @@
 Source: RocketMQ 4.9.8 AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.asyncConsumerSendMsgBack.
 """
 
+from functools import partial
 from typing import Protocol
 
 from appliance.broker.groups import Group, GroupTable
 from appliance.broker.intake import DELAY, Draft, Intake
+from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.topics import DEAD_PREFIX, FAQ, RETRY_PREFIX, TopicTable, random_queue
 from appliance.requests import Answer, Handle, Later, Peer
 from netstack.codes import RequestCode, ResponseCode
@@ -60,9 +62,11 @@ class SendBacks:
             )
         if not self._writable:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self._address}] sending message is forbidden")
-        return Later(lambda: self._send_back(request, header, group))
+        return Later(partial(self._send_back, request, header, group, peer.signer))
 
-    async def _send_back(self, request: RemotingCommand, header: SendBackHeader, group: Group) -> RemotingCommand:
+    async def _send_back(
+        self, request: RemotingCommand, header: SendBackHeader, group: Group, signer: Signer | None
+    ) -> RemotingCommand:
         if group.retry_queues <= 0:
             return request.reply()
         retry = self._tables.topics.ensure(
@@ -70,7 +74,7 @@ class SendBacks:
         )
         if not retry.writable:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
-        stored = await self._message_at(header.log_offset)
+        stored = await self._message_at(header.log_offset, signer)
         draft = _copy(stored)
         most = group.retry_max_times
         if header.max_reconsume_times is not None and request.version >= RECONSUME_SINCE_VERSION:
@@ -87,11 +91,12 @@ class SendBacks:
         self._tables.stats.sent_back(group.name, draft.properties[RETRY_TOPIC])
         return request.reply()
 
-    async def _message_at(self, log_offset: int) -> StoredMessage:
+    async def _message_at(self, log_offset: int, signer: Signer | None) -> StoredMessage:
+        """Return the message there if its topic may be read. Raises Refused, in the same words for both."""
         record = await self._store.record_at(log_offset) if log_offset >= 0 else None
         try:
-            if record is not None:
-                return decode_record(record)
+            if record is not None and may(signer, (stored := decode_record(record)).topic, Perm.SUB):
+                return stored
         except RecordDamaged:
             pass
         raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {log_offset}")

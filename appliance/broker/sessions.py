@@ -11,8 +11,9 @@ from appliance.broker.arrivals import Arrivals
 from appliance.broker.clients import ClientTable, Joining, Member
 from appliance.broker.filters import SubscriptionError
 from appliance.broker.groups import GroupTable
-from appliance.broker.heartbeat import lock_reply, read_check, read_heartbeat, read_lock
+from appliance.broker.heartbeat import LockRequest, lock_reply, read_check, read_heartbeat, read_lock
 from appliance.broker.queue_locks import QueueLocks
+from appliance.broker.rights import owner_of
 from appliance.broker.topics import RETRY_PREFIX, TopicTable
 from appliance.requests import Answer, Handle, Peer, Reply
 from netstack import fastjson
@@ -95,13 +96,13 @@ class Sessions:
     def handle_lock(self, request: RemotingCommand, peer: Peer) -> Answer:
         """LOCK_BATCH_MQ (41): the queues granted."""
         asked = read_lock(request.body)
-        granted = self._tables.locks.lock(asked.group, asked.client_id, asked.queues)
+        granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues)
         return Reply(request.reply(body=lock_reply(granted, self._broker)))
 
     def handle_unlock(self, request: RemotingCommand, peer: Peer) -> Answer:
         """UNLOCK_BATCH_MQ (42)."""
         asked = read_lock(request.body)
-        self._tables.locks.unlock(asked.group, asked.client_id, asked.queues)
+        self._tables.locks.unlock(asked.group, _holder(asked, peer), asked.queues)
         return Reply(request.reply())
 
     def handle_check(self, request: RemotingCommand, peer: Peer) -> Answer:
@@ -145,3 +146,8 @@ class Sessions:
             for peer in self._tables.clients.expire():
                 peer.close("silent")  # its client connects anew and is heard of again
             self._tables.locks.drop_expired()
+
+
+def _holder(asked: LockRequest, peer: Peer) -> str:
+    """Return who holds a lock: a client id is a name inside its key."""
+    return f"{owner_of(peer)}/{asked.client_id}"

@@ -32,6 +32,7 @@ NOT_FOR_CLIENTS = frozenset(
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 MAX_NAME = 127
+MOST_QUEUES = 1024 * 16  # of a topic on one broker
 
 
 class Topic(NamedTuple):

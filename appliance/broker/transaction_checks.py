@@ -1,8 +1,8 @@
 """Asking producers about half messages that were never decided.
 
 A half that is asked about is stored again with its count raised, so the count survives a restart and the half queue can
-move on. Asked is any living producer of the half's group; while there is none, nothing is counted.
-Source: RocketMQ 4.9.8 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener.
+move on. Asked is any living producer of the half's group with the key that sent it; while there is none, nothing is
+counted. Source: RocketMQ 4.9.8 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener.
 """
 
 import logging
@@ -21,10 +21,12 @@ from appliance.broker.transactions import (
     HALF_QUEUE,
     IMMUNITY,
     ONE_RECORD_BYTES,
+    OWNER,
     PREPARED_OFFSET,
     PRODUCER_GROUP,
     UNIQUE_KEY,
     Transactions,
+    ends,
 )
 from appliance.requests import Answer, Handle, Later, Peer
 from netstack.codes import RequestCode, ResponseCode
@@ -181,6 +183,7 @@ class TransactionChecks:
 
     async def _discard(self, half: StoredMessage, times: int) -> None:
         draft = draft_of(half)
+        draft.properties.pop(OWNER, None)
         draft.topic, draft.queue_id = GIVEN_UP_QUEUE
         self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
         await put_patiently(self._store, draft.to_message())
@@ -194,7 +197,8 @@ class TransactionChecks:
     async def _ask(self, half: StoredMessage, times: int) -> None:
         """Store the half again with its new count and ask a producer of its group about the copy."""
         group = half.property_map.get(PRODUCER_GROUP, "")
-        producers = list(self._clients.producers(group))
+        properties = half.property_map
+        producers = [peer for peer in self._clients.producers(group) if ends(peer, properties)]
         if not producers:
             self._unasked[group] += 1
             return
@@ -222,7 +226,9 @@ class TransactionChecks:
         """Return the half as a record of the topic it was sent to."""
         properties = half.property_map
         topic, queue_id = properties.get(REAL_TOPIC, half.topic), _number(properties.get(REAL_QUEUE), 0)
-        message = Message(*draft_of(half).to_message()._replace(topic=topic, queue_id=queue_id))
+        draft = draft_of(half)
+        draft.properties.pop(OWNER, None)
+        message = Message(*draft.to_message()._replace(topic=topic, queue_id=queue_id))
         return encode_record(
             message,
             encode_topic(topic),

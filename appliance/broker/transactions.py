@@ -6,13 +6,14 @@ box runs. Source: RocketMQ 4.9.8 EndTransactionProcessor, TransactionalMessageSe
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from appliance.broker.copies import draft_of, park, records_in, unpark
+from appliance.broker.copies import REAL_TOPIC, draft_of, park, records_in, unpark
 from appliance.broker.half_table import OPEN, HalfTable
 from appliance.broker.intake import DELAY, HALF, Draft, refusals
 from appliance.broker.offsets import OffsetTable
+from appliance.broker.rights import NOBODY, Perm, Signer, Signing, may, may_touch, owner_of
 from appliance.broker.topics import HALF_TOPIC, OP_TOPIC
 from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
 from netstack.codes import RequestCode, ResponseCode
@@ -43,6 +44,7 @@ CHECK_TIMES, IMMUNITY, PREPARED_OFFSET = (
     "TRAN_PREPARED_QUEUE_OFFSET",
 )
 PRODUCER_GROUP, UNIQUE_KEY = "PGROUP", "UNIQ_KEY"
+OWNER = "RBX_OWNER"  # of a half message: the key that sent it; nobody is given this property
 OP_TAG = encode_properties({"TAGS": "d"})
 ONE_RECORD_BYTES = 32 << 20
 DISCARDED_REMEMBERED, LONGEST_LEVEL = 1024, 9
@@ -69,6 +71,9 @@ def half_divert(draft: Draft) -> None:
     if draft.reconsume_times > 0 and level.isdecimal() and len(level) <= LONGEST_LEVEL and int(level):
         return
     draft.properties.pop(DELAY, None)
+    draft.properties.pop(OWNER, None)  # no client says whose it is
+    if draft.owner:
+        draft.properties[OWNER] = draft.owner
     park(draft, HALF_TOPIC, 0)
     draft.sys_flag &= ~TRANSACTION_MASK
 
@@ -106,19 +111,20 @@ class Transactions:
             HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES, accepts=None
         )
         if found is None:
-            return Later(partial(self._end_cold, request, header))
-        mark = self._end(header, _only(found))
+            return Later(partial(self._end_cold, request, header, peer.signer))
+        mark = self._end(header, _checked(header, _only(found), peer.signer))
         return Held(self.store.when_committed, mark, request.reply(), partial(_not_durable, request))
 
-    async def _end_cold(self, request: RemotingCommand, header: EndTransactionHeader) -> RemotingCommand:
+    async def _end_cold(
+        self, request: RemotingCommand, header: EndTransactionHeader, signer: Signer | None
+    ) -> RemotingCommand:
         found = await self.store.read(HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES)
-        mark = self._end(header, _only(found))
+        mark = self._end(header, _checked(header, _only(found), signer))
         await self.store.wait_committed(mark)
         return request.reply()
 
-    def _end(self, header: EndTransactionHeader, half: StoredMessage | None) -> int:
+    def _end(self, header: EndTransactionHeader, half: StoredMessage) -> int:
         """Decide a half as its producer says; return the mark at which that is durable. Raises Refused."""
-        half = _checked(header, half)
         newest = self.table.newest(half.queue_offset)
         if self.table.state(newest) != OPEN and newest not in self.discarded:
             return self.store.end  # the answer to an earlier, equal request is on its way to the disk
@@ -131,6 +137,7 @@ class Transactions:
 
     def _commit(self, half: StoredMessage) -> None:
         draft = draft_of(half)
+        draft.properties.pop(OWNER, None)
         if not unpark(draft):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the half message does not name its topic and queue")
         draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -199,11 +206,24 @@ def _only(found: Found) -> StoredMessage | None:
     return next(records_in(found.chunks), None)
 
 
-def _checked(header: EndTransactionHeader, half: StoredMessage | None) -> StoredMessage:
-    """Return the half if it is the one the producer means. Raises Refused, in the words of the reference."""
+def ends(peer: Signing, half: Mapping[str, str]) -> bool:
+    """Return whether a connection is to be asked about a half of these properties: one of the same key.
+
+    What no key sent may be ended by all who may send to its topic.
+    """
+    owner, own = half.get(OWNER, NOBODY), owner_of(peer)
+    return own in (owner, NOBODY) if owner else may(peer.signer, half.get(REAL_TOPIC, ""), Perm.PUB)
+
+
+def _checked(header: EndTransactionHeader, half: StoredMessage | None, signer: Signer | None) -> StoredMessage:
+    """Return the half if it is the one the producer means, and the key's. Raises Refused, as the reference words it."""
     if half is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-    group = half.property_map.get(PRODUCER_GROUP)
+    properties = half.property_map
+    if not (may_touch(signer, properties.get(OWNER, NOBODY)) and may(signer, properties.get(REAL_TOPIC, ""), Perm.PUB)):
+        text = f"the half message at queue offset {half.queue_offset} was sent with another key"
+        raise Refused(ResponseCode.NO_PERMISSION, f"{text}: end it with that key or with an admin's")
+    group = properties.get(PRODUCER_GROUP)
     if group != header.producer_group:
         text = f"The producer group wrong: the half message belongs to {group}"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -10,6 +10,7 @@ from functools import partial
 
 import trio
 
+from appliance.broker.rights import owner_of
 from appliance.broker.saving import Saver
 from appliance.requests import Answer, Handle, Held, Peer, Reply
 from netstack import fastjson
@@ -42,6 +43,7 @@ from .route_table import EXPIRY_S, UNIT, UNIT_SUB, Registration, RouteTable
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 SCAN_S = 10.0
 MAX_NAME, MAX_FILTER_SERVERS = 255, 64
+MAX_BROKER_ID = (1 << 31) - 1
 MIN_EXPIRY_S, MAX_EXPIRY_S = 10.0, 600.0  # of what a 5.x broker may ask for
 Address = Callable[[Peer], str]
 """The own broker's `ip:port` as this peer reaches it."""
@@ -126,7 +128,7 @@ def handle_register(request: RemotingCommand, peer: Peer, *, state: NamesrvState
     header = RegisterBrokerHeader.from_ext(request.ext)
     if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
         raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    told = _registration(header, request)
+    told = _registration(header, request, owner_of(peer) or peer.remote[0])
     _check_place(told, state.routes)
     first = state.routes.new_channel(peer.id)
     master = state.routes.register(told, peer.id, state.now_s())
@@ -138,7 +140,7 @@ def handle_register(request: RemotingCommand, peer: Peer, *, state: NamesrvState
     return Reply(request.reply(ext=RegisterBrokerReply(ha_address, address), body=body))
 
 
-def _registration(header: RegisterBrokerHeader, request: RemotingCommand) -> Registration:
+def _registration(header: RegisterBrokerHeader, request: RemotingCommand, owner: str) -> Registration:
     name = header.broker_name
     try:
         version, rows, servers = read_registration(
@@ -157,19 +159,38 @@ def _registration(header: RegisterBrokerHeader, request: RemotingCommand) -> Reg
         rows,
         servers,
         expiry_s=min(max(asked_s, MIN_EXPIRY_S), MAX_EXPIRY_S),
+        owner=owner,
     )
 
 
 def _check_place(told: Registration, routes: RouteTable) -> None:
-    if routes.is_own(told.name, told.broker_id):
-        text = (
-            f"the master of broker name {told.name} is this box itself; give the broker at {told.address} another name"
-        )
-        raise Refused(ResponseCode.SYSTEM_ERROR, text)
     _check_names(told)
+    if routes.is_own(told.name):
+        text = f"the broker name {told.name} is this box itself; give the broker at {told.address} another name"
+        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+    if not _is_address(told.address):
+        text = f"register broker failed: {told.address} is no host:port with a port from 1 to 65535"
+        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+    if not 0 <= told.broker_id <= MAX_BROKER_ID:
+        text = f"register broker failed: broker id {told.broker_id}, allowed are 0 to {MAX_BROKER_ID}"
+        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+    _check_owner(routes, told.name, told.address, told.broker_id, told.owner)
     if routes.is_full_for(told):
         text = f"register broker failed: no room for {told.name} with {len(told.topics or ())} topics on this box"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
+
+
+def _check_owner(routes: RouteTable, name: str, address: str, broker_id: int, owner: str) -> None:
+    """Raises Refused when a registration that lives was brought by somebody else."""
+    other = routes.others(name, address, broker_id, owner)
+    if other is not None:
+        text = f"broker {name}, id {broker_id}, at {address}: {other} was registered by another address or key"
+        raise Refused(ResponseCode.NO_PERMISSION, f"{text} and is connected; it can be replaced once that has ended")
 
 
 def _check_names(told: Registration) -> None:
@@ -181,8 +202,10 @@ def _check_names(told: Registration) -> None:
 
 
 def handle_unregister(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
-    """UNREGISTER_BROKER (104): always 0."""
+    """UNREGISTER_BROKER (104): 0, also for one that is not there. Raises Refused for what somebody else registered."""
     header = BrokerHeader.from_ext(request.ext)
+    owner = owner_of(peer) or peer.remote[0]
+    _check_owner(state.routes, header.broker_name, header.broker_addr, header.broker_id, owner)
     state.routes.unregister(header.broker_name, header.broker_addr, header.broker_id)
     return Reply(request.reply())
 
@@ -197,7 +220,7 @@ def handle_data_version(request: RemotingCommand, peer: Peer, *, state: NamesrvS
     known = state.routes.version_of(header.broker_addr)
     same = known is not None and known.same_as(asked)
     if same:
-        state.routes.seen(header.broker_addr, state.now_s())
+        state.routes.seen(header.broker_addr, owner_of(peer) or peer.remote[0], state.now_s())
     body = b"" if known is None else data_version_json(known)
     return Reply(request.reply(ext=DataVersionReply(not same), body=body))
 

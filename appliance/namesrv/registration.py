@@ -8,12 +8,14 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from appliance.broker.topics import MOST_QUEUES
 from netstack import fastjson
 from netstack.errors import ProtocolError
 
 from .route_table import DataVersion, QueueRow
 
 MAX_TABLE_BYTES = 16 * 1024 * 1024  # after inflating
+PERMS, FLAGS = 7, 3  # read, write, inherit; unit, unit subscription
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 WRAPPED_SINCE = 37  # V3_0_11: before it the body is the bare topic table
 Table = tuple[DataVersion, dict[str, QueueRow], list[str] | None]
@@ -51,13 +53,19 @@ def _read_wrapper(wrapper: Mapping[str, Any], broker_name: str) -> tuple[DataVer
 
 
 def _row(config: Mapping[str, Any], broker_name: str) -> QueueRow:
-    return QueueRow(
+    return _sane(
         broker_name,
         _int(config, "readQueueNums", 16),
         _int(config, "writeQueueNums", 16),
         _int(config, "perm", 6),
         _int(config, "topicSysFlag"),
     )
+
+
+def _sane(broker_name: str, read_queues: int, write_queues: int, perm: int, sys_flag: int = 0) -> QueueRow:
+    """Return a row whose numbers a client may loop over, whatever was told."""
+    read_queues, write_queues = (min(max(count, 0), MOST_QUEUES) for count in (read_queues, write_queues))
+    return QueueRow(broker_name, read_queues, write_queues, perm & PERMS, sys_flag & FLAGS)
 
 
 def _read_compressed(data: bytes, broker_name: str) -> Table:
@@ -73,7 +81,7 @@ def _read_compressed(data: bytes, broker_name: str) -> Table:
         parts = text.split(" ")
         if len(parts) < 5 or not all(map(_NUMBER.fullmatch, parts[1:4])):
             raise ProtocolError(f"topic entry {text[:80]!r}, expected: name read write perm filter")
-        rows[parts[0]] = QueueRow(broker_name, int(parts[1]), int(parts[2]), int(parts[3]))
+        rows[parts[0]] = _sane(broker_name, int(parts[1]), int(parts[2]), int(parts[3]))
     servers = fastjson.loads(fields.take())
     return version, rows, _texts(servers) if isinstance(servers, list) else None
 

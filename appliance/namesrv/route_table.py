@@ -81,14 +81,16 @@ class Registration(NamedTuple):
     topics: Mapping[str, QueueRow] | None
     filter_servers: list[str] | None = None
     expiry_s: float = EXPIRY_S
+    owner: str = ""  # the key or the address that it came from
 
 
 class Live:
     """The last sign of life of one broker address."""
 
-    def __init__(self, seen_s: float, version: DataVersion, channel: int, ha_address: str, expiry_s: float) -> None:
-        self.seen_s, self.version, self.channel = seen_s, version, channel
-        self.ha_address, self.expiry_s = ha_address, expiry_s
+    def __init__(self, told: Registration, channel: int, seen_s: float) -> None:
+        self.seen_s, self.channel = seen_s, channel
+        self.version, self.ha_address, self.expiry_s = told.version, told.ha_address, told.expiry_s
+        self.owner = told.owner
 
 
 class _Overlay:
@@ -122,7 +124,7 @@ class RouteTable:
         brokers = [row for name in rows if (row := self._broker(name, asked_at))]
         if not rows or not brokers:
             return None
-        addresses = [address for row in brokers for address in row.addresses.values()]
+        addresses = [address for row in brokers if row.name != self._own.name for address in row.addresses.values()]
         filters = {address: self._filter_servers[address] for address in addresses if address in self._filter_servers}
         return Route(brokers, list(rows.values()), filters)
 
@@ -175,9 +177,21 @@ class RouteTable:
         self._channels.add(channel)
         return new
 
-    def is_own(self, name: str, broker_id: int) -> bool:
-        """True for the one name and id that nobody else may register."""
-        return name == self._own.name and broker_id == MASTER
+    def is_own(self, name: str) -> bool:
+        """True for the one name that nobody else may register, whatever the broker id."""
+        return name == self._own.name
+
+    def others(self, name: str, address: str, broker_id: int, owner: str) -> str | None:
+        """Return the registered address that somebody else brought and that a request of this owner would touch.
+
+        That is the address itself, and what stands at this broker name and id. Nothing is anybody's once it is gone:
+        with its connection, its farewell or its silence.
+        """
+        for found in (address, self._brokers.get(name, {}).get(broker_id)):
+            live = self._live.get(found) if found is not None else None
+            if live is not None and live.owner != owner:
+                return found
+        return None
 
     # registrations
 
@@ -205,7 +219,7 @@ class RouteTable:
         if told.topics is not None and told.broker_id == MASTER and changed:
             for topic, row in told.topics.items():  # merges: a topic that is not in the table stays
                 self._queues.setdefault(topic, {})[told.name] = row
-        self._live[told.address] = Live(now_s, told.version, channel, told.ha_address, told.expiry_s)
+        self._live[told.address] = Live(told, channel, now_s)
         self._take_filter_servers(told)
         master = addresses.get(MASTER)
         if told.broker_id == MASTER or master is None or master not in self._live:
@@ -219,9 +233,10 @@ class RouteTable:
         self._brokers.get(name, {}).pop(broker_id, None)
         self._drop_if_empty(name)
 
-    def seen(self, address: str, now_s: float) -> None:
-        """A broker asked whether its version is known: a sign of life."""
-        if live := self._live.get(address):
+    def seen(self, address: str, owner: str, now_s: float) -> None:
+        """A broker asked whether its version is known: a sign of life, if it is who registered."""
+        live = self._live.get(address)
+        if live is not None and live.owner == owner:
             live.seen_s = now_s
 
     def channel_closed(self, channel: int) -> None:

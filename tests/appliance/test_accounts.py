@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.permissions import Denied
-from appliance.broker.resources import Kind, Need, Perm
+from appliance.broker.rights import Kind, Need, Perm
 from netstack.acl import sign
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand, request

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import trio
 
+from appliance.broker.accounts import Account
 from appliance.broker.saving import Saver
 from appliance.namesrv.handlers import NamesrvState, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig
@@ -38,8 +39,9 @@ class Server:
         self.now_s = 0.0
         self.kv, self.file = KvConfig(), MemoryFile()
         self.saver = Saver(self.file, lambda: self.kv.to_object())
+        self.routes = RouteTable(own)
         state = NamesrvState(
-            RouteTable(own),
+            self.routes,
             self.kv,
             self.saver,
             lambda peer: f"{peer.local[0]}:10911",
@@ -127,13 +129,7 @@ def test_a_damaged_registration_changes_nothing() -> None:
     assert server.ask(Code.REGISTER_BROKER, EXT | {"bodyCrc32": right}, BODY).code == 0
 
 
-def test_nobody_takes_the_name_of_the_box() -> None:
-    answer = Server().ask(Code.REGISTER_BROKER, EXT | {"brokerName": "box"}, BODY)
-    assert answer.code == 1
-    assert "another name" in str(answer.remark)
-
-
-def test_unregistering_is_always_granted() -> None:
+def test_unregistering_what_one_registered_is_always_granted() -> None:
     server = Server()
     server.ask(Code.REGISTER_BROKER, EXT, BODY)
     assert server.ask(Code.UNREGISTER_BROKER, EXT).code == 0
@@ -216,3 +212,66 @@ def test_a_registration_with_endless_names_is_refused() -> None:
         answer = server.ask(Code.REGISTER_BROKER, EXT | {name: "x" * 256})
         assert (answer.code, "256 characters" in str(answer.remark)) == (1, True)
     assert server.ask(Code.GET_BROKER_CLUSTER_INFO).body.count(b"brokerName") == 1
+
+
+STRANGER, BROKER = "192.168.7.66", "192.168.7.9"
+
+
+def test_nobody_adds_an_address_under_the_name_of_the_box_whatever_the_broker_id() -> None:
+    server = Server()
+    for broker_id in ("0", "1", "7"):
+        answer = server.ask(Code.REGISTER_BROKER, EXT | {"brokerName": "box", "brokerId": broker_id}, BODY)
+        assert (answer.code, "another name" in str(answer.remark)) == (1, True)
+    assert b"20911" not in server.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}).body
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        (Code.UNREGISTER_BROKER, {}),
+        (Code.UNREGISTER_BROKER, {"brokerName": "other"}),
+        (Code.UNREGISTER_BROKER, {"brokerAddr": "192.168.7.66:20911"}),
+        (Code.REGISTER_BROKER, {}),
+        (Code.REGISTER_BROKER, {"brokerName": "other"}),
+        (Code.REGISTER_BROKER, {"brokerAddr": "192.168.7.66:20911"}),
+    ],
+)
+def test_a_registration_belongs_to_the_address_that_brought_it_as_long_as_it_lives(
+    code: int, changed: dict[str, str]
+) -> None:
+    server, broker = Server(), FakePeer(5, (BROKER, 1))
+    server.ask(Code.REGISTER_BROKER, EXT, BODY, peer=broker)
+    before = server.ask(Code.GET_BROKER_CLUSTER_INFO).body
+    refused = server.ask(code, EXT | changed, BODY, peer=FakePeer(6, (STRANGER, 1)))
+    assert (refused.code, "another address or key" in str(refused.remark)) == (16, True)
+    assert server.ask(Code.GET_BROKER_CLUSTER_INFO).body == before
+    assert server.ask(Code.UNREGISTER_BROKER, EXT, peer=FakePeer(7, (BROKER, 2))).code == 0
+    assert server.ask(code, EXT | changed, BODY, peer=FakePeer(8, (STRANGER, 1))).code == 0  # nobody's now
+
+
+def test_a_stranger_does_not_keep_a_silent_broker_alive() -> None:
+    server, broker, stranger = Server(), FakePeer(5, (BROKER, 1)), FakePeer(6, (STRANGER, 1))
+    server.ask(Code.REGISTER_BROKER, EXT, BODY, peer=broker)
+    server.now_s = 100.0
+    server.ask(Code.QUERY_DATA_VERSION, EXT, b'{"counter":0,"timestamp":7}', peer=stranger)
+    assert server.routes.expire(121.0) == [(5, "127.0.0.1:20911")]
+
+
+def test_a_registration_belongs_to_the_key_that_signed_it_from_whatever_address() -> None:
+    server, one, two = Server(), FakePeer(5, (BROKER, 1)), FakePeer(6, ("192.168.7.10", 1))
+    one.signer = two.signer = Account("broker-key", "not-used-here", admin=True)
+    other = FakePeer(7, (BROKER, 3))
+    other.signer = Account("other-key", "not-used-here", admin=True)
+    server.ask(Code.REGISTER_BROKER, EXT, BODY, peer=one)
+    assert server.ask(Code.UNREGISTER_BROKER, EXT, peer=other).code == 16
+    assert server.ask(Code.UNREGISTER_BROKER, EXT, peer=two).code == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"brokerAddr": each} for each in ("host", "host:", ":10911", "host:0", "host:65536", "host:+1", "host:١")]
+    + [{"brokerId": each} for each in ("-1", str(1 << 31))],
+)
+def test_an_address_or_an_id_that_no_client_can_use_is_not_registered(changed: dict[str, str]) -> None:
+    answer = Server().ask(Code.REGISTER_BROKER, EXT | changed, BODY)
+    assert (answer.code, str(answer.remark).startswith("register broker failed: ")) == (1, True)

@@ -1,10 +1,12 @@
 """What brokers register, byte by byte."""
 
+import json
 import struct
 import zlib
 
 import pytest
 
+from appliance.broker.topics import MOST_QUEUES
 from appliance.namesrv.registration import data_version_json, read_registration
 from appliance.namesrv.route_table import DataVersion, QueueRow
 from netstack.errors import ProtocolError
@@ -77,3 +79,15 @@ def test_a_damaged_body_is_a_protocol_error(body: bytes, compressed: bool) -> No
 
 def test_a_data_version_is_written_as_java_writes_it() -> None:
     assert data_version_json(VERSION) == b'{"counter":0,"timestamp":1795203844236}'
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_numbers_beyond_what_a_topic_may_have_are_brought_into_bounds(compressed: bool) -> None:
+    row = {"readQueueNums": 2**31 - 1, "writeQueueNums": -5, "perm": 2**31 - 1}
+    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {"T": row | {"topicSysFlag": -1}}}}).encode()
+    if compressed:
+        fields = (b"{}", b"T 2147483647 -5 2147483647 SINGLE_TAG", b"[]")
+        version, topic, servers = (struct.pack(">i", len(field)) + field for field in fields)
+        body = zlib.compress(version + struct.pack(">i", 1) + topic + servers)
+    _, rows, _ = read_registration(body, "b", version=409, compressed=compressed)
+    assert rows == {"T": QueueRow("b", MOST_QUEUES, 0, 7, 0 if compressed else 3)}

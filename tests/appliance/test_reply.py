@@ -8,7 +8,8 @@ import pytest
 
 from appliance.broker.clients import ClientTable, Member
 from appliance.broker.intake import Intake
-from appliance.broker.reply import Replies, ReplyRules
+from appliance.broker.questions import Questions
+from appliance.broker.reply import Askers, Replies, ReplyRules
 from appliance.broker.topics import Topic
 from appliance.testing import STORE_HOST, FakePeer, SmallStore, answered, small_store
 from netstack.codes import RequestCode
@@ -30,7 +31,11 @@ async def replies(folder: Path) -> AsyncIterator[tuple[Replies, ClientTable, Sma
     async with small_store(folder) as small:
         clients = ClientTable(now_ms=lambda: 1)
         rules = ReplyRules(lambda header, peer: Topic(header.topic, 1, 1), lambda properties: None, STORE_HOST)
-        yield Replies(rules, clients, small.store, Intake(small.store), now_ms=lambda: 77), clients, small
+        yield (
+            Replies(rules, Askers(clients, Questions()), small.store, Intake(small.store), now_ms=lambda: 77),
+            clients,
+            small,
+        )
 
 
 def asker(clients: ClientTable, answer: RemotingCommand | Exception) -> FakePeer:

@@ -4,19 +4,20 @@ import json
 
 import pytest
 
-from appliance.broker.heartbeat import read_heartbeat
+from appliance.broker.heartbeat import read_heartbeat, read_lock
 from appliance.broker.permissions import ACCESS, Access
-from appliance.broker.resources import _READERS, Kind, Need, Perm, needs, of_topic
+from appliance.broker.resources import _READERS, needs
+from appliance.broker.rights import ANY, Kind, Need, Perm, of_topic
 from netstack.codes import RequestCode as Code
 from netstack.command import request
 from netstack.errors import Refused
 
 T_PUB, T_SUB = Need(Kind.TOPIC, "T", Perm.PUB), Need(Kind.TOPIC, "T", Perm.SUB)
 G_SUB = Need(Kind.GROUP, "g", Perm.SUB)
-SIGNATURE_ALONE = {  # as Apache's brokers
-    *(Code.END_TRANSACTION, Code.QUERY_CONSUMER_OFFSET, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
-    *(Code.SEARCH_OFFSET_BY_TIMESTAMP, Code.GET_MAX_OFFSET, Code.GET_MIN_OFFSET, Code.GET_EARLIEST_MSG_STORETIME),
-    *(Code.GET_ROUTEINFO_BY_TOPIC, Code.CHECK_CLIENT_CONFIG, Code.QUERY_ASSIGNMENT),
+T_ANY = Need(Kind.TOPIC, "T", ANY)
+SIGNATURE_ALONE = {
+    Code.END_TRANSACTION,  # its handler knows whose the half message is
+    *(Code.GET_ROUTEINFO_BY_TOPIC, Code.CHECK_CLIENT_CONFIG),  # they show and change nothing of anybody
 }
 
 
@@ -46,6 +47,16 @@ SIGNATURE_ALONE = {  # as Apache's brokers
         (Code.UNREGISTER_CLIENT, {"producerGroup": "g"}, []),
         (Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}, [G_SUB]),
         (Code.UPDATE_CONSUMER_OFFSET, {"topic": "T", "consumerGroup": "g"}, [T_SUB, G_SUB]),
+        (Code.QUERY_CONSUMER_OFFSET, {"topic": "T", "consumerGroup": "g"}, [T_SUB, G_SUB]),
+        (
+            Code.QUERY_CONSUMER_OFFSET,
+            {"topic": "%RETRY%other", "consumerGroup": "g"},
+            [G_SUB._replace(name="other"), G_SUB],
+        ),
+        (Code.GET_MAX_OFFSET, {"topic": "T"}, [T_ANY]),
+        (Code.GET_MIN_OFFSET, {"topic": "T"}, [T_ANY]),
+        (Code.SEARCH_OFFSET_BY_TIMESTAMP, {"topic": "%RETRY%g"}, [G_SUB]),
+        (Code.GET_EARLIEST_MSG_STORETIME, {}, [Need(Kind.TOPIC, "", ANY)]),
         (Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, []),
     ],
 )
@@ -77,6 +88,33 @@ def test_a_heartbeat_joins_no_group_and_no_topic_that_was_not_checked(consumer: 
         assert Need(Kind.GROUP, joined.group, Perm.SUB) in checked
         assert {of_topic(each.topic, Perm.SUB) for each in joined.subscriptions} <= set(checked)
     assert Need(Kind.GROUP, "h", Perm.SUB) in checked
+
+
+@pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"consumerGroup": "g", "mqSet": [{"topic": "T", "queueId": 0}, {"topic": "%RETRY%g", "queueId": 0}]},
+        {"consumerGroup": 5, "mqSet": [{"topic": 7, "queueId": 0}]},
+        {"consumerGroup": "g", "mqSet": None},
+        {"consumerGroup": "g", "consumergroup": "h", "mqSet": {"topic": "T"}},
+        {},
+    ],
+)
+def test_a_lock_touches_no_group_and_no_topic_that_was_not_checked(code: int, body: dict[str, object]) -> None:
+    sent = json.dumps({"clientId": "c"} | body).encode()
+    try:
+        checked = needs(request(code, None, sent))
+    except Refused:
+        return
+    used = read_lock(sent)
+    assert Need(Kind.GROUP, used.group, Perm.SUB) in checked
+    assert {of_topic(queue.topic, Perm.SUB) for queue in used.queues} <= set(checked)
+
+
+def test_an_assignment_is_its_groups_and_its_topics() -> None:
+    body = b'{"topic":"T","consumerGroup":"g","clientId":"c","strategyName":"AVG","messageModel":"CLUSTERING"}'
+    assert needs(request(Code.QUERY_ASSIGNMENT, None, body)) == [T_SUB, G_SUB]
 
 
 def test_a_name_given_twice_is_checked_as_it_is_used() -> None:

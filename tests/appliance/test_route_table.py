@@ -119,7 +119,7 @@ def test_a_silent_broker_expires_after_two_minutes_and_a_version_query_keeps_it(
     routes = table()
     routes.register(told(), 7, 0.0)
     assert routes.expire(120.0) == []
-    routes.seen("10.0.0.1:10911", 100.0)
+    routes.seen("10.0.0.1:10911", "", 100.0)
     assert routes.expire(121.0) == []
     assert routes.expire(220.1) == [(7, "10.0.0.1:10911")]
     assert routes.route("T", "x:1") is None
