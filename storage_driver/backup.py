@@ -6,6 +6,7 @@ from pathlib import Path
 
 from storage_driver.disk import Disk, DiskFile, RealDisk, data_pieces
 from storage_driver.errors import StoreRefused
+from storage_driver.linkless_disk import LinklessDisk
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.scan import Bad, Blank, next_good, walk
 from storage_driver.segment import Segment
@@ -28,20 +29,21 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
     """Copy a store to an empty folder: tables, then the log up to the last whole record; queues come with recovery.
 
     The tables are copied first, so that no offset in them lies behind the log that was copied. A segment that is
-    deleted meanwhile is left out with all before it. Raises StoreRefused, OSError.
+    deleted meanwhile is left out with all before it. No link among the tables is followed, and none in the target.
+    Raises StoreRefused, OSError.
     """
-    disk = RealDisk()
+    disk, copy = RealDisk(), LinklessDisk(target)
     if disk.list(target):
         raise StoreRefused(f"{target} is not empty: a backup needs a folder of its own")
     if not disk.list(store / "commitlog") and not disk.exists(store / "rocketbox"):
         raise StoreRefused(f"{store} holds no store")
     for folder in ("config", "rocketbox"):
-        _copy_tables(disk, store / folder, target / folder)
+        _copy_tables(LinklessDisk(store), store / folder, copy, target / folder)
     disk.remove(target / "rocketbox" / "position")  # the copy has no queues yet
     names = [facts for facts in disk.list(store / "commitlog") if facts.name.isdecimal() and facts.size]
     total, done, end = sum(facts.size for facts in names), 0, 0
     copied: list[str] = []
-    disk.make_folder(target / "commitlog")
+    copy.make_folder(target / "commitlog")
     for facts in names:
         try:
             source = disk.open(store / "commitlog" / facts.name, read_only=True)
@@ -50,20 +52,20 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
                 disk.remove(target / "commitlog" / name)
             copied = []
             continue
-        end = _copy_segment(disk, source, target / "commitlog" / facts.name, facts.size)
+        end = _copy_segment(copy, source, target / "commitlog" / facts.name, facts.size)
         copied.append(facts.name)
         done += facts.size
         progress(done, total)
     first = int(copied[0]) if copied else 0
     found = BackupFacts(first, end, len(copied), sum(f.size for f in names if f.name in copied))
-    manifest = disk.open(target / MANIFEST, create=True)
+    manifest = copy.open(target / MANIFEST, create=True)
     manifest.write([json.dumps({"layout": LAYOUT, **found._asdict()}).encode()], 0)
     disk.sync_all(target)
     return found
 
 
-def _copy_tables(disk: Disk, source: Path, target: Path) -> None:
-    disk.make_folder(target)
+def _copy_tables(disk: Disk, source: Path, copy: Disk, target: Path) -> None:
+    copy.make_folder(target)
     for facts in disk.list(source):
         if facts.is_folder or facts.name.endswith(".tmp"):
             continue
@@ -71,7 +73,7 @@ def _copy_tables(disk: Disk, source: Path, target: Path) -> None:
             data = disk.open(source / facts.name, read_only=True).read(1 << 30, 0)
         except FileNotFoundError:
             continue  # replaced this moment; the `.bak` or the new one follows
-        disk.open(target / facts.name, create=True).write([data], 0)
+        copy.open(target / facts.name, create=True).write([data], 0)
 
 
 def _copy_segment(disk: Disk, source: DiskFile, target: Path, size: int) -> int:
@@ -96,8 +98,11 @@ def _damage_end(segment: Segment, at: int) -> int:
 
 
 def restore(source: Path, store: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
-    """Copy a backup to where a store shall be; the first opening rebuilds queues. Raises StoreRefused, OSError."""
-    disk = RealDisk()
+    """Copy a backup to where a store shall be; the first opening rebuilds queues. Raises StoreRefused, OSError.
+
+    No link on either side is followed: a backup is a folder that others had, and the store is its user's, not root's.
+    """
+    disk, own = LinklessDisk(source), LinklessDisk(store)
     try:
         raw = disk.open(source / MANIFEST, read_only=True).read(1 << 16, 0)
         manifest = json.loads(raw)
@@ -112,23 +117,23 @@ def restore(source: Path, store: Path, *, progress: Progress = lambda done, tota
             f"{source} is incomplete: {len(found)} files of its log are there, {facts.segments} of {facts.bytes} bytes "
             "were copied; fetch it again, or save what is left of it with `fsck --salvage`"
         )
-    if disk.list(store / "commitlog"):
+    if store.exists() and own.list(store / "commitlog"):
         raise StoreRefused(f"{store} already holds a log: restore into an empty folder")
     for folder in ("config", "rocketbox"):
-        _copy_tables(disk, source / folder, store / folder)
-    disk.make_folder(store / "commitlog")
+        _copy_tables(disk, source / folder, own, store / folder)
+    own.make_folder(store / "commitlog")
     done = 0
     for segment in found:
         file, copy = (
             disk.open(source / "commitlog" / segment.name, read_only=True),
-            disk.open(store / f"{segment.name}.tmp", create=True),
+            own.open(store / f"{segment.name}.tmp", create=True),
         )
         copy.resize(segment.size)
         for at, data in data_pieces(file, 0, segment.size):
             copy.write([data], at)
         copy.sync()
-        disk.rename(store / f"{segment.name}.tmp", store / "commitlog" / segment.name)
+        own.rename(store / f"{segment.name}.tmp", store / "commitlog" / segment.name)
         done += segment.size
         progress(done, facts.bytes)
-    disk.sync_all(store)
+    own.sync_all(store)
     return facts

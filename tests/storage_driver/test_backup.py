@@ -192,3 +192,62 @@ def test_a_target_that_is_a_file_is_an_error_and_stays_a_file(tmp_path: Path) ->
     with pytest.raises(OSError, match="file"):
         restore(tmp_path, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+LINKED = ["config/evil.json", "rocketbox/identity.json", "config", "commitlog", f"commitlog/{0:020d}", "backup.json"]
+
+
+@pytest.mark.parametrize("linked", LINKED)
+async def test_a_link_in_a_backup_is_not_followed(root: Path, tmp_path: Path, linked: str) -> None:
+    """Root restores what others had on a stick: their link to /etc/shadow is no table."""
+    copy, again, elsewhere = tmp_path / "copy", tmp_path / "again", tmp_path / "elsewhere"
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await fill(store, range(20))
+    backup(root, copy)
+    place = copy / linked
+    if place.exists():
+        place.rename(elsewhere)
+    else:
+        elsewhere.write_text('{"secret": 1}')
+    place.symlink_to(elsewhere)
+    with pytest.raises(StoreRefused, match="symbolic link"):
+        restore(copy, again)
+    assert not any("secret" in path.read_text() for path in again.rglob("*.json"))
+
+
+@pytest.mark.parametrize("linked", ["config/topics.json", "config", "rocketbox", "commitlog"])
+async def test_a_link_where_a_store_shall_be_is_not_written_through(root: Path, tmp_path: Path, linked: str) -> None:
+    copy, again, elsewhere = tmp_path / "copy", tmp_path / "again", tmp_path / "elsewhere"
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await store.state_file("topics").write({"topics": 1})
+        await fill(store, range(20))
+    backup(root, copy)
+    (again / linked).parent.mkdir(parents=True)
+    if linked.endswith("json"):
+        elsewhere.write_text("theirs")
+    else:
+        elsewhere.mkdir()
+    (again / linked).symlink_to(elsewhere)
+    with pytest.raises(StoreRefused, match="symbolic link"):
+        restore(copy, again)
+    assert elsewhere.read_text() == "theirs" if elsewhere.is_file() else not list(elsewhere.iterdir())
+
+
+async def test_a_link_among_the_tables_of_a_store_does_not_go_onto_the_stick(root: Path, tmp_path: Path) -> None:
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await fill(store, range(20))
+    secret = tmp_path / "shadow"
+    secret.write_text('{"secret": 1}')
+    (root / "config" / "evil.json").symlink_to(secret)
+    with pytest.raises(StoreRefused, match="symbolic link"):
+        backup(root, tmp_path / "copy")
+
+
+async def test_a_folder_that_is_named_may_be_a_link_itself(root: Path, tmp_path: Path) -> None:
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await fill(store, range(20))
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "stick").symlink_to(tmp_path / "disk")
+    backup(root, tmp_path / "stick")
+    restore(tmp_path / "stick", tmp_path / "again")
+    assert await numbers_in(tmp_path / "again") == list(range(20))
