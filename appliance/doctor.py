@@ -252,6 +252,10 @@ def _access(facts: Facts) -> Iterator[Finding]:
     if facts.get("access_mode") == "open":
         step = 'set access.mode = "subnet" or "keys"'
         yield Finding("D303", "warning", "access.mode = open", "anybody who reaches the port may read and write", step)
+    if networks := facts.get("access_open_to"):
+        step = 'name your own networks in access.allow, or set access.mode = "keys"'
+        value = f"access.allow = {', '.join(networks)}"
+        yield Finding("D303", "warning", value, "anybody who reaches the port may read and write", step)
     for cert in facts.get("certificates", ()):
         value = f"{cert['path']}: {cert['days']} days left"
         if cert["days"] < 30:

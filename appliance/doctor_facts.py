@@ -18,7 +18,7 @@ from appliance.disk_wear import wear, whole_disk
 from appliance.doctor import SHIPPED_SYSCTL
 from appliance.duplicate_address import duplicates
 from appliance.health_file import read_health
-from appliance.interfaces import read_interfaces
+from appliance.interfaces import everywhere, read_interfaces
 from appliance.settings import Config
 from netstack.tls import client_context
 from provisioning.factory import sync_latency
@@ -58,6 +58,7 @@ def gather(
     if config is not None:
         sources |= {
             "access_mode": lambda: config.access.mode,
+            "access_open_to": lambda: everywhere(config.access.allow) if config.access.mode == "subnet" else [],
             "ports": lambda: ports(config),
             "certificates": lambda: certificates([data / "tls", root / "etc/rocketbox/tls", config.uplink.certs]),
             "uplink": lambda: uplink(config.uplink.gateway, data),

@@ -9,7 +9,7 @@ from appliance.admin import Action
 from appliance.broker.permissions import KEYS, AccessRules, Permissions
 from appliance.clock import clock_trusted, wall_ms
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
-from appliance.interfaces import Network, is_loopback, read_addresses, read_networks, remembered
+from appliance.interfaces import Network, everywhere, is_loopback, read_addresses, read_networks, remembered
 from appliance.late_door import LateDoor
 from appliance.probe import OwnWay
 from appliance.requests import Handle, deferred
@@ -23,6 +23,7 @@ log = logging.getLogger("appliance")
 NO_NETWORKS: list[Network] = []
 DAY_MS = 86_400_000
 EXPIRY_DAYS = 30
+NAME_NETWORKS = 'name your own networks in access.allow, or set access.mode = "keys"'
 ACCOUNT_CODES = (
     *(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_INFO),
     *(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG),
@@ -37,6 +38,7 @@ class Guard(NamedTuple):
     door: TlsDoor | LateDoor | None
     own_way: OwnWay
     mode: str
+    open_to: tuple[str, ...] = ()  # networks of access.allow that are everybody's
 
     @property
     def loops(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -61,6 +63,8 @@ class Guard(NamedTuple):
         if self.mode == "open":
             step = 'set access.mode = "subnet" or "keys"'
             yield "degraded", Reason("D303", "access.mode is open: anybody who reaches the port reads and writes", step)
+        if self.open_to:
+            yield "degraded", Reason("D303", allows_everybody(self.open_to), NAME_NETWORKS)
         keys = self.keys.statistics()
         if keys.failure:
             step = f"put a usable {self.keys.path.name} there; the keys from before are in force"
@@ -94,7 +98,17 @@ def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guar
     door = open_door(config, data)
     enforced = door is not None and config.tls.mode == TlsMode.ENFORCING
     own_way = OwnWay(keys.sign if config.access.mode == KEYS else None, client_context() if enforced else None)
-    return Guard(permissions, keys, door, own_way, config.access.mode)
+    return Guard(permissions, keys, door, own_way, config.access.mode, open_to(config))
+
+
+def open_to(config: Config) -> tuple[str, ...]:
+    """Return the networks of `access.allow` that let in everybody, where that is what decides."""
+    return tuple(everywhere(config.access.allow)) if config.access.mode == "subnet" else ()
+
+
+def allows_everybody(networks: Iterable[str]) -> str:
+    """Return what is wrong with such networks."""
+    return f"access.allow has {', '.join(networks)}: anybody who reaches the port reads and writes"
 
 
 def tls_files(config: Config, data: Path) -> tuple[Path, Path]:

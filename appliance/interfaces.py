@@ -3,7 +3,7 @@
 import ctypes
 import ipaddress
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ REREAD_S = 30.0
 Interfaces = Mapping[str, Sequence[str]]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+UNIQUE_LOCAL = ipaddress.ip_network("fc00::/7")
+WIDEST = 8  # bits: nobody's own networks are larger than 10.0.0.0/8
 Read = TypeVar("Read")
 
 
@@ -111,3 +113,12 @@ def _resolved(host: str) -> str:
         return socket.gethostbyname(host)
     except OSError:
         return LOOPBACK
+
+
+def everywhere(networks: Iterable[str]) -> list[str]:
+    """Return the networks of a list that let in the internet rather than a network of one's own, alone or together."""
+    found = [ipaddress.ip_network(text, strict=False) for text in networks]
+    v4 = ipaddress.collapse_addresses(each for each in found if isinstance(each, ipaddress.IPv4Network))
+    v6 = ipaddress.collapse_addresses(each for each in found if isinstance(each, ipaddress.IPv6Network))
+    both: list[Network] = [*v4, *v6]
+    return [str(each) for each in both if each.prefixlen < WIDEST and each != UNIQUE_LOCAL]

@@ -18,7 +18,7 @@ from appliance.commands.settings import (
 from appliance.config import Config, line_of, load_config, nearest
 from appliance.config_rules import value_from_text
 from appliance.errors import ConfigError, ConfigProblem
-from appliance.guard import open_door
+from appliance.guard import NAME_NETWORKS, allows_everybody, open_door, open_to
 from appliance.settings import rules, tables
 from appliance.sockets import host_problem
 
@@ -57,7 +57,8 @@ def check(arguments: argparse.Namespace) -> str:
     if config.tls.cert and Path(config.tls.cert).exists():  # else it may be meant for another machine
         open_door(config, data)
     check_host(config.listen.host, str(file or "configuration"), read_config(file) if file else "")
-    return f"{file or 'defaults'}: no problems"
+    warned = f"\nwarning: {allows_everybody(networks)}; {NAME_NETWORKS}" if (networks := open_to(config)) else ""
+    return f"{file or 'defaults'}: no problems{warned}"
 
 
 def check_host(host: str, source: str, text: str) -> None:

@@ -223,6 +223,16 @@ def test_config_check_names_everything_wrong(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == f"{file}: no problems\n"
 
 
+def test_config_check_warns_of_networks_that_are_everybodys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "box.toml"
+    file.write_text('[access]\nallow = ["10.0.0.0/8", "0.0.0.0/0"]\n')
+    assert main(["config", "check", str(file)]) == 0
+    assert "warning: access.allow has 0.0.0.0/0: anybody who reaches the port" in capsys.readouterr().out
+    file.write_text('[access]\nmode = "keys"\nallow = ["0.0.0.0/0"]\n')
+    assert main(["config", "check", str(file)]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("host", "problem"),
     [

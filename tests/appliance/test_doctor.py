@@ -81,6 +81,7 @@ CAUSES: list[tuple[str, dict[str, Any], str, str]] = [
     ("wrong address", {"ports": [{"address": "192.168.9.9", "port": 10911, "reachable": False}]}, "D302", "error"),
     ("port taken", {"ports": [{"address": "127.0.0.1", "port": 10911, "taken_by": "java"}]}, "D302", "error"),
     ("open to all", {"access_mode": "open"}, "D303", "warning"),
+    ("a network of everybody", {"access_open_to": ["0.0.0.0/0"]}, "D303", "warning"),
     ("certificate expiring", {"certificates": [{"path": "box.crt", "days": 12}]}, "D303", "warning"),
     ("certificate expired", {"certificates": [{"path": "box.crt", "days": -1}]}, "D303", "error"),
     ("unknown gateway", {"uplink": {"gateway": "nowhere:1", "resolved": False}}, "D310", "error"),

@@ -252,3 +252,10 @@ async def test_broken_greetings_end_their_connections_and_leave_no_memory(
         assert await speaks(box, tls=True)
         assert psutil.Process().memory_info().rss - before < 30e6
     assert len(caplog.records) < 20, caplog.text[:2000]
+
+
+def test_a_box_that_lets_in_every_address_says_so(tmp_path: Path) -> None:
+    config = load_config('[access]\nallow = ["::/0"]\n', source="test", facts=FACTS)
+    ((state, reason), *_) = make_guard(config, tmp_path, now_ms=wall_ms).reasons()
+    assert (state, reason.code) == ("degraded", "D303")
+    assert "access.allow has ::/0" in reason.text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.interfaces import is_loopback, own_address, read_interfaces, read_networks, remembered
+from appliance.interfaces import everywhere, is_loopback, own_address, read_interfaces, read_networks, remembered
 
 ADDRESSES = {"lo": ["127.0.0.1", "::1"], "eth0": ["fe80::1", "2001:db8::5", "10.1.2.3"], "eth1": ["192.168.0.9"]}
 
@@ -43,3 +43,18 @@ def test_this_machine_has_a_loopback() -> None:
     assert any(str(network) == "127.0.0.0/8" for network in read_networks())
     assert is_loopback("127.0.0.5")
     assert not is_loopback("0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("networks", "wide"),
+    [
+        (["0.0.0.0/0"], ["0.0.0.0/0"]),
+        (["::/0", "10.0.0.0/8"], ["::/0"]),
+        (["0.0.0.0/1", "128.0.0.0/1"], ["0.0.0.0/0"]),  # together
+        (["2000::/3"], ["2000::/3"]),
+        (["10.0.0.0/8", "192.168.0.0/16", "fc00::/7", "fe80::/10"], []),
+        ([], []),
+    ],
+)
+def test_networks_that_let_in_everybody_are_found_also_in_parts(networks: list[str], wide: list[str]) -> None:
+    assert everywhere(networks) == wide
