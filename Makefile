@@ -97,10 +97,11 @@ bench: .venv/java/.ready compiled
 interop: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs tests/interop --interop-table docs/interop.md $(ARGS)
 
-# An hour of everything at once (MINUTES=…), reported in docs/soak.md; then the tests that take minutes.
+# An hour of everything at once (MINUTES=…), reported in docs/soak.md; half as long fuzzing; the tests that take minutes.
 soak: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=0; \
 	$(IN) nice $(PY) tests/soak/run.py --minutes $(or $(MINUTES),60) --report docs $(SOAK) || bad=1; \
+	$(IN) nice $(PY) tests/fuzz/run.py --minutes $$(( $(or $(MINUTES),60) / 2 )) || bad=1; \
 	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
 
 power-cut: .venv/java/.ready

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VERSION = 409  # V4_9_8
 RESPONSE, ONEWAY = 1, 2
 MAX_EXT_FIELDS = 256
-LENIENT_HEADER = 8 << 10  # bytes of a header that is no standard JSON; every known client sends that
+HEADER = fastjson.Bounds(1 << 20, 40_000, 4 << 10, 0)  # commas in properties count; clients send standard JSON
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST"),
     "NODE_JS",
@@ -106,6 +106,8 @@ def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingComma
     kind, header, body = frame
     if kind == BINARY:
         return _decode_binary(header, body, max_ext)
+    if len(header) > HEADER.values and fastjson.values_in(header) > HEADER.values:
+        raise ProtocolError(f"JSON header of up to {fastjson.values_in(header)} values, allowed are {HEADER.values}")
     try:
         fields = orjson.loads(header)
         ext = fields.get("extFields") or {}
@@ -132,7 +134,7 @@ def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingComma
 
 def _lenient(header: bytes) -> dict[str, Any]:
     """Return the fields of a header that is not as Java writes it: absent ones as None, ext values as text."""
-    read = fastjson.loads(header, LENIENT_HEADER)
+    read = fastjson.loads(header, HEADER)
     if type(read) is not dict:
         raise ProtocolError(f"JSON header is {type(read).__name__}, not an object")
     ext = read.get("extFields") or {}

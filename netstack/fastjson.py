@@ -6,36 +6,64 @@ sorted tuples of their items. Source: fastjson 1.2.69 and 1.2.83, whose output t
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from netstack.errors import ProtocolError
 
 MAX_DEPTH = 64
-MOST_LENIENT = 4 << 20
+MOST_REPEATED = 1 << 20  # what references make a text grow by, in characters and values
 
 
-def loads(data: bytes, most_lenient: int = MOST_LENIENT) -> Any:
-    """Return dict, list, str, int, float, bool or None. Raises ProtocolError on what fastjson would not read either.
+class Bounds(NamedTuple):
+    """What one text may cost: checked before it is spent."""
 
-    What is no standard JSON is read slowly, some 2 µs a byte, and only up to most_lenient bytes.
+    bytes: int = 4 << 20
+    values: int = 100_000  # each takes some 100 bytes and as many nanoseconds
+    lenient: int = 8 << 10  # bytes of a text that is no standard JSON: 1 µs each, and the loop waits meanwhile
+    referring: int = 10_000  # values in a text with references: each is walked over; 0: they are values like others
+
+
+FROM_PEER = Bounds()
+FROM_SERVER = Bounds(64 << 20, 10_000_000, 4 << 20)  # what a client asked for that has nothing else to do
+
+
+def loads(data: bytes, bounds: Bounds = FROM_PEER) -> Any:
+    """Return dict, list, str, int, float, bool or None.
+
+    Raises ProtocolError on what fastjson would not read either, and on what is out of bounds.
     """
+    refers = bounds.referring > 0 and b'"$ref"' in data
+    _check(data, bounds, refers=refers)
     value, standard = None, True
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as exc:
         standard = False
-        if len(data) > most_lenient:
-            text = f"JSON: {exc}; of what is no standard JSON up to {most_lenient} bytes are read, not {len(data)}"
+        if len(data) > bounds.lenient:
+            text = f"JSON: {exc}; of what is no standard JSON up to {bounds.lenient} bytes are read, not {len(data)}"
             raise ProtocolError(text) from exc
-    refers = b'"$ref"' in data
     if standard and not refers:
         return value
     from netstack import lenient_json  # tools send such texts, clients do not
 
     value = value if standard else lenient_json.read(data.decode("utf-8", "replace"))
-    return lenient_json.resolved(value) if refers else value
+    return lenient_json.resolved(value, len(data) + MOST_REPEATED) if refers else value
+
+
+def _check(data: bytes, bounds: Bounds, *, refers: bool) -> None:
+    if len(data) > bounds.bytes:
+        raise ProtocolError(f"JSON of {len(data)} bytes, allowed are {bounds.bytes}")
+    most = min(bounds.referring, bounds.values) if refers else bounds.values
+    if len(data) > most and (count := values_in(data)) > most:
+        with_references = " with references" if refers else ""
+        raise ProtocolError(f"JSON: up to {count} values in a text{with_references}, allowed are {most}")
+
+
+def values_in(data: bytes) -> int:
+    """Return how many values a JSON text has at most, by its commas and brackets: no loop of ours looks at them."""
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def dumps(value: object) -> bytes:

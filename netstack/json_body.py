@@ -20,6 +20,7 @@ from netstack.errors import ProtocolError, Refused
 from netstack.lazy import made
 
 _PLAIN = (str, int, float, bool, NoneType)
+_KEY = fastjson.Bounds(1024, 64, 0, 0)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -41,10 +42,10 @@ class Body:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Self:
+    def from_bytes(cls, body: bytes, bounds: fastjson.Bounds = fastjson.FROM_PEER) -> Self:
         """Return the value; an empty body is one without any field. Raises Refused."""
         try:
-            read: Self = _reader(cls)(fastjson.loads(body) if body.strip() else {})
+            read: Self = _reader(cls)(fastjson.loads(body, bounds) if body.strip() else {})
         except (ProtocolError, _Unreadable) as exc:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{cls.__name__}: the body is not as expected: {exc}") from None
         return read
@@ -230,7 +231,7 @@ def _queue(value: Any) -> MessageQueue:
 
 
 def _queue_key(key: Any) -> MessageQueue:
-    """A raw object as key arrives as its sorted items, in string form as text."""
+    """A raw object as key arrives as its sorted items, in string form as text, which is standard JSON."""
     if isinstance(key, tuple):
         return _queue(dict(key))
-    return _queue(fastjson.loads(key.encode()))
+    return _queue(fastjson.loads(key.encode(), _KEY))

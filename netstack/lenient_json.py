@@ -6,6 +6,7 @@ from typing import Any
 from netstack.errors import ProtocolError
 from netstack.fastjson import MAX_DEPTH, without_surrogates
 
+MOST_PATH = 1024  # characters of a reference
 _SPACE = re.compile(r"[\s\ufeff]*")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|' + r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -37,6 +38,9 @@ class _Reader:
         return ProtocolError(f"JSON: {what} at character {self._at} of {len(self._text)}")
 
     def _peek(self) -> str:
+        mark = self._text[self._at : self._at + 1]
+        if not mark.isspace() and mark != "\ufeff":
+            return mark
         self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]  # matches the empty string
         return self._text[self._at : self._at + 1]
 
@@ -134,8 +138,12 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def resolved(root: Any) -> Any:
-    """Put the object in the place of every {"$ref": path}: $ is the root, @ the object around, .. its parent."""
+def resolved(root: Any, most: int) -> Any:
+    """Put the object in the place of every {"$ref": path}: $ is the root, @ the object around, .. its parent.
+
+    Objects are shared, not copied. Raises ProtocolError when a reference leads to what is around it, or when writing
+    all of them out would take more than `most` characters and values.
+    """
 
     def walk(node: Any, parents: tuple[Any, ...]) -> None:
         if len(parents) > MAX_DEPTH:
@@ -149,13 +157,34 @@ def resolved(root: Any) -> Any:
 
     if isinstance(root, dict | list):
         walk(root, ())
+        size = _written_size(root, {}, 0)
+        if size > most:
+            raise ProtocolError(f"JSON: references make {size} characters and values of it, allowed are {most}")
     return root
+
+
+def _written_size(node: Any, known: dict[int, int], depth: int) -> int:
+    """Return how many characters and values a tree has when every shared object is written where it is shared."""
+    if isinstance(node, str):
+        return 1 + len(node)
+    if not isinstance(node, dict | list):
+        return 1
+    if depth > MAX_DEPTH:
+        raise ProtocolError(f"JSON: deeper than {MAX_DEPTH} levels, or a reference leads to what is around it")
+    size = known.get(id(node))
+    if size is None:
+        items = node.values() if isinstance(node, dict) else node
+        names = sum(map(len, map(str, node))) if isinstance(node, dict) else 0
+        size = known[id(node)] = 1 + names + sum(_written_size(item, known, depth + 1) for item in items)
+    return size
 
 
 def _target(path: str, root: Any, parents: tuple[Any, ...]) -> Any:
     if path in ("@", ".."):
         up = 1 if path == "@" else 2
         return parents[-up] if len(parents) >= up else None
+    if len(path) > MOST_PATH:
+        raise ProtocolError(f"JSON: a reference of {len(path)} characters, allowed are {MOST_PATH}")
     node = root
     for name, index, quoted in _STEP.findall(path):
         key: Any = int(index) if index else re.sub(r"\\(.)", r"\1", name or quoted)

@@ -11,6 +11,7 @@ import cbor2
 from uplink_spark.errors import PieceDamaged
 
 MAX_DEPTH = 4
+MOST_ITEMS = 20_000  # in one map: a gap names at most 2,000 queues
 HOSTILE = (  # whatever hostile bytes make decoder or encoder raise is damage
     cbor2.CBORError,
     ArithmeticError,
@@ -32,31 +33,39 @@ def decode_map(data: bytes) -> dict[str, object]:
     """Return the map in data, which must be its only and shortest encoding. Raises PieceDamaged."""
     try:
         value = cbor2.loads(data, allow_indefinite=False, allow_duplicate_keys=False, max_depth=MAX_DEPTH)
-        same = cbor2.dumps(value, canonical=True) == data
     except HOSTILE as error:
         raise PieceDamaged(f"CBOR: {type(error).__name__}: {error}"[:200]) from error
     if type(value) is not dict or not all(type(key) is str for key in value):
         raise PieceDamaged("CBOR: not a map with text keys")
+    _only_plain(value, 0, MOST_ITEMS)
+    try:
+        same = cbor2.dumps(value, canonical=True) == data
+    except HOSTILE as error:
+        raise PieceDamaged(f"CBOR: {type(error).__name__}: {error}"[:200]) from error
     if not same:
         raise PieceDamaged("CBOR: not the deterministic encoding")
-    _only_plain(value, 0)
     return value
 
 
-def _only_plain(value: object, depth: int) -> None:
+def _only_plain(value: object, depth: int, left: int) -> int:
+    """Return how many more items there may be after these."""
     kind = type(value)
     if depth > MAX_DEPTH:
         raise PieceDamaged("CBOR: nested too deep")
+    left -= 1
+    if left < 0:
+        raise PieceDamaged(f"CBOR: more than {MOST_ITEMS} items")
     if kind is dict:
         for key, item in value.items():  # type: ignore[attr-defined]
             if type(key) is not str:
                 raise PieceDamaged("CBOR: a key that is no text")
-            _only_plain(item, depth + 1)
+            left = _only_plain(item, depth + 1, left)
     elif kind is list:
         for item in value:  # type: ignore[attr-defined]
-            _only_plain(item, depth + 1)
+            left = _only_plain(item, depth + 1, left)
     elif kind not in (int, str, bytes):
         raise PieceDamaged(f"CBOR: {kind.__name__} is not allowed")
+    return left
 
 
 class Fields:

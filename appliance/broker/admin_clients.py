@@ -14,12 +14,14 @@ from netstack.bodies import ConsumerStatus
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import AskTimeout, ChannelClosed, Refused
+from netstack.fastjson import FROM_PEER, Bounds
 from netstack.headers import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from netstack.json_body import MessageQueue as NamedQueue
 from storage_driver.record import parse_message_id
 from storage_driver.store import MessageStore
 
 CALL_S, STATUS_S = 10.0, 5.0
+STATUS = Bounds(bytes=256 << 10, lenient=256 << 10)  # of some 3,000 queues
 CALLABLE_SINCE = 62  # V3_1_8_SNAPSHOT
 
 
@@ -28,6 +30,7 @@ class ClientCalls:
 
     def __init__(self, clients: ClientTable, store: MessageStore, *, broker: str) -> None:
         self._clients, self._store, self._broker = clients, store, broker
+        self._reader = trio.CapacityLimiter(1)  # answers are maps keyed by queues, which are read slowly
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -100,7 +103,7 @@ class ClientCalls:
             try:
                 answer = await consumer.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext, timeout_s=STATUS_S)
                 if answer.code == ResponseCode.SUCCESS:
-                    found[client_id] = ConsumerStatus.from_bytes(answer.body).message_queue_table
+                    found[client_id] = await self._read_status(answer.body)
             except (AskTimeout, ChannelClosed, Refused):
                 pass  # who does not answer is left out
 
@@ -108,3 +111,9 @@ class ClientCalls:
             for consumer, client_id in members:
                 nursery.start_soon(ask, consumer, client_id)
         return request.reply(body=ConsumerStatus(found).to_bytes())
+
+    async def _read_status(self, body: bytes) -> dict[NamedQueue, int]:
+        read = partial(ConsumerStatus.from_bytes, body, STATUS)
+        if len(body) > FROM_PEER.lenient:  # then others go on meanwhile
+            return (await trio.to_thread.run_sync(read, limiter=self._reader)).message_queue_table
+        return read().message_queue_table

@@ -12,6 +12,7 @@ from storage_driver.record import BORN_V6, STORE_V6, decode_properties, java_has
 
 TAG, SQL92 = "TAG", "SQL92"
 EVERYTHING = "*"
+MOST_TAGS_TEXT = 32_768  # characters, as of an SQL92 expression
 HOSTS_V6 = BORN_V6 | STORE_V6
 BODY_AT = {0: 88, BORN_V6: 100, STORE_V6: 100, HOSTS_V6: 112}  # where the body of a record begins
 SHORT_TOPIC = 0xA7  # magic of records whose topic has one length byte
@@ -63,6 +64,8 @@ def parse_subscription(topic: str, text: str | None, kind: str | None = None, ve
         raise SubscriptionError(f"expression type {kind!r}, known are {TAG} and {SQL92}", kind_unknown=True)
     if text is None or text in ("", EVERYTHING):
         return Subscription(topic, EVERYTHING, TAG, version)
+    if len(text) > MOST_TAGS_TEXT:
+        raise SubscriptionError(f"tags of {len(text)} characters, allowed are {MOST_TAGS_TEXT}")
     tags = tuple(dict.fromkeys(part for piece in text.split("||") if (part := piece.strip())))
     if not tags:
         raise SubscriptionError(f"subscription {text[:80]!r} names no tag")

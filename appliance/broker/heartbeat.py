@@ -27,7 +27,6 @@ CONSUME_FROM = (
 )
 MOST_GROUPS, MOST_SUBSCRIPTIONS = 1000, 1000
 MOST_BYTES = 4 << 20  # five thousand topics of one client are 1.3 MB
-MOST_LENIENT = 64 << 10  # an eighth of a second; the official clients send standard JSON
 
 
 class Heartbeat(NamedTuple):
@@ -141,7 +140,7 @@ def _object(body: bytes, what: str) -> dict[str, Any]:
     if len(body) > MOST_BYTES:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} has {len(body)} bytes, allowed are {MOST_BYTES}")
     try:
-        content = fastjson.loads(body, MOST_LENIENT)
+        content = fastjson.loads(body)
     except ProtocolError as exc:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} cannot be read: {exc}") from exc
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durab
 from appliance.broker.questions import CORRELATION_ID, REPLY_TO, Question, Questions
 from appliance.broker.recall import handle_of
 from appliance.broker.rights import owner_of
-from appliance.broker.send_batch import parse_batch, shared_properties, with_shared
+from appliance.broker.send_batch import check_growth, parse_batch, shared_properties, with_shared
 from appliance.broker.send_properties import PropertyRules, bare_key, needs_draft, unique_key
 from appliance.broker.topics import (
     DEAD_PREFIX,
@@ -240,6 +240,8 @@ class Sends:
             )
         flags, bodies, owns = parse_batch(request.body, self._rules.max_message_bytes)
         shared = shared_properties(header.properties)
+        if shared:
+            check_growth(request.body, len(flags), header.properties, self._rules.max_message_bytes)
         looked_for = self._dedup.enabled and not request.is_oneway and len(flags) <= LARGEST_REMEMBERED
         crcs = tuple(map(crc32, bodies))
         key = self._item_key(owns[0], crcs[0], topic.name, peer) if looked_for else 0

@@ -13,6 +13,8 @@ from netstack.errors import Refused
 from storage_driver.record import Part, Parts, decode_properties, encode_properties
 
 _HEAD = Struct(">iiiii")
+MOST_MESSAGES = 65_536  # no client sends more: each of its messages has a key, and a batch 4 MiB
+GROWTH = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
 NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
 
 
@@ -33,6 +35,8 @@ def _alike(raw: bytes) -> Parts | None:
     length = size - 22 - body_length
     if body_length < 0 or length < 0 or len(raw) % size:
         return None
+    if len(raw) // size > MOST_MESSAGES:
+        raise _too_many(len(raw) // size)
     sizes, flags, body_lengths, bodies, lengths, properties = zip(
         *iter_unpack(f">i8xii{body_length}sH{length}s", raw), strict=True
     )
@@ -56,6 +60,8 @@ def _one_by_one(raw: bytes) -> list[Part]:
         following = properties_at + (raw[properties_at - 2] << 8 | raw[properties_at - 1])
         if following > end or size != following - at:
             raise _illegal(f"message {len(items)} says {size} bytes, its parts have {following - at}")
+        if len(items) == MOST_MESSAGES:
+            raise _too_many(len(items) + 1)
         items.append((flag, raw[body_at : properties_at - 2], raw[properties_at:following]))
         at = following
     return items
@@ -69,6 +75,19 @@ def shared_properties(text: str) -> dict[str, str]:
 def with_shared(own: bytes, shared: Mapping[str, str]) -> bytes:
     """Return a message's properties with the shared ones it does not have itself."""
     return encode_properties({**shared, **decode_properties(own)})
+
+
+def check_growth(raw: bytes, count: int, shared: str, max_message_bytes: int) -> None:
+    """Raise Refused(13) when the batch's own properties, which each message gets, make too much of it."""
+    grown, most = len(raw) + count * len(shared), GROWTH * max_message_bytes
+    if grown > most:
+        raise _illegal(
+            f"{len(shared)} characters of properties for each of {count} messages, {grown} bytes, allowed {most}"
+        )
+
+
+def _too_many(count: int) -> Refused:
+    return _illegal(f"a batch of {count} messages or more, allowed are {MOST_MESSAGES}; send it in parts")
 
 
 def _illegal(reason: str) -> Refused:

@@ -20,6 +20,7 @@ _TOKEN = re.compile(
 )
 _KEYWORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
 END = "end"
+MOST_TOKENS = 4_000  # 12 µs each at most to compile; a list of 1,900 texts has as many
 
 
 class Token(NamedTuple):
@@ -32,10 +33,13 @@ class Tokens:
     """One token of look-ahead, read on demand: what follows a complete selector is tokenised no further than that."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._at, self._taken = text, 0, 0
         self.next = self._read()
 
     def take(self) -> Token:
+        self._taken += 1
+        if self._taken > MOST_TOKENS:
+            raise ExpressionError(f"more than {MOST_TOKENS} words and signs; split the expression")
         taken, self.next = self.next, self._read()
         return taken
 

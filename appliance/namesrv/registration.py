@@ -16,6 +16,7 @@ from .route_table import DataVersion, QueueRow
 
 MAX_TABLE_BYTES = 16 * 1024 * 1024  # after inflating
 PERMS, FLAGS = 7, 3  # read, write, inherit; unit, unit subscription
+MOST_TOPICS = 20_000  # of one registration: a box makes 10,000
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 WRAPPED_SINCE = 37  # V3_0_11: before it the body is the bare topic table
 Table = tuple[DataVersion, dict[str, QueueRow], list[str] | None]
@@ -48,6 +49,7 @@ def data_version_json(version: DataVersion) -> bytes:
 
 def _read_wrapper(wrapper: Mapping[str, Any], broker_name: str) -> tuple[DataVersion, dict[str, QueueRow]]:
     topics = _object(wrapper.get("topicConfigTable"))
+    _check_count(len(topics))
     rows = {str(topic): _row(_object(config), broker_name) for topic, config in topics.items()}
     return read_data_version(wrapper.get("dataVersion")), rows
 
@@ -75,8 +77,9 @@ def _read_compressed(data: bytes, broker_name: str) -> Table:
     """
     fields = _Fields(data)
     version = read_data_version(fastjson.loads(fields.take()))
-    rows = {}
-    for _ in range(fields.number()):
+    rows, count = {}, fields.number()
+    _check_count(count)
+    for _ in range(count):
         text = fields.take().decode("utf-8", "replace")
         parts = text.split(" ")
         if len(parts) < 5 or not all(map(_NUMBER.fullmatch, parts[1:4])):
@@ -84,6 +87,11 @@ def _read_compressed(data: bytes, broker_name: str) -> Table:
         rows[parts[0]] = _sane(broker_name, int(parts[1]), int(parts[2]), int(parts[3]))
     servers = fastjson.loads(fields.take())
     return version, rows, _texts(servers) if isinstance(servers, list) else None
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_TOPICS:
+        raise ProtocolError(f"{count} topics in a registration, allowed are {MOST_TOPICS}")
 
 
 class _Fields:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from netstack.command import RemotingCommand, decode_command, encode_command, request
 from netstack.errors import ProtocolError
-from netstack.frame import Frame, FrameDecoder, encode_frame
+from netstack.frame import JSON, Frame, FrameDecoder, encode_frame
+from tests.costs import peak
 from tests.netstack.samples import SEND_EXT
 
 REPLY_EXT = {
@@ -127,7 +128,6 @@ def test_what_lenient_java_reads_is_read(text: str | bytes, field: str, value: o
     "text",
     [
         *("", "[]", "7", '"x"', "{", "{]", '{"code":{}}', '{"code":"x"}', '{"code":3000000000}', '{"extFields":[1]}'),
-        '{"extFields":{"k":{"$ref":"$"}}}',
         *('{"code":1e999}', "{" * 5000, '{"code":' + "9" * 5000 + "}", '{"extFields":"x"}', '{"a" 1}'),
         '{"extFields":{' + ",".join(f'"k{n}":"v"' for n in range(257)) + "}}",
     ],
@@ -231,3 +231,22 @@ def test_requests_have_no_response_bit_and_oneway_sets_bit_one() -> None:
 def test_frames_are_compact_whatever_the_values_hold() -> None:
     frame = encode_frame(0, b"{}", b"")
     assert frame.hex() == "00000006000000027b7d"
+
+
+def bomb(levels: int = 8) -> bytes:
+    """Return a header of some 2,000 bytes whose references would make 2.7 GB of it."""
+    rows = [b'"a0":[%b]' % b",".join([b'"xxxxxxxxxx"'] * 10)]
+    for level in range(1, levels):
+        one = b'{"$ref":"$.extFields.a%d"}' % (level - 1)
+        rows.append(b'"a%d":[%b]' % (level, b",".join([one] * 10)))
+    return b'{"code":105,"extFields":{%b},"flag":0,"language":"JAVA","opaque":1,"version":409}' % b",".join(rows)
+
+
+def test_references_in_a_header_are_text_like_all_else() -> None:
+    header = bomb()
+    assert len(header) < 2200
+    with peak() as most:
+        command = decode_command(Frame(JSON, header, b""))
+    assert command.ext["a7"].startswith('[{"$ref":"$.extFields.a6"},')
+    assert sum(map(len, command.ext.values())) < len(header)
+    assert most() < 1 << 18

@@ -1,0 +1,42 @@
+"""What a call costs in steps and memory: the same on every machine and in every hour, unlike time."""
+
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def peak() -> Iterator[Callable[[], int]]:
+    """Give a function that says how many bytes were allocated at once at most, beyond what was there before."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    most = 0
+
+    def read() -> int:
+        return most
+
+    try:
+        yield read
+    finally:
+        most = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.stop()
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[], int]]:
+    """Give a function that says how many calls were made, those of C functions included: 50 to 100 ns each."""
+    count = 0
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    def read() -> int:
+        return count
+
+    sys.setprofile(counted)
+    try:
+        yield read
+    finally:
+        sys.setprofile(None)
