@@ -6,6 +6,7 @@ from typing import Any
 from netstack.errors import ProtocolError
 from netstack.fastjson import MAX_DEPTH, without_surrogates
 
+_WITHIN = -1  # in place of a size: this one is being looked into
 MOST_PATH = 1024  # characters of a reference
 _SPACE = re.compile(r"[\s\ufeff]*")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|' + r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
@@ -169,13 +170,16 @@ def _written_size(node: Any, known: dict[int, int], depth: int) -> int:
         return 1 + len(node)
     if not isinstance(node, dict | list):
         return 1
-    if depth > MAX_DEPTH:
-        raise ProtocolError(f"JSON: deeper than {MAX_DEPTH} levels, or a reference leads to what is around it")
     size = known.get(id(node))
     if size is None:
+        if depth > MAX_DEPTH:
+            raise ProtocolError(f"JSON: deeper than {MAX_DEPTH} levels")
+        known[id(node)] = _WITHIN
         items = node.values() if isinstance(node, dict) else node
         names = sum(map(len, map(str, node))) if isinstance(node, dict) else 0
         size = known[id(node)] = 1 + names + sum(_written_size(item, known, depth + 1) for item in items)
+    elif size == _WITHIN:
+        raise ProtocolError("JSON: a reference leads to what is around it")
     return size
 
 

@@ -76,6 +76,7 @@ def _references() -> Iterator[bytes]:
     yield b"[" + b",".join([b'{"$ref":"$[0]"}'] * 3000) + b"]"
     yield b'[{"a":"%b"},%b]' % (b"x" * 300_000, b",".join([b'{"$ref":"$[0]"}'] * 3000))
     yield b"[" + b",".join([b'{"$ref":"$%b"}' % (b"[0]" * 341)] * 3000) + b"]"
+    yield b'[%b,{"$ref":"$"}]' % b",".join([b'{"$ref":"$[0"}'] * 2600)
     yield b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"},"c":[%b]}' % b",".join([b'{"$ref":"$.a"}'] * 2000)
 
 
