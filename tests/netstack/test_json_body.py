@@ -74,7 +74,7 @@ def test_values_are_read_as_leniently_as_java_does(text: str, attribute: str, va
         ('{"name":"n","part":[]}', "part: Part is list, not an object"),
         ('{"name":"n","byId":{"x":{}}}', "byId: 'x' where a number"),
         ('{"name":"n","byId":[]}', "byId: list where an object"),
-        ('{"name":"n","byQueue":{"x":1}}', "value expected"),
+        ('{"name":"n","byQueue":{"x":1}}', "expected a JSON value"),
         ('{"name":"n","byQueue":{"7":1}}', "int where a queue"),
         ('{"name":"n","anyThing":{"$ref":"$"}}', "anyThing: a value that is no JSON"),
     ],
