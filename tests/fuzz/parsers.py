@@ -289,7 +289,7 @@ PARSERS = (
         "registration",
         "103",
         fastjson.FROM_PEER.bytes,
-        450_000,
+        600_000,
         56 * MIB,
         lambda body: read_registration(body, "b", version=409, compressed=False),
         _registrations,
