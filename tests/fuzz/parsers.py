@@ -298,7 +298,7 @@ PARSERS = (
         "compressed registration",
         "103",
         MAX_TABLE_BYTES,
-        400_000,
+        600_000,
         48 * MIB,
         lambda body: read_registration(body, "b", version=409, compressed=True),
         _compressed,
