@@ -91,7 +91,7 @@ def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guar
     """Return the guard of a box, with a certificate made when one is needed. Blocks. Raises ConfigError."""
     keys = Keys(accounts_path(data, config.access.accounts), now_ms=now_ms)
     closed = is_loopback(config.listen.host)  # a box that only its own programs reach need not know its networks
-    rules = AccessRules(config.access.mode, config.access.admin, config.access.allow, closed)
+    rules = AccessRules(config.access.mode, config.access.admin, config.access.allow, closed, config.access.replay)
     permissions = Permissions(
         rules, networks=(lambda: NO_NETWORKS) if closed else remembered(read_networks), account_of=keys
     )

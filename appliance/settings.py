@@ -63,6 +63,9 @@ class Access(Table):
     mode: str = key("subnet", Choice(("subnet", "keys", "open")), "who may use the box")
     allow: tuple[str, ...] = key((), Many(Network()), "further networks in mode subnet")
     admin: str = key("loopback", Choice(("loopback", "subnet", "keys")), "who may change topics, groups and offsets")
+    replay: str = key(
+        "address", Choice(("address", "strict", "off")), "where a signed request that came before is refused"
+    )
     accounts: str = key("", Text(r"(?s).{0,1000}", "a file"), "keys; empty: access/accounts.json in the data folder")
 
 

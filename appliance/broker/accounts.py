@@ -60,6 +60,7 @@ class Account:
     groups: Mapping[str, Perm] = field(default_factory=dict)
     previous: str = field(default="", repr=False)
     until_ms: int = 0
+    addresses: str = ""  # where alone the key is good; empty: everywhere
     bound: bool = True  # False for a white list, which opens all data
 
     def __post_init__(self) -> None:
@@ -72,6 +73,14 @@ class Account:
     def from_white(self) -> Matches:
         """Whether the account's own white list holds an address."""
         return matcher([self.white])
+
+    @cached_property
+    def _at(self) -> Matches:
+        return matcher([self.addresses])
+
+    def lives_at(self, address: str) -> bool:
+        """Return whether the key is bound to addresses and this is one of them."""
+        return bool(self.addresses) and self._at(address)
 
     def grants(self, need: Need) -> bool:
         """Return whether this account has what a request needs."""
@@ -92,6 +101,7 @@ class Account:
         made |= {"topic": word_of(self.topic), "group": word_of(self.group)}
         made |= {"topics": {name: word_of(perm) for name, perm in self.topics.items()}}
         made |= {"groups": {name: word_of(perm) for name, perm in self.groups.items()}}
+        made |= {"addresses": self.addresses} if self.addresses else {}
         return made | ({"previous": self.previous, "until_ms": self.until_ms} if self.previous else {})
 
     @classmethod
@@ -109,8 +119,10 @@ class Account:
                 groups={name: perm_of(word) for name, word in read.get("groups", {}).items()},
                 previous=str(read.get("previous", "")),
                 until_ms=int(read.get("until_ms", 0)),
+                addresses=str(read.get("addresses", "")),
             )
             account.from_white("127.0.0.1")
+            account.lives_at("127.0.0.1")
         except AccountError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
@@ -187,6 +199,8 @@ class Accounts:
         if account.from_white(address):
             return replace(WHITE_LISTED, name=account.name)
         check_signature(request, account, now_ms)
+        if account.addresses and not account.lives_at(address):
+            raise Denied(f"accessKey={account.name} is not good from {address}")
         check_resources(request, account)
         return account
 

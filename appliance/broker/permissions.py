@@ -10,7 +10,9 @@ from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
+from appliance.broker.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
 from appliance.broker.rights import Signer
+from netstack.acl import ACCESS_KEY, SIGNATURE
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
@@ -26,6 +28,11 @@ class Asker(Protocol):
 
     signer: Signer | None
 
+    @property
+    def id(self) -> int: ...
+    @property
+    def tls(self) -> bool: ...
+    def on_close(self, callback: Callable[[], None], /) -> None: ...
     @property
     def remote(self) -> tuple[str, int]: ...
     @property
@@ -90,6 +97,9 @@ ACCESS: dict[int, Access] = {
 }
 
 
+_CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
+
+
 class Place(Enum):
     """Where a peer's address lies."""
 
@@ -106,7 +116,7 @@ class Denied(Refused):
 
 
 class AccessRules(NamedTuple):
-    """`access.mode`, `access.admin` and `access.allow` of the configuration.
+    """`access.mode`, `access.admin`, `access.allow` and `access.replay` of the configuration.
 
     `closed`: the box is to be reached from this machine alone, whatever the sockets it was handed listen to.
     """
@@ -115,6 +125,7 @@ class AccessRules(NamedTuple):
     admin: str = LOOPBACK
     allow: tuple[str, ...] = ()
     closed: bool = False
+    replay: str = OFF
 
 
 class Permissions:
@@ -133,6 +144,7 @@ class Permissions:
         self._allowed = [ip_network(text, strict=False) for text in rules.allow]
         self._places: dict[str, Place] = {}
         self._known: Sequence[Network] = ()
+        self._seen = Seen()
         self._passed: set[tuple[int, str]] = set()  # code and address that need no key, as long as networks stay
 
     def admits(self, address: str) -> bool:
@@ -144,14 +156,18 @@ class Permissions:
 
     def __call__(self, request: RemotingCommand, peer: Asker) -> None:
         """Let a request pass. Raises Refused: 3 for what is never done here, 16 for the wrong place, Denied."""
-        if (request.code, peer.remote[0]) in self._passed and self._networks() is self._known:
+        unsigned = request.code in HOT or ACCESS_KEY not in request.ext
+        if unsigned and (request.code, peer.remote[0]) in self._passed and self._networks() is self._known:
             return
         wanted = self._classes.get(request.code)
         if wanted is None:
             raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
         place = self.place_of(peer.remote[0])
         if self._may_without_key(wanted, place):
-            self._passed.add((request.code, peer.remote[0]))
+            if unsigned:
+                self._passed.add((request.code, peer.remote[0]))
+            elif self._rules.replay != OFF:
+                self._note_unasked(request, peer)
             return
         account = self._account_of(request, peer)
         if account is None:
@@ -159,10 +175,43 @@ class Permissions:
             if self._rules.mode == KEYS:
                 raise Denied(f"No accessKey is configured; {advice}")
             raise Refused(ResponseCode.NO_PERMISSION, advice)
-        if wanted is Access.DATA or self._rules.mode == KEYS:
-            peer.signer = account  # elsewhere the same peer's data is let in without a key
         if wanted is not Access.DATA and not account.admin:
             raise Denied(f"Need admin permission for request code={request.code}, but accessKey={account.name} is not")
+        if account.bound and self._rules.replay != OFF:
+            self._check_replay(request, peer, account)
+        if wanted is Access.DATA or self._rules.mode == KEYS:
+            peer.signer = account  # elsewhere the same peer's data is let in without a key
+
+    def _note_unasked(self, request: RemotingCommand, peer: Asker) -> None:
+        """Remember a signature that was not needed: as a change, where it is, it may come from somebody else."""
+        try:
+            account = self._account_of(request, peer)
+        except Refused:
+            return  # it opens nothing
+        if account is not None and account.bound:
+            self._note(request, peer, account)
+
+    def _note(self, request: RemotingCommand, peer: Asker, account: Signer) -> bool:
+        """Remember where a signature came from; return whether others could read it on its way."""
+        wanted = self._classes[request.code]
+        data, joins = wanted is Access.DATA, wanted is Access.JOIN
+        term = term_of(request.code, admin=account.admin, data=data, joins=joins)
+        here = self.place_of(peer.remote[0]) is Place.LOOPBACK or peer.remote[0] == peer.local[0]
+        readable = not peer.tls and not here
+        if readable and term is not Term.NOT:
+            self._seen.note(account.name, request.ext[SIGNATURE], peer, term)
+        return readable
+
+    def _check_replay(self, request: RemotingCommand, peer: Asker, account: Signer) -> None:
+        """Raises Denied for a signed request that may be a copy of somebody else's."""
+        address = peer.remote[0]
+        first = self._seen.elsewhere(account.name, request.ext[SIGNATURE], address)
+        if first is not None and (request.code in BOUND or self._classes[request.code] in _CHANGING):
+            text = f"this signed request came from {first} before, so it may be a copy, and {address} is refused"
+            raise Denied(f"{text}: give each machine a key of its own, or use TLS and rotate the key")
+        if self._note(request, peer, account) and self._rules.replay == STRICT and not account.lives_at(address):
+            text = "access.replay is strict: a signed request is taken over TLS or from an address of its key"
+            raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
 
     def _may_without_key(self, wanted: Access, place: Place) -> bool:
         rules = self._rules

@@ -71,6 +71,9 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
         "--other-topics", choices=words, metavar="PERM", help="topics not listed: DENY, PUB, SUB, PUB|SUB"
     )
     parser.add_argument("--other-groups", choices=words, metavar="PERM", help="groups not listed: DENY or SUB")
+    parser.add_argument(
+        "--from", dest="addresses", metavar="PATTERN", help="the addresses where alone it is good; - for all"
+    )
     parser.add_argument("--white", metavar="PATTERN", help="addresses from which its name alone opens data")
 
 
@@ -126,8 +129,10 @@ def _permitted(account: Account, arguments: argparse.Namespace) -> Account:
         topic=perm_of(arguments.other_topics) if arguments.other_topics else account.topic,
         group=perm_of(arguments.other_groups) if arguments.other_groups else account.group,
         white=account.white if arguments.white is None else arguments.white,
+        addresses=account.addresses if arguments.addresses is None else arguments.addresses.strip(" -"),
     )
     made.from_white("127.0.0.1")
+    made.lives_at("127.0.0.1")
     return made
 
 

@@ -154,3 +154,11 @@ def test_a_certificate_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureF
     shown = json.loads(capsys.readouterr().out)
     assert shown["days_left"] > 3000
     assert len(shown["sha256"]) == 95
+
+
+def test_a_key_is_bound_to_addresses_and_freed_again(access: Any) -> None:
+    assert access("add", "press-line", "--publish", "T", "--from", "10.0.0.*")[0] == 0
+    assert json.loads(access("list", "--json")[1])["accounts"][0]["addresses"] == "10.0.0.*"
+    assert "10.0" in access("add", "press-line", "--from", "10.0")[2]
+    assert access("add", "press-line", "--from", "-")[0] == 0
+    assert "addresses" not in json.loads(access("list", "--json")[1])["accounts"][0]
