@@ -26,6 +26,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "serve": Command("appliance.commands.serve", "run the box: name server and broker"),
     "status": Command("appliance.commands.status", "how the box fares, and why"),
+    "conditions": Command("appliance.commands.conditions", "what is wrong with the box, and muting what is known"),
     "selftest": Command("appliance.commands.selftest", "send one message through the running box"),
     "doctor": Command("appliance.commands.doctor", "find what is wrong with this box, and the next step"),
     "safe": Command("appliance.commands.safe", "enter or leave safe mode"),

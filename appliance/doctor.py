@@ -292,7 +292,7 @@ def _state(facts: Facts) -> Iterator[Finding]:
     if not health:
         return
     for reason in health.get("reasons", ()):
-        severity = "warning" if health.get("state") == "degraded" else "error"
+        severity = "warning" if reason.get("state", health.get("state")) == "degraded" else "error"
         why = "nothing is served" if reason["code"] == DOWN else "the product says so"
         yield Finding(str(reason["code"]), severity, str(reason["text"]), why, str(reason["next"]))
 

@@ -8,6 +8,8 @@ from appliance.access import Keys, accounts_path
 from appliance.admin import Action
 from appliance.broker.permissions import KEYS, AccessRules, Permissions
 from appliance.clock import clock_trusted, wall_ms
+from appliance.condition_rules import certificate
+from appliance.conditions import Condition
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
 from appliance.interfaces import Network, everywhere, is_loopback, read_addresses, read_networks, remembered
 from appliance.late_door import LateDoor
@@ -17,12 +19,9 @@ from appliance.settings import Config
 from netstack.codes import RequestCode
 from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsStatistics, TlsUnusable, client_context
 from storage_driver.named_tuple import NamedTuple
-from watchdog.proof import Reason
 
 log = logging.getLogger("appliance")
 NO_NETWORKS: list[Network] = []
-DAY_MS = 86_400_000
-EXPIRY_DAYS = 30
 NAME_NETWORKS = 'name your own networks in access.allow, or set access.mode = "keys"'
 ACCOUNT_CODES = (
     *(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_INFO),
@@ -58,33 +57,32 @@ class Guard(NamedTuple):
         """Return what admin.sock may ask."""
         return self.keys.actions({"mode": self.mode, "tls": self.own_way.tls is not None})
 
-    def reasons(self) -> Iterable[tuple[str, Reason]]:
-        """Return what is wrong with keys and certificate, for the health file."""
+    def conditions(self) -> Iterable[Condition]:
+        """Return what is wrong with keys and certificate."""
         if self.mode == "open":
-            step = 'set access.mode = "subnet" or "keys"'
-            yield "degraded", Reason("D303", "access.mode is open: anybody who reaches the port reads and writes", step)
+            text = "access.mode is open: anybody who reaches the port reads and writes"
+            yield Condition("access_open", text, 'set access.mode = "subnet" or "keys"')
         if self.open_to:
-            yield "degraded", Reason("D303", allows_everybody(self.open_to), NAME_NETWORKS)
+            yield Condition("access_open", allows_everybody(self.open_to), NAME_NETWORKS, "allow")
         keys = self.keys.statistics()
         if keys.failure:
             step = f"put a usable {self.keys.path.name} there; the keys from before are in force"
-            yield "degraded", Reason("D303", f"accounts: {keys.failure}", step)
+            yield Condition("accounts_unusable", f"accounts: {keys.failure}", step)
         elif self.mode == KEYS and not keys.accounts:
             step = "rocketbox access add NAME --publish TOPIC --subscribe TOPIC"
-            yield "degraded", Reason("D303", "access.mode is keys and there is no key: nobody can get in", step)
+            yield Condition("accounts_unusable", "access.mode is keys and there is no key: nobody can get in", step)
         seen = self.door.statistics() if self.door else None
         if seen is not None:
-            yield from certificate_reasons(seen, wall_ms(), clock_trusted())
+            yield from certificate_conditions(seen, wall_ms(), clock_trusted())
 
 
-def certificate_reasons(seen: TlsStatistics, now_ms: int, trusted: bool) -> Iterable[tuple[str, Reason]]:
+def certificate_conditions(seen: TlsStatistics, now_ms: int, trusted: bool) -> Iterable[Condition]:
     """Return that the certificate ends soon, if the clock can tell, or that the files on disk are not in force."""
-    left = (seen.not_after_ms - now_ms) // DAY_MS
-    if trusted and left < EXPIRY_DAYS:
-        text = f"the TLS certificate ends in {left} days" if left >= 0 else "the TLS certificate has expired"
-        yield "degraded", Reason("D303", text, "rocketbox tls make, or put a new one in place")
+    step, left_s = "`rocketbox tls make`, or put a new one in place", (seen.not_after_ms - now_ms) / 1000
+    yield from certificate("certificate_ends", "the TLS certificate", left_s, step, trusted=trusted)
     if seen.failure:
-        yield "degraded", Reason("D303", f"new TLS files are not in force: {seen.failure}", "put usable files there")
+        text = f"new TLS files are not in force: {seen.failure}"
+        yield Condition("certificate_refused", text, "put usable files there")
 
 
 def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guard:

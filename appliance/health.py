@@ -11,14 +11,15 @@ from typing import Any
 
 import trio
 
+from appliance.condition_rules import of_watchdog
+from appliance.conditions import Condition, ordered, worst
 from appliance.health_file import WRITE_S
 from storage_driver.named_tuple import NamedTuple
 from watchdog.feed import FeedStatistics
 from watchdog.history import BootNote
-from watchdog.proof import Reason, Verdict
+from watchdog.proof import Verdict
 
 LOG = logging.getLogger("appliance")
-STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
 LONGEST_LINE = 120
 _STEPS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free_space_there"),
@@ -43,7 +44,13 @@ class Release(NamedTuple):
     committed: bool
 
 
-Source = Callable[[], Iterable[tuple[str, Reason]]]  # (state, reason) of what is wrong now
+Source = Callable[[], Iterable[Condition]]  # what is wrong now
+Split = Callable[[Iterable[Condition]], tuple[list[Condition], list[Condition]]]  # to tell, and muted
+
+
+def all_told(found: Iterable[Condition]) -> tuple[list[Condition], list[Condition]]:
+    """Mute nothing."""
+    return list(found), []
 
 
 class HealthBoard:
@@ -60,14 +67,17 @@ class HealthBoard:
         clock_trusted: Callable[[], bool] = lambda: False,
         rate: Callable[[], float] = lambda: 0.0,
         ports: Mapping[str, int] | None = None,
+        split: Split = all_told,
+        more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
+        """more: what else the health object holds, such as the uplink's line."""
         self._path, self._release, self._note = path, release, note
         self._sources, self._disk, self._clock_trusted, self._rate = tuple(sources), disk, clock_trusted, rate
-        self._ports = dict(ports or {})
+        self._ports, self._split, self._more = dict(ports or {}), split, more
         self._verdict: Verdict | None = None
         self._state, self._since_s = "starting", time.monotonic()
         self._changed, self._written = trio.Event(), True
-        self._said: set[str] = set()  # codes of what the log was told
+        self._said: set[str] = set()  # keys of what the log was told
         self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
 
     def observe(self, verdict: Verdict) -> None:
@@ -79,7 +89,7 @@ class HealthBoard:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the health object: `status --json`, the serial line's `status`, telemetry."""
-        state, reasons = self._now()
+        state, reasons, muted = self._now()
         ages = self._verdict.ages_s if self._verdict else {}
         disk, release = self._disk(), self._release()  # a trial is committed while the product runs
         return {
@@ -95,11 +105,13 @@ class HealthBoard:
             "proof": {f"{name}_age_s": round(age, 1) for name, age in ages.items()},
             "disk": {"used": round(disk.used, 3), "full_in_h": disk.full_in_h and round(disk.full_in_h)},
             "clock_trusted": self._clock_trusted(),
+            "muted": [each.to_json() for each in muted],
+            **self._more(),
         }
 
     def status_line(self) -> str:
         """Return at most 120 bytes for `systemctl status`."""
-        (state, reasons), release = self._now(), self._release()
+        (state, reasons, _), release = self._now(), self._release()
         why = f" ({reasons[0].text})" if reasons else ""
         line = (
             f"{state}{why}, {self._rate():.0f} msg/s, disk {self._disk().used * 100:.0f} %, "
@@ -118,23 +130,38 @@ class HealthBoard:
 
     def _tell(self) -> None:
         """Log what is newly wrong, and what no longer is; the watchdog itself tells why it starves."""
-        reasons = self._now()[1]
+        reasons = self.conditions()[1]
         starving = self._verdict.reasons if self._verdict and not self._verdict.feed else ()
+        told_elsewhere = {of_watchdog(reason).key for reason in starving}
         for each in reasons:
-            if each.code not in self._said and each not in starving:
-                LOG.warning("event=%s code=%s text=%r next_step=%r", self._state, each.code, each.text, each.next)
-        before, self._said = self._said, {each.code for each in reasons}
-        for code in sorted(before - self._said):
-            LOG.info("event=over code=%s", code)
+            if each.key not in self._said and each.key not in told_elsewhere:
+                words = (self._state, each.kind.code, each.key, each.text, each.next)
+                LOG.warning("event=%s code=%s condition=%s text=%r next_step=%r", *words)
+        before, self._said = self._said, {each.key for each in reasons}
+        for key in sorted(before - self._said):
+            LOG.info("event=over condition=%s", key)
 
-    def _now(self) -> tuple[str, list[Reason]]:
-        found = [pair for source in self._sources for pair in source()]
+    def conditions(self) -> tuple[str, list[Condition]]:
+        """Return the state and why it is so, the weightiest first."""
+        return self._now()[:2]
+
+    def summary(self) -> tuple[str, list[str]]:
+        """Return state and sentences, for the centre."""
+        state, told = self.conditions()
+        return state, [f"{each.key}: {each.text}" for each in told]
+
+    def _now(self) -> tuple[str, list[Condition], list[Condition]]:
+        """Return the state, what is told, what is muted."""
+        found = [each for source in self._sources for each in source()]
+        states = ["starting"]
         if self._verdict is not None:
-            found = [(self._verdict.state, reason) for reason in self._verdict.reasons] + found
-        state = worst([state for state, _ in found] + ([] if self._verdict else ["starting"]))
+            found += map(of_watchdog, self._verdict.reasons)
+            states = [self._verdict.state]
+        told, muted = self._split(ordered(found))
+        state = worst([each.kind.state for each in told] + states)
         if state != self._state:
             self._state, self._since_s = state, time.monotonic()
-        return state, [reason for _, reason in found]
+        return state, told, muted
 
     def write(self) -> None:
         """Replace the file, unsynced: it lies in memory and is void after a boot. Without room the box goes on."""
@@ -158,8 +185,3 @@ class HealthBoard:
 def _at_once(path: str, flags: int) -> int:
     """Open a file without waiting for the reader that a pipe in its place wants. Raises OSError."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-
-
-def worst(states: Iterable[str]) -> str:
-    """Return the worst of these states, ok without any."""
-    return max(states, key=STATES.index, default="ok")

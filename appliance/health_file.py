@@ -62,8 +62,25 @@ def describe(health: Mapping[str, Any]) -> str:
     if "disk" in health:
         full = health["disk"].get("full_in_h")
         lines.append(f"Disk      {health['disk']['used']:.0%} used" + (f", full in {full} h" if full else ""))
+    if "uplink" in health:
+        lines.append(f"Uplink    {_uplink(health['uplink'])}")
     if "clock_trusted" in health:
         lines.append(f"Clock     {'trusted' if health['clock_trusted'] else 'not trusted'}")
     for reason in health.get("reasons", []):
         lines.append(f"  ! {reason['code']}  {reason['text']}\n          next: {reason['next']}")
+    lines += [f"  muted {each['id']}: {each['text']}" for each in health.get("muted", [])]
     return "\n".join(lines)
+
+
+def _uplink(seen: Mapping[str, Any]) -> str:
+    if seen.get("paused"):
+        link = "paused by hand"
+    elif seen.get("connected"):
+        link = f"connected to {seen['gateway']}"
+    else:
+        link = f"not connected to {seen['gateway']}" + (f" ({seen['last_error']})" if seen.get("last_error") else "")
+    waiting, last = seen["unshipped_bytes"], seen.get("last_receipt_s")
+    parts = [link, f"{waiting / (1 << 20):.1f} MiB wait" if waiting else "nothing waits"]
+    parts.append("no receipt since the start" if last is None else f"last receipt {last} s ago")
+    parts += [f"{seen['gaps']} gaps declared"] if seen.get("gaps") else []
+    return ", ".join(parts)

@@ -18,10 +18,11 @@ from appliance.broker.delay import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.saving import Saver, load_table
 from appliance.clock import clock_trusted, wall_ms
+from appliance.condition_watch import ConditionWatch, Looked
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.guard import Guard, make_guard
-from appliance.health import Source
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
+from appliance.mutes import Mutes
 from appliance.namesrv.address import AnsweredAddress, joined
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
@@ -31,7 +32,7 @@ from appliance.observation import observe
 from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.settings import Config
-from appliance.supervision import Supervision, package_version, uplink_reasons
+from appliance.supervision import DiskTrend, Supervision, Told, package_version
 from appliance.watched import Watched
 from netstack.bodies_route import properties_text
 from netstack.codes import RequestCode
@@ -139,6 +140,7 @@ class _Frame(NamedTuple):
     guard: Guard
     supervision: Supervision | None
     now_ms: Callable[[], int]
+    clock_trusted: Callable[[], bool]
 
     @property
     def broker_address(self) -> str:
@@ -162,9 +164,10 @@ async def serve(
     """Run the box until cancelled; `ready`: both ports answer. Raises StoreRefused, ConfigError, OSError."""
     interfaces = remembered(read_interfaces)
     own = own_address(config.listen.host, interfaces)
-    frame = _Frame(config, data, ports, own, make_guard(config, data, now_ms=now_ms), supervision, now_ms)
+    guard = make_guard(config, data, now_ms=now_ms)
+    frame = _Frame(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
-    async with _opening(frame, arrivals, clock_trusted) as (store, disk, frame):
+    async with _opening(frame, arrivals) as (store, disk, frame):
         tables = make_tables(config, store, arrivals, now_ms=now_ms)
         await look_back(tables, store, now_ms=now_ms)
         broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
@@ -190,9 +193,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def _opening(
-    frame: _Frame, arrivals: Arrivals, clock_trusted: Callable[[], bool]
-) -> AsyncIterator[tuple[MessageStore, Disk, _Frame]]:
+async def _opening(frame: _Frame, arrivals: Arrivals) -> AsyncIterator[tuple[MessageStore, Disk, _Frame]]:
     """Open the store; where a file of it is protected against writing it is read, from a layer in memory."""
     supervision = frame.supervision
     reason = supervision.read_only if supervision else None
@@ -204,7 +205,7 @@ async def _opening(
         now_ms=frame.now_ms,
         arrived=arrivals.arrived,
         watched=arrivals.watched,
-        clock_trusted=clock_trusted,
+        clock_trusted=frame.clock_trusted,
         retain=never,
         progress=supervision.recovering if supervision else forgotten,
         others=receipts,
@@ -251,21 +252,35 @@ async def _let_in(
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
-    await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions()})
+    told, muting = _telling(nursery, frame, store, tables, uplink)
+    await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
     host = frame.own if config.listen.host not in LOCAL else LOOPBACK
     probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.own_way)
-    sources = (guard.reasons, *((partial(uplink_reasons, uplink.statistics),) if uplink else ()))
-    watch = _watch(frame.supervision, store, probe, governor, sources) if frame.supervision else None
+    watch = _watch(frame.supervision, store, probe, governor, told) if frame.supervision else None
     board = await nursery.start(watch) if watch else None
+    if board is not None and uplink is not None:
+        uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
     await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime)
 
 
+def _telling(
+    nursery: trio.Nursery, frame: _Frame, store: MessageStore, tables: BrokerTables, uplink: "Uplink | None"
+) -> tuple[Told, dict[str, admin.Action]]:
+    """Start looking for what is wrong; return what the health object is made of, and what admin.sock may mute."""
+    trend = DiskTrend(store.statistics, store.config.root)
+    looked = Looked(store, tables, uplink, frame.now_ms, frame.clock_trusted, trend.space)
+    watch, file = ConditionWatch(looked), store.state_file("conditions", folder="rocketbox")
+    mutes = Mutes(file, now_ms=frame.now_ms, uptime_ms=lambda: int(trio.current_time() * 1000))
+    nursery.start_soon(watch.run)
+    return Told(trend, (frame.guard.conditions, watch.now), mutes.split, watch.told), mutes.actions()
+
+
 def _watch(
-    supervision: Supervision, store: MessageStore, probe: Probe, governor: Governor, sources: tuple[Source, ...]
+    supervision: Supervision, store: MessageStore, probe: Probe, governor: Governor, told: Told
 ) -> Callable[..., Awaitable[None]]:
-    return partial(supervision.watch, store, probe, refuse=governor.refuse_all, sources=sources)
+    return partial(supervision.watch, store, probe, refuse=governor.refuse_all, told=told)
 
 
 async def _open_to_clients(

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.health import Disk, HealthBoard, Release, Source
+from appliance.condition_rules import StoreSeen, store_conditions
+from appliance.conditions import Condition
+from appliance.health import Disk, HealthBoard, Release, Source, Split, all_told
 from appliance.probe import Probe
 from appliance.settings import Config
 from provisioning.slots import SlotError, Slots
@@ -23,7 +25,7 @@ from watchdog.feed import Feeder, WatchdogConfig, Wiring, uptime_s
 from watchdog.history import BootNote, Diary
 from watchdog.notes import make_folder
 from watchdog.notify import Notifier
-from watchdog.proof import Reason, Success
+from watchdog.proof import Success
 from watchdog.vitals import VitalSigns
 
 EXTEND_S = 10.0
@@ -32,9 +34,6 @@ READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
 PROTECTION_OFF = "take the protection off (lsattr, chattr -i, ls -l), restart"
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
-UPLINK_LATE_S = 3600.0
-DAY_S = 86_400.0
-CERTIFICATE_S = 30 * DAY_S  # before its end
 
 
 class Tired(Exception):
@@ -42,6 +41,15 @@ class Tired(Exception):
 
     def __init__(self) -> None:
         super().__init__("ended ten times within the hour: leaving it to rocketbox-escalate.service (exit 79)")
+
+
+class Told(NamedTuple):
+    """What the health object is made of besides the supervision's own."""
+
+    trend: "DiskTrend"
+    sources: tuple[Source, ...] = ()
+    split: Split = all_told
+    more: Callable[[], Mapping[str, Any]] = dict
 
 
 class Supervision(NamedTuple):
@@ -130,12 +138,12 @@ class Supervision(NamedTuple):
                 self.notifier.status(self.recovery_line())
                 await trio.sleep(1.0)
 
-    def _own_reasons(self) -> list[tuple[str, Reason]]:
+    def _own_conditions(self) -> list[Condition]:
         """Return that restarts and boots are not counted."""
         if self.unnoted is None:
             return []
         text = f"the notes of boots and restarts are lost at the next boot: {self.unnoted}"
-        return [("degraded", Reason("D204", text, PROTECTION_OFF))]
+        return [Condition("notes_unsaved", text, PROTECTION_OFF)]
 
     async def stopping(self) -> None:
         """Tell systemd and the next boot that this stop is wanted."""
@@ -152,21 +160,22 @@ class Supervision(NamedTuple):
         probe: Probe,
         *,
         refuse: Callable[[bool], None],
-        sources: tuple[Source, ...] = (),
+        told: Told,
         task_status: trio.TaskStatus[HealthBoard],
     ) -> None:
         """Feed systemd and keep the health file until cancelled; started once both ports have answered."""
-        disk = DiskTrend(store.statistics, store.config.root)
-        own = (self._own_reasons, partial(store_reasons, store, self.read_only, self.next_step), disk.reasons)
+        own = (self._own_conditions, partial(conditions_of_store, store, self.read_only, self.next_step))
         board = HealthBoard(
             self.runtime / "health.json",
             running_release,
             self.note,
-            sources=(*sources, *own),
-            disk=disk.now,
+            sources=(*told.sources, *own),
+            disk=told.trend.now,
             clock_trusted=clock_trusted,
-            rate=disk.rate,
+            rate=told.trend.rate,
             ports={"namesrv": probe.namesrv_port, "broker": probe.broker_port},
+            split=told.split,
+            more=told.more,
         )
         wiring = Wiring(
             durable=partial(durable, store) if self.read_only is None else answering,
@@ -216,71 +225,24 @@ async def keep_proving(store: MessageStore) -> None:
                 continue
 
 
-def store_reasons(store: MessageStore, read_only: str | None = None, step: str = "") -> list[tuple[str, Reason]]:
-    """Return what is wrong with the store as health reasons."""
-    failure = store.evidence().failure
-    found = []
-    if read_only is not None:
-        found.append(("read_only", Reason("D501", f"reads only, sends are refused: {read_only}", step)))
-    elif failure is not None:
-        found.append(("failing", Reason("D501", f"the log's disk failed: {failure}", "replace the disk; D101, D104")))
-    found += loss_reasons(store)
-    if store.verdict.verdict == "salvaged":
-        text = "recovery ended with salvaged"
-        found.append(("degraded", Reason("D108", text, "read the newest file in verdicts/, then quarantine/")))
-    if unsaved := store.unsaved():
-        text = f"not saved, a restart forgets what changed: {', '.join(unsaved)}"
-        found.append(
-            ("degraded", Reason("D109", text, "let the box write there (ls -l, lsattr), make room (df, df -i)"))
-        )
-    return found
-
-
-def loss_reasons(store: MessageStore) -> list[tuple[str, Reason]]:
-    """Return what was durable and is gone, until somebody has acknowledged it."""
-    step = "`rocketbox loss` says what; `rocketbox loss --acknowledge` once somebody knows; see D101 and D104"
-    return [("degraded", Reason("D110", loss.sentence(), step)) for loss in store.losses.unacknowledged()]
-
-
-class UplinkSeen(Protocol):
-    """What the shipper's snapshot tells about the uplink."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def unshipped_bytes(self) -> int: ...
-    @property
-    def oldest_unshipped_s(self) -> float: ...
-    @property
-    def alarms(self) -> Mapping[str, str]: ...
-    @property
-    def last_error(self) -> str: ...
-    @property
-    def certificate_left_s(self) -> float | None: ...
-
-
-def uplink_reasons(
-    statistics: Callable[[], UplinkSeen], trusted: Callable[[], bool] = clock_trusted
-) -> list[tuple[str, Reason]]:
-    """Return that the log waits on the box, or soon will: never more than degraded, since a restart cures no link."""
-    seen, step = statistics(), "run `rocketbox doctor`: it tries the name, the connection and the certificate"
-    texts = list(seen.alarms.values())
-    if seen.oldest_unshipped_s > UPLINK_LATE_S:
-        late, why = seen.oldest_unshipped_s / 3600, f", last error: {seen.last_error}" if seen.last_error else ""
-        texts.append(f"uplink: no receipt for {late:.1f} h, {seen.unshipped_bytes >> 20} MiB waiting{why}")
-    found = [("degraded", Reason("D310", text, step)) for text in texts]
-    left_s = seen.certificate_left_s
-    if left_s is not None and left_s < CERTIFICATE_S and trusted():
-        when = f"ends in {left_s / DAY_S:.0f} days" if left_s > 0 else "has expired"
-        step = "make a new one at the centre, `python -m uplink_spark certs`, and put it where uplink.certs says"
-        found.append(("degraded", Reason("D303", f"the certificate for the gateway {when}", step)))
-    return found
+def conditions_of_store(store: MessageStore, read_only: str | None = None, step: str = "") -> list[Condition]:
+    """Return what is wrong with the store now."""
+    seen = store.statistics()
+    facts = StoreSeen(
+        failure=store.evidence().failure,
+        read_only=read_only,
+        read_only_step=step,
+        verdict=store.verdict.verdict,
+        losses=[(loss.number, loss.sentence()) for loss in store.losses.unacknowledged()],
+        damaged_ranges=seen.damaged_ranges,
+        scrubbed_bytes=seen.scrubbed_bytes,
+        unsaved=store.unsaved(),
+    )
+    return store_conditions(facts)
 
 
 class DiskTrend:
     """How full the store's file system is, how fast it fills, and the message rate: from the last hour's looks."""
-
-    WARN, REFUSE = 0.85, 0.90
 
     def __init__(self, statistics: Callable[[], object], path: Path) -> None:
         self._statistics, self._path = statistics, path
@@ -304,20 +266,10 @@ class DiskTrend:
         (then, _, before), (now, _, after) = self._looks[-2:]
         return (after - before) / (now - then) if now > then else 0.0
 
-    def reasons(self) -> list[tuple[str, Reason]]:
-        """Return that the disk is getting full; a restart cures none of it, so never more than degraded."""
+    def space(self) -> tuple[float, int, float | None]:
+        """Look, and return share, bytes used and forecast."""
         disk = self.now()
-        full = getattr(self._statistics(), "full", None)  # on a small disk long before the share tells
-        if disk.used < self.WARN and full is None:
-            return []
-        soon = f", full in {disk.full_in_h:.0f} h" if disk.full_in_h is not None else ""
-        step = "shorten store.retention_h, raise store.quota_gib, or see why the uplink is behind (D310)"
-        if full and disk.used < self.WARN:
-            step = "free space on it, or set a smaller store.segment_mib, or give the data a larger disk"
-        what = "sends are refused" if full or disk.used >= self.REFUSE else "old segments are deleted"
-        what = f"disk {disk.used:.0%} full, {what}" if disk.used >= self.WARN else what
-        what += f" ({full})" if full else ""
-        return [("degraded", Reason("D107", f"{what}{soon}", step))]
+        return disk.used, self._looks[-1][1], disk.full_in_h
 
     def _note(self, used: int) -> None:
         now_s = time.monotonic()

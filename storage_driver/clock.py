@@ -31,12 +31,14 @@ class ClockEpochs:
     def __init__(self) -> None:
         self.epochs: list[ClockEpoch] = []
         self.changed = False  # an epoch began since the list was saved
+        self._latest_ms = {True: 0, False: 0}  # of epochs that were replaced, by whether they were trusted
 
     def begin(self, log_offset: int, now_ms: int, *, trusted: bool) -> None:
         """Begin an epoch at a log offset; one that would be empty is replaced."""
         self.changed = True
         while self.epochs and self.epochs[-1].log_offset >= log_offset:
-            self.epochs.pop()
+            gone = self.epochs.pop()
+            self._latest_ms[gone.trusted] = max(gone.end_ms, self._latest_ms[gone.trusted])
         self.epochs = [*self.epochs[-(EPOCHS_KEPT - 1) :], ClockEpoch(log_offset, now_ms, now_ms, trusted)]
 
     def tick(self, now_ms: int, elapsed_ms: int, log_offset: int, *, trusted: bool) -> int:
@@ -48,6 +50,11 @@ class ClockEpochs:
             return step if abs(step) > STEP_MS else 0
         self.epochs[-1] = ClockEpoch(current.log_offset, current.begin_ms, max(now_ms, current.end_ms), trusted)
         return 0
+
+    def latest_ms(self, *, trusted: bool) -> int:
+        """Return the latest time of day that was ever seen, by a clock that was trusted when the present one is."""
+        seen = [epoch.end_ms for epoch in self.epochs if epoch.trusted or not trusted]
+        return max(*seen, self._latest_ms[True], 0 if trusted else self._latest_ms[False], 0)
 
     def age_ms(self, log_offset: int, stored_ms: int) -> int:
         """Return for how long the box has been running since a record was stored, never negative."""

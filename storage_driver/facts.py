@@ -48,6 +48,7 @@ class StoreStatistics(NamedTuple):
     full_in_h: float | None
     full: str | None
     trouble: str | None
+    latest_ms: int = 0  # time of day; a clock before it was set back
 
 
 class Evidence(NamedTuple):

@@ -62,6 +62,10 @@ class Maintenance:
             self._file.save(self.clock.to_json())
             self.clock.changed = False
 
+    def latest_ms(self) -> int:
+        """Return the latest time of day that a clock as good as the present one has shown: earlier is set back."""
+        return self.clock.latest_ms(trusted=self._trusted())
+
     async def run(self) -> None:
         """Do a round every ten seconds until cancelled."""
         self._ticked_at = trio.current_time()

@@ -406,6 +406,7 @@ class MessageStore:
             full_in_h=upkeep.full_in_h,
             full=self.full,
             trouble=self.trouble,
+            latest_ms=upkeep.latest_ms(),
         )
 
     def evidence(self) -> Evidence:

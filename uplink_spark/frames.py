@@ -22,6 +22,7 @@ MAX_PIECE_FRAME = MAX_CONTAINER_BYTES + 1
 MAX_LINEAGE, MAX_RUNS = 16, 1024
 MAX_HOLES = 64
 MOST_WORD = 256
+MOST_CONDITIONS, MOST_TEXT = 20, 400  # of a STATUS: sentences, characters of one
 FRAME_HEAD = struct.Struct(">IB")
 Frame = TypeVar("Frame")
 
@@ -299,6 +300,8 @@ class Status:
     software: str
     now_ms: int
     clock_ok: int
+    state: str = ""  # of the whole box, as `rocketbox status` has it; empty: it does not say
+    conditions: tuple[str, ...] = ()  # why it is not ok, the weightiest first
 
     def encode(self) -> bytes:
         body = {
@@ -312,6 +315,8 @@ class Status:
             "sw": self.software,
             "now": self.now_ms,
             "clk": self.clock_ok,
+            "state": self.state,
+            "conditions": list(self.conditions),
         }
         return encode_frame(FrameType.STATUS, encode_map(body))
 
@@ -332,6 +337,8 @@ def decode_status(body: bytes) -> Status:
             _short(fields.text("sw")),
             fields.uint("now"),
             fields.uint("clk", most=1),
+            fields.text("state", "")[:MOST_TEXT],
+            tuple(text[:MOST_TEXT] for text in fields.texts("conditions")[:MOST_CONDITIONS]),
         ),
     )
 

@@ -188,5 +188,7 @@ def status_line(hello: Hello, status: Status, now_ms: int) -> str:
         "software": status.software,
         "now_ms": status.now_ms,
         "clock_ok": bool(status.clock_ok),
+        "state": status.state or None,
+        "conditions": list(status.conditions),
     }
     return json.dumps(line) + "\n"

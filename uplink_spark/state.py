@@ -20,7 +20,7 @@ from uplink_spark.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budg
 from uplink_spark.config import UplinkConfig
 from uplink_spark.cutter import LogFile
 from uplink_spark.expiry import not_after
-from uplink_spark.frames import Status
+from uplink_spark.frames import MOST_CONDITIONS, MOST_TEXT, Status
 from uplink_spark.gaps import Gap
 from uplink_spark.identity import run_of, spans
 from uplink_spark.interfaces import interface_of
@@ -164,6 +164,7 @@ class ShipperState:
         self.step = step_from(os.environ.get("UPLINK_STOP_AT"))
         self.damage: deque[str] = deque(maxlen=20)
         self.throttle = LinkThrottle(self)
+        self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
         self._thread, self._beside = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
     async def in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
@@ -372,7 +373,7 @@ class ShipperState:
 
     def status_frame(self) -> Status:
         """What the box says of itself every minute."""
-        facts, free = self.status(), 0
+        facts, free, (state, told) = self.status(), 0, self.health()
         if self.store_root is not None:
             disk = os.statvfs(self.store_root)
             free = disk.f_bavail * disk.f_frsize
@@ -387,6 +388,8 @@ class ShipperState:
             software=self.config.software,
             now_ms=max(0, self.now_ms()),
             clock_ok=int(self.clock_ok()),
+            state=state,
+            conditions=tuple(text[:MOST_TEXT] for text in told[:MOST_CONDITIONS]),
         )
 
     def _certificate_left_s(self) -> float | None:

@@ -10,6 +10,10 @@ HEAD = "examples:"
 FURTHER = """
 rocketbox serve --config rocketbox.toml --data ./var
 rocketbox status --json
+rocketbox conditions --json
+rocketbox conditions mute group_without_member:billing
+rocketbox conditions mute disk_filling --hours 24
+rocketbox conditions unmute disk_filling
 rocketbox selftest
 rocketbox doctor --all
 rocketbox safe enter 'changing the disk'

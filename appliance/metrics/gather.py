@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from appliance.broker.permissions import ACCESS
+from appliance.conditions import CATALOGUE, STATES
 from appliance.lag import Ages
 from appliance.metrics import families
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
@@ -23,7 +24,6 @@ from netstack.codes import RequestCode, ResponseCode, names_of
 from netstack.governor import REFUSED
 from watchdog.feed import FeedStatistics
 
-STATES = ("starting", "ok", "degraded", "failing", "read_only", "safe")
 FIRST_BUCKET, BUCKETS = 6, 25  # of powers of two of microseconds: 64 µs to 16 s
 REQUESTS, RESPONSES = names_of(RequestCode), names_of(ResponseCode)
 NEVER = "never"  # what has no class
@@ -199,6 +199,10 @@ def _health(watched: Watched, sheet: Sheet) -> None:
     sheet.add("rocketbox_slot_info", 1, **run)
     for state in STATES:
         sheet.add("rocketbox_health_state", int(health["state"] == state), state=state)
+    held = {reason["id"].partition(":")[0] for reason in health["reasons"]}
+    for kind in CATALOGUE:
+        sheet.add("rocketbox_condition", int(kind.id in held), id=kind.id, code=kind.code)
+    sheet.add("rocketbox_conditions_muted", len(health["muted"]))
     codes = [reason["code"] for reason in health["reasons"]]
     sheet.add_each("rocketbox_health_reasons", "code", {code: codes.count(code) for code in codes})
     sheet.add("rocketbox_boot_number", health["boot"])

@@ -20,7 +20,7 @@ from appliance.certificate import make_certificate
 from appliance.config import load_config
 from appliance.doctor_facts import answers
 from appliance.errors import ConfigError
-from appliance.guard import certificate_reasons, make_guard, open_door, own_addresses
+from appliance.guard import certificate_conditions, make_guard, open_door, own_addresses
 from appliance.late_door import LateDoor
 from appliance.probe import Probe
 from appliance.testing import wall_ms
@@ -149,12 +149,12 @@ def test_the_alarm_comes_thirty_days_before_the_end_and_only_with_a_clock_that_c
 ) -> None:
     seen = TlsDoor(TlsConfig(*files)).statistics()
     end_ms, day_ms = not_after_ms(files[0].read_text()), 86_400_000
-    assert list(certificate_reasons(seen, end_ms - 31 * day_ms, True)) == []
-    ((state, reason),) = certificate_reasons(seen, end_ms - 29 * day_ms, True)
-    assert (state, reason.code, "29 days" in reason.text) == ("degraded", "D303", True)
-    ((_, reason),) = certificate_reasons(seen, end_ms + day_ms, True)
-    assert "expired" in reason.text
-    assert list(certificate_reasons(seen, end_ms + day_ms, False)) == []
+    assert list(certificate_conditions(seen, end_ms - 31 * day_ms, True)) == []
+    (found,) = certificate_conditions(seen, end_ms - 29 * day_ms, True)
+    assert (found.id, "29 days" in found.text) == ("certificate_ends", True)
+    (found,) = certificate_conditions(seen, end_ms + day_ms, True)
+    assert "expired" in found.text
+    assert list(certificate_conditions(seen, end_ms + day_ms, False)) == []
 
 
 async def test_certificate_and_keys_change_under_a_running_box_and_connections_go_on(
@@ -256,6 +256,16 @@ async def test_broken_greetings_end_their_connections_and_leave_no_memory(
 
 def test_a_box_that_lets_in_every_address_says_so(tmp_path: Path) -> None:
     config = load_config('[access]\nallow = ["::/0"]\n', source="test", facts=FACTS)
-    ((state, reason), *_) = make_guard(config, tmp_path, now_ms=wall_ms).reasons()
-    assert (state, reason.code) == ("degraded", "D303")
-    assert "access.allow has ::/0" in reason.text
+    (found, *_) = make_guard(config, tmp_path, now_ms=wall_ms).conditions()
+    assert found.key == "access_open:allow"
+    assert "access.allow has ::/0" in found.text
+
+
+def test_what_is_wrong_with_keys_is_a_condition(tmp_path: Path) -> None:
+    def found(mode: str) -> list[tuple[str, str]]:
+        config = load_config(f"[access]\nmode = '{mode}'\n", source="test", facts=FACTS)
+        return [(one.id, one.text) for one in make_guard(config, tmp_path, now_ms=wall_ms).conditions()]
+
+    assert found("subnet") == []
+    assert found("open") == [("access_open", "access.mode is open: anybody who reaches the port reads and writes")]
+    assert found("keys") == [("accounts_unusable", "access.mode is keys and there is no key: nobody can get in")]

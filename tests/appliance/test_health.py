@@ -7,16 +7,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from appliance.health import Disk, HealthBoard, Release, worst
+from appliance.conditions import Condition, worst
+from appliance.health import Disk, HealthBoard, Release
 from appliance.health_file import describe, read_health
 from watchdog.history import BootNote
 from watchdog.proof import Reason, Verdict
 
 NOTE = BootNote(41, "id", "power", "a", "1.4.0", False, 0.0)
-UPLINK = Reason("D310", "uplink: no receipt for 2 h 10 min, 412 MiB waiting", "run `rocketbox doctor`")
+UPLINK = Condition("uplink_late", "no receipt for 2.2 h, 412 MiB waiting", "run `rocketbox doctor`")
 
 
-def board(path: Path, found: list[tuple[str, Reason]] | None = None) -> HealthBoard:
+def board(path: Path, found: list[Condition] | None = None) -> HealthBoard:
     return HealthBoard(
         path,
         lambda: Release("1.4.0", "a", True),
@@ -81,7 +82,7 @@ def test_the_next_step_for_an_unwritten_health_file_is_that_of_its_cause(
 async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    found = [("degraded", UPLINK)]
+    found = [UPLINK]
     one = board(tmp_path / "health.json", found)
     starving = Verdict(False, "failing", (Reason("D502", "no request was answered", "wait"),))
     with caplog.at_level("INFO"):
@@ -93,13 +94,13 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
             await trio.sleep(15)
             nursery.cancel_scope.cancel()
     assert [record.getMessage().partition(" text")[0] for record in caplog.records] == [
-        "event=degraded code=D310",
-        "event=over code=D310",
+        "event=degraded code=D310 condition=uplink_late",
+        "event=over condition=uplink_late",
     ]
 
 
 def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
-    one = board(tmp_path / "health.json", [("degraded", UPLINK)])
+    one = board(tmp_path / "health.json", [UPLINK])
     one.observe(Verdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
     assert one.snapshot() == {
         "state": "degraded",
@@ -110,7 +111,10 @@ def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
         "ports": {"namesrv": 9876, "broker": 10911},
         "boot": 41,
         "reset_reason": "power",
-        "reasons": [{"code": "D310", "text": UPLINK.text, "next": UPLINK.next}],
+        "reasons": [
+            {"id": "uplink_late", "state": "degraded", "code": "D310", "text": UPLINK.text, "next": UPLINK.next}
+        ],
+        "muted": [],
         "proof": {"durable_age_s": 1.2, "accepted_age_s": 3.9},
         "disk": {"used": 0.41, "full_in_h": 310},
         "clock_trusted": True,
@@ -125,7 +129,7 @@ def test_the_status_line_says_it_in_120_bytes(tmp_path: Path) -> None:
     one = board(tmp_path / "x")
     one.observe(Verdict(True, "ok"))
     assert one.status_line() == "ok, 214 msg/s, disk 41 %, slot a 1.4.0"
-    long = board(tmp_path / "x", [("degraded", Reason("D1", "ü" * 200, "n"))])
+    long = board(tmp_path / "x", [Condition("uplink_late", "ü" * 200, "n")])
     assert len(long.status_line().encode()) <= 120
 
 
@@ -133,7 +137,7 @@ async def test_a_change_of_state_is_in_the_file_at_once_and_the_rest_every_ten_s
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     path = tmp_path / "run" / "health.json"
-    found: list[tuple[str, Reason]] = []
+    found: list[Condition] = []
     one = board(path, found)
     one.observe(Verdict(True, "ok"))
     async with trio.open_nursery() as nursery:
@@ -162,7 +166,7 @@ def test_a_process_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
-    one = board(tmp_path / "x", [("degraded", UPLINK)])
+    one = board(tmp_path / "x", [UPLINK])
     one.observe(Verdict(True, "ok"))
     text = describe(one.snapshot())
     for part in (
@@ -175,3 +179,41 @@ def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
         "next:",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("code", "id"),
+    [
+        ("D501", "not_durable"),
+        ("D502", "not_answering"),
+        ("D503", "loop_late"),
+        ("D504", "memory_short"),
+        ("D505", "files_short"),
+    ],
+)
+def test_what_the_watchdog_finds_is_a_condition(tmp_path: Path, code: str, id: str) -> None:
+    one = board(tmp_path / "x")
+    one.observe(Verdict(False, "failing", (Reason(code, "why", "what next"),)))
+    (found,) = one.snapshot()["reasons"]
+    assert (found["id"], found["code"], found["text"]) == (id, code, "why")
+
+
+def test_a_muted_condition_is_listed_and_degrades_nothing(tmp_path: Path) -> None:
+    one = HealthBoard(
+        tmp_path / "x",
+        lambda: Release("1", "a", True),
+        NOTE,
+        sources=(lambda: [UPLINK],),
+        split=lambda found: ([], list(found)),
+    )
+    one.observe(Verdict(True, "ok"))
+    seen = one.snapshot()
+    assert (seen["state"], seen["reasons"], seen["muted"][0]["id"]) == ("ok", [], "uplink_late")
+
+
+def test_the_state_has_a_line_for_the_uplink_and_for_what_is_muted() -> None:
+    line = {"gateway": "centre:7700", "connected": False, "paused": False, "unshipped_bytes": 3 << 20, "gaps": 2}
+    muted = [{"id": "disk_filling", "text": "disk 87% full"}]
+    text = describe({"state": "ok", "uplink": {**line, "last_error": "refused"}, "muted": muted})
+    assert "Uplink    not connected to centre:7700 (refused), 3.0 MiB wait, no receipt since the start, 2 gaps" in text
+    assert "muted disk_filling: disk 87% full" in text

@@ -5,18 +5,15 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import trio
 
 from appliance.config import Facts, load_config
-from appliance.health import Disk
 from appliance.probe import Probe
 from appliance.serve import store_config
-from appliance.supervision import DiskTrend, Supervision, Tired, running_release, store_reasons, uplink_reasons
+from appliance.supervision import DiskTrend, Supervision, Tired, conditions_of_store, running_release
 from provisioning.slots import Slots, SlotState
 from storage_driver.losses import Loss
 from storage_driver.record import encode_host
@@ -53,15 +50,15 @@ def test_a_start_whose_notes_are_protected_keeps_them_in_the_runtime_folder_and_
     tmp_path: Path, name: str
 ) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    assert begin(data)._own_reasons() == []
+    assert begin(data)._own_conditions() == []
     (data / "watchdog/boots.jsonl").write_text('{"number": 7, "boot": "the one before"}\n')
     with protected(data / name):
         started = begin(data, RUNTIME_DIRECTORY=str(run))
         assert started.diary.folder == run / "watchdog"
-        ((state, reason),) = started._own_reasons()
-        assert (state, reason.code) == ("degraded", "D204")
-        assert f"{data}/watchdog/boots.jsonl" in reason.text
-        assert "chattr -i" in reason.next
+        (found,) = started._own_conditions()
+        assert found.id == "notes_unsaved"
+        assert f"{data}/watchdog/boots.jsonl" in found.text
+        assert "chattr -i" in found.next
     assert begin(data, RUNTIME_DIRECTORY=str(run)).note.number == 8
 
 
@@ -74,20 +71,20 @@ async def test_a_table_that_cannot_be_saved_is_a_reason_with_the_next_step(tmp_p
             await table.write({"changed": True})
         if os.geteuid():
             return  # another user's mode keeps nobody from replacing a file
-        ((state, reason),) = store_reasons(store)
-        assert (state, reason.code) == ("degraded", "D109")
-        assert "config/topics.json: Operation not permitted" in reason.text
+        (found,) = conditions_of_store(store)
+        assert found.id == "tables_unsaved"
+        assert "config/topics.json: Operation not permitted" in found.text
 
 
 async def test_what_a_log_lost_is_a_reason_until_somebody_has_acknowledged_it(tmp_path: Path) -> None:
     config = store_config(CONFIG, tmp_path, encode_host("127.0.0.1", 10911))
     async with open_store(config, now_ms=lambda: 1) as store:
         store.losses.note(Loss(1, 1, [(400, 900)], ["cut"], {"the index": 900}, 39_000, [("T", 3, 39_000)]))
-        ((state, reason),) = store_reasons(store)
-        assert (state, reason.code) == ("degraded", "D110")
-        assert "lost 39000 messages (T/3: 39000), log offsets 400 to 900" in reason.text
+        (found,) = conditions_of_store(store)
+        assert found.id == "data_lost"
+        assert "lost 39000 messages (T/3: 39000), log offsets 400 to 900" in found.text
         store.losses.acknowledge(1)
-        assert store_reasons(store) == []
+        assert conditions_of_store(store) == []
 
 
 def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escalation(tmp_path: Path) -> None:
@@ -102,24 +99,15 @@ def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escal
         begin(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify"))
 
 
-def test_the_trend_tells_share_and_forecast_and_complains_only_when_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trend_tells_share_and_forecast(tmp_path: Path) -> None:
     trend = DiskTrend(lambda: None, tmp_path)
     seen = trend.now()
     assert 0 < seen.used < 1
     assert seen.full_in_h is None
-    monkeypatch.setattr(trend, "now", lambda: Disk(0.91, 3.2))
-    ((state, reason),) = trend.reasons()
-    assert (state, reason.code) == ("degraded", "D107")
-    assert "sends are refused, full in 3 h" in reason.text
-
-
-def test_a_store_that_takes_nothing_is_degraded_however_empty_its_disk_looks(tmp_path: Path) -> None:
-    trend = DiskTrend(lambda: SimpleNamespace(messages=0, full="5 MiB available"), tmp_path)
-    ((state, reason),) = trend.reasons()
-    assert (state, reason.code) == ("degraded", "D107")
-    assert "sends are refused (5 MiB available)" in reason.text
+    used, used_bytes, full_in_h = trend.space()
+    assert 0 < used < 1
+    assert used_bytes > 0
+    assert full_in_h is None
 
 
 def test_outside_a_slot_the_package_tells_its_version(tmp_path: Path) -> None:
@@ -209,36 +197,6 @@ def test_a_proof_limit_that_does_not_fit_the_unit_is_exit_78(tmp_path: Path) -> 
     served = Served(tmp_path, WATCHDOG_USEC="3000000")
     assert served.process.wait(60) == 78
     assert "proof_limit_s" in (served.process.stderr.read() if served.process.stderr else "")
-
-
-@dataclass(frozen=True)
-class Seen:
-    oldest_unshipped_s: float
-    alarms: dict[str, str] = field(default_factory=dict)
-    address: str = "centre:7000"
-    unshipped_bytes: int = 412 << 20
-    last_error: str = "refused"
-    certificate_left_s: float | None = None
-
-
-def test_a_silent_uplink_degrades_and_says_how_much_waits() -> None:
-    assert uplink_reasons(lambda: Seen(60)) == []
-    ((state, reason),) = uplink_reasons(lambda: Seen(7800))
-    assert (state, reason.code) == ("degraded", "D310")
-    assert reason.text == "uplink: no receipt for 2.2 h, 412 MiB waiting, last error: refused"
-    assert [one.text for _, one in uplink_reasons(lambda: Seen(0, {"a": "over the month's budget"}))] == [
-        "over the month's budget"
-    ]
-
-
-def test_the_end_of_the_gateways_certificate_is_told_thirty_days_ahead_by_a_clock_that_knows() -> None:
-    def said(days: float | None, *, trusted: bool = True) -> list[tuple[str, str]]:
-        seen = Seen(0, certificate_left_s=None if days is None else days * 86_400)
-        return [(one.code, one.text) for _, one in uplink_reasons(lambda: seen, lambda: trusted)]
-
-    assert said(None) == said(31) == said(29, trusted=False) == []
-    assert said(29) == [("D303", "the certificate for the gateway ends in 29 days")]
-    assert said(-1) == [("D303", "the certificate for the gateway has expired")]
 
 
 def test_a_verdict_knows_its_boot_which_start_it_was_and_how_the_last_one_ended(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_other_frames_read_back_as_written() -> None:
     assert frames.decode_refused(refusal.encode()[5:]) == refusal
     window = frames.Window(0, 100, 5000)
     assert frames.decode_window(window.encode()[5:]) == window
-    status = frames.Status(1, 2, 3, 4, 5, 6, "clean", "rocketbox", 7, 1)
+    status = frames.Status(1, 2, 3, 4, 5, 6, "clean", "rocketbox", 7, 1, "degraded", ("disk_filling: 87%", "x"))
     assert frames.decode_status(status.encode()[5:]) == status
     assert frames.decode_ping(frames.encode_ping(FrameType.PING, 9)[5:]) == 9
 

@@ -26,7 +26,9 @@ from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, files_end_at, 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "test")
-STATUS = Status(1000, 10, NOW - 5, 1 << 30, 200, 3, "clean", "rocketbox 1", NOW - 7, 1)
+STATUS = Status(
+    1000, 10, NOW - 5, 1 << 30, 200, 3, "clean", "rocketbox 1", NOW - 7, 1, "degraded", ("disk_filling: disk 87% full",)
+)
 
 
 @pytest.fixture
@@ -148,6 +150,7 @@ def test_status_lines_are_one_object_a_line_in_the_file_of_their_day(records: Ce
         "box": "box-17", "epoch": SOURCE.epoch, "received_ms": NOW, "durable": 1000, "unshipped": 10,
         "oldest_ms": NOW - 5, "disk_free": 1 << 30, "inflow": 200, "gaps": 3, "verdict": "clean",
         "software": "rocketbox 1", "now_ms": NOW - 7, "clock_ok": True,
+        "state": "degraded", "conditions": ["disk_filling: disk 87% full"],
     }  # fmt: skip
     assert (len(lines), json.loads(lines[1])["verdict"], json.loads(lines[1])["clock_ok"]) == (2, '"\n', False)
 

@@ -172,7 +172,8 @@ def freshness(spark: SparkSession, root: str, *, now_ms: int | None = None) -> D
 
 STATUS = (
     "box string, epoch bigint, received_ms bigint, durable bigint, unshipped bigint, oldest_ms bigint, "
-    "disk_free bigint, inflow bigint, gaps bigint, verdict string, software string, now_ms bigint, clock_ok boolean"
+    "disk_free bigint, inflow bigint, gaps bigint, verdict string, software string, now_ms bigint, clock_ok boolean, "
+    "state string, conditions array<string>"
 )
 
 

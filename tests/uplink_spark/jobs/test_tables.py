@@ -163,8 +163,11 @@ def test_what_boxes_say_of_themselves_is_a_table(spark: Any, fleet: Fleet) -> No
     landing = str(fleet.landing.root)
     assert tables.box_status(spark, landing).count() == 0
     hello = Hello("box-a", ((5, 0),), ((7, 0),), 0, 97, 1_700_000_000_000, 1, "rocketbox 0.1.0")
-    status = Status(97, 12, 1_700_000_000_000, 1 << 30, 44, 2, "clean", "rocketbox 0.1.0", 1_700_000_060_000, 1)
+    status = Status(
+        97, 12, 1_700_000_000_000, 1 << 30, 44, 2, "clean", "rocketbox 0.1.0", 1_700_000_060_000, 1, "ok", ()
+    )
     CentreRecords(fleet.landing.root, 1).append_status(hello, status, 1_700_000_060_500)
     (row,) = tables.box_status(spark, landing).collect()
     assert (row["box"], row["epoch"], row["unshipped"], row["gaps"], row["verdict"]) == ("box-a", 5, 12, 2, "clean")
     assert row["received"].timestamp() == 1_700_000_060.5
+    assert (row["state"], row["conditions"]) == ("ok", [])

@@ -1,0 +1,327 @@
+"""What a box may have to say about its health: every condition, its state, its alert; and the order they are told in.
+
+A sans-I/O list. `condition_rules.py` and `group_watch.py` decide which conditions hold; status, doctor, page, metrics,
+serial line and centre are told the same ones, the weightiest first.
+"""
+
+from collections.abc import Iterable
+
+from storage_driver.named_tuple import NamedTuple
+
+STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
+TICKET = "RocketboxCondition"  # the alert of conditions that have none of their own
+
+
+class Kind(NamedTuple):
+    """One condition: its name everywhere, doctor's code, the state it puts the box in, when it holds."""
+
+    id: str
+    code: str
+    state: str
+    when: str
+    sentence: str  # an example
+    test: str
+    alert: str = TICKET
+
+
+CATALOGUE = (
+    Kind(
+        "read_only",
+        "D501",
+        "read_only",
+        "at once, when the data disk takes no writes",
+        "reads only, sends are refused: the disk is write-protected",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxNotServing",
+    ),
+    Kind(
+        "log_failed",
+        "D501",
+        "failing",
+        "at once, when a sync of the log fails",
+        "the log's disk failed: [Errno 5] Input/output error",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxNotServing",
+    ),
+    Kind(
+        "not_durable",
+        "D501",
+        "failing",
+        "after `watchdog.proof_limit_s`",
+        "nothing reached the disk for 16 s",
+        "test_health.py::test_what_the_watchdog_finds_is_a_condition",
+        "RocketboxProofOld",
+    ),
+    Kind(
+        "not_answering",
+        "D502",
+        "failing",
+        "after `watchdog.proof_limit_s`",
+        "no request over the own ports was answered for 16 s",
+        "test_health.py::test_what_the_watchdog_finds_is_a_condition",
+        "RocketboxProofOld",
+    ),
+    Kind(
+        "loop_late",
+        "D503",
+        "failing",
+        "at once, above 5 s",
+        "the event loop was 6.2 s late",
+        "test_health.py::test_what_the_watchdog_finds_is_a_condition",
+        "RocketboxNotServing",
+    ),
+    Kind(
+        "data_lost",
+        "D110",
+        "degraded",
+        "from the start whose recovery found it until `rocketbox loss --acknowledge`",
+        "3 messages that were durable are gone",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxLoss",
+    ),
+    Kind(
+        "data_given_up",
+        "D310",
+        "degraded",
+        "within 10 s; for 7 days after the newest loss",
+        "12 ranges of the log, 1,944 messages, 189 MiB, were given up before the gateway had them (quota_bytes)",
+        "test_health_walks.py::test_a_full_disk_without_a_gateway_says_what_it_gives_up",
+        "RocketboxGaps",
+    ),
+    Kind(
+        "sends_refused",
+        "D107",
+        "degraded",
+        "within 10 s",
+        "disk 91% full, sends are refused",
+        "test_condition_rules.py::test_the_disk_names_the_setting_that_helps_for_its_cause",
+        "RocketboxRefusesMessages",
+    ),
+    Kind(
+        "data_damaged",
+        "D108",
+        "degraded",
+        "when the scrub, a shipment or a recovery meets it; until the next start",
+        "1 damaged range in the log; the scrub has read 2.0 GiB since the start",
+        "test_health_walks.py::test_a_damaged_closed_segment_is_told",
+        "RocketboxDamage",
+    ),
+    Kind(
+        "memory_short",
+        "D504",
+        "degraded",
+        "at once, above 90 %",
+        "memory at 92% of the limit, new connections are refused",
+        "test_health.py::test_what_the_watchdog_finds_is_a_condition",
+    ),
+    Kind(
+        "files_short",
+        "D505",
+        "degraded",
+        "at once, above 90 %",
+        "open files at 92% of the limit, new connections are refused",
+        "test_health.py::test_what_the_watchdog_finds_is_a_condition",
+    ),
+    Kind(
+        "uplink_down",
+        "D310",
+        "degraded",
+        "after 2 minutes without a connection while bytes wait",
+        "no connection to the gateway centre:7700 for 4 min, 12 MiB waiting, last error: refused",
+        "test_health_walks.py::test_a_full_disk_without_a_gateway_says_what_it_gives_up",
+    ),
+    Kind(
+        "uplink_filling",
+        "D310",
+        "degraded",
+        "within 10 s: unshipped data will reach its limit within 24 h, or has half of it",
+        "unshipped data, 300 MiB, reaches the limit of 400 MiB in 3.1 h: the oldest is then given up",
+        "test_condition_rules.py::test_an_uplink_that_fills_the_disk_says_when_it_gives_up",
+        "RocketboxUplinkQuota",
+    ),
+    Kind(
+        "uplink_late",
+        "D310",
+        "degraded",
+        "when a byte has waited an hour",
+        "no receipt for 2.2 h, 412 MiB waiting",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxUplinkBehind",
+    ),
+    Kind(
+        "uplink_alarm",
+        "D310",
+        "degraded",
+        "at once",
+        "the uplink reports identity: the certificate names box-7",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+    ),
+    Kind(
+        "quota_exceeded",
+        "D107",
+        "degraded",
+        "within 10 s",
+        "the log holds 1.8 GiB, store.quota_gib allows 1.0 GiB: 1.7 GiB are unshipped and stay",
+        "test_condition_rules.py::test_a_quota_that_does_not_bind_says_why",
+    ),
+    Kind(
+        "disk_filling",
+        "D107",
+        "degraded",
+        "within 10 s, above 85 %",
+        "disk 87% full, old segments are deleted, full in 3 h",
+        "test_condition_rules.py::test_the_disk_names_the_setting_that_helps_for_its_cause",
+        "RocketboxDiskFilling",
+    ),
+    Kind(
+        "group_without_member",
+        "D601",
+        "degraded",
+        "10 minutes after a group that had members lost the last one (or after a start), while messages wait for it",
+        "the consumer group billing has no member for 12 min, 4,210 messages wait for it",
+        "test_health_walks.py::test_a_killed_consumer_is_told",
+        "RocketboxConsumerStuck",
+    ),
+    Kind(
+        "group_behind",
+        "D602",
+        "degraded",
+        "10 minutes in which a group had messages older than 10 minutes and its lag did not shrink",
+        "the consumer group billing is 14 min behind on orders, 4,210 messages, and does not catch up",
+        "test_group_watch.py::test_a_group_that_does_not_catch_up_is_behind",
+        "RocketboxConsumerStuck",
+    ),
+    Kind(
+        "dead_letters",
+        "D603",
+        "degraded",
+        "within 30 s, while the dead letter topic holds messages that no group has read",
+        "12 messages of the consumer group billing are dead letters",
+        "test_group_watch.py::test_dead_letters_count_until_somebody_reads_them",
+        "RocketboxDeadLetters",
+    ),
+    Kind(
+        "certificate_ends",
+        "D303",
+        "degraded",
+        "30 days before its end, by a clock that is synchronised",
+        "the TLS certificate has expired",
+        "test_health_walks.py::test_an_expired_certificate_is_told",
+        "RocketboxCertificateEnds",
+    ),
+    Kind(
+        "certificate_refused",
+        "D303",
+        "degraded",
+        "at once",
+        "new TLS files are not in force: key and certificate do not match",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxCertificateEnds",
+    ),
+    Kind(
+        "uplink_certificate_ends",
+        "D303",
+        "degraded",
+        "30 days before its end, by a clock that is synchronised",
+        "the certificate for the gateway ends in 12 days",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        "RocketboxUplinkCertificateEnds",
+    ),
+    Kind(
+        "clock_behind",
+        "D201",
+        "degraded",
+        "within 10 s, above 1 minute",
+        "the clock says 2026-01-01 00:00 UTC, 3.0 h before the newest message",
+        "test_health_walks.py::test_a_clock_that_is_set_back_is_told",
+    ),
+    Kind(
+        "clock_untrusted",
+        "D201",
+        "degraded",
+        "after 2 h without synchronisation",
+        "the clock is not synchronised for 2.0 h: retention by age rests",
+        "test_condition_rules.py::test_a_clock_that_nobody_sets_is_told_after_two_hours",
+        "RocketboxClock",
+    ),
+    Kind(
+        "accounts_unusable",
+        "D303",
+        "degraded",
+        "at once",
+        "accounts: line 3 is no account",
+        "test_guard.py::test_what_is_wrong_with_keys_is_a_condition",
+    ),
+    Kind(
+        "access_open",
+        "D303",
+        "degraded",
+        "at once",
+        "access.mode is open: anybody who reaches the port reads and writes",
+        "test_guard.py::test_what_is_wrong_with_keys_is_a_condition",
+    ),
+    Kind(
+        "tables_unsaved",
+        "D109",
+        "degraded",
+        "at once",
+        "not saved, a restart forgets what changed: config/topics.json: No space left on device",
+        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+    ),
+    Kind(
+        "notes_unsaved",
+        "D204",
+        "degraded",
+        "at once",
+        "the notes of boots and restarts are lost at the next boot: boots.jsonl: Operation not permitted",
+        "test_supervision.py::test_a_start_whose_notes_are_protected_keeps_them_in_the_runtime_folder_and_says_so",
+    ),
+)
+KINDS = {kind.id: kind for kind in CATALOGUE}
+_WEIGHT = {kind.id: number for number, kind in enumerate(CATALOGUE)}
+
+
+class Condition(NamedTuple):
+    """One thing that is wrong now; `subject` tells conditions of one kind apart, `mark` grows when it gets worse."""
+
+    id: str
+    text: str
+    next: str
+    subject: str = ""
+    mark: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.id]
+
+    @property
+    def key(self) -> str:
+        """Return the name that `rocketbox conditions mute` takes."""
+        return f"{self.id}:{self.subject}" if self.subject else self.id
+
+    def to_json(self) -> dict[str, str]:
+        """Return what the health file holds of it."""
+        kind = self.kind
+        return {"id": self.key, "state": kind.state, "code": kind.code, "text": self.text, "next": self.next}
+
+
+def ordered(found: Iterable[Condition]) -> list[Condition]:
+    """Return conditions in the order of the catalogue; of one kind the worst mark first."""
+    return sorted(found, key=lambda one: (_WEIGHT[one.id], -one.mark, one.subject))
+
+
+def worst(states: Iterable[str]) -> str:
+    """Return the worst of these states, ok without any."""
+    return max(states, key=STATES.index, default="ok")
+
+
+def documentation() -> str:
+    """Return the table of docs/operate.md."""
+    lines = [
+        "| condition | code | state | sentence | holds | alert | test |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{k.id}` | {k.code} | `{k.state}` | {k.sentence} | {k.when} | `{k.alert}` | `{k.test}` |" for k in CATALOGUE
+    ]
+    return "\n".join(lines) + "\n"
