@@ -14,13 +14,14 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: help setup run test interop bench soak power-cut system-packages clean install deb bundle image test-image test-systemd compiled
+.PHONY: help lock audit setup run test interop bench soak power-cut system-packages clean install deb bundle image test-image test-systemd compiled
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run              set up, run the whole path once on this machine'\''s vitals, check it (KEEP=1: stay up)'
 	@echo 'make test             set up, run the tests, mypy, ruff'
 	@echo 'make setup            set up alone: .venv with everything, a Java for Spark'
+	@echo 'make lock, audit       .lock-box.txt and .lock-gateway.txt anew from .constraints.txt; their known vulnerabilities'
 	@echo 'make bench            figures of this machine (beside Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          docs/interop.md anew, from what stock clients do'
 	@echo 'make soak, power-cut  the long variants of the tests'
@@ -34,16 +35,43 @@ help:
 setup: .venv/java/.ready compiled
 	@echo "ready: .venv, Java $$(.venv/java/bin/java -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p')"
 
-.venv/.ready: .constraints.txt pyproject.toml
+.venv/.ready: .constraints.txt .lock-box.txt .lock-gateway.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo 'make: no $(PYTHON) here; as root: apt-get install python3 python3-venv'; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
 	@echo 'setting up .venv (some 700 MB; the first time takes a minute or two)'
 	@mkdir -p .build/tmp .cache; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
-	@$(PIP) install -q -c .constraints.txt setuptools
+	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
 	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
 	@touch $@
+
+# What a box and a gateway install, with the digests of every file of each version: what a bundle, an image and a package
+# take from .venv came in with them. Versions are those of .constraints.txt; change them there, then make lock.
+LOCK_TOOLS := pip-tools==7.6.2 pip-audit==2.10.1
+COMPILE := PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip-compile -q --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate -c .constraints.txt
+
+.build/lock/.ready: Makefile
+	@mkdir -p .build .cache; $(PYTHON) -m venv .build/lock && \
+	PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip install -q --disable-pip-version-check $(LOCK_TOOLS) && touch $@
+
+lock: .build/lock/.ready
+	@echo setuptools > .build/lock/build.in
+	@rm -f .lock-box.txt .lock-gateway.txt
+	@$(COMPILE) -o .lock-box.txt pyproject.toml
+	@$(COMPILE) --extra gateway -o .lock-gateway.txt pyproject.toml .build/lock/build.in
+	@sed -i '/^#/d; /^$$/d' .lock-box.txt .lock-gateway.txt
+	@echo "locked: $$(grep -c == .lock-box.txt) packages of a box, $$(grep -c == .lock-gateway.txt) with gateway and build"
+
+# Known vulnerabilities of what is locked. A database that answers for none of them says nothing: that is an error.
+AUDIT := .build/lock/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --timeout 15 -r .lock-gateway.txt
+audit: .build/lock/.ready
+	@why=; for service in pypi osv; do \
+	  out=$$($(AUDIT) -s $$service 2>&1) && { echo "$$out"; exit 0; }; \
+	  case "$$out" in *'known vulnerabilit'*) echo "$$out"; exit 1 ;; esac; \
+	  why="$$why; $$service: $$(printf '%s' "$$out" | tail -n 1)"; \
+	done; echo "make: no database of vulnerabilities answers here$$why; run it where pypi.org or api.osv.dev is reached" >&2; exit 2
 
 # A Java 17 or newer of the system, else the JDK that a wheel brings. That one is trimmed: Spark asks for a module it lacks.
 .venv/java/.ready: .venv/.ready

@@ -27,6 +27,7 @@ NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of librari
     r"(^|/)(_?tests?)/|__pycache__"
 )
 SOURCES = (".pyi", ".c", ".h", ".pyx", ".pxd", ".rs")
+LOCK = ".lock-box.txt"
 SBOM = "lib/sbom.cdx.json"
 
 
@@ -58,17 +59,26 @@ def python_version(python: str) -> str:
 def copy_libraries(top: Path, site: Path) -> dict[str, metadata.Distribution]:
     """Copy what pyproject names and what that needs; scripts, tests and the centre's libraries stay behind."""
     project = tomllib.loads((top / "pyproject.toml").read_text())["project"]
-    waiting = [distribution_name(line) for line in project["dependencies"]]
+    waiting, locked = [distribution_name(line) for line in project["dependencies"]], locked_versions(top)
     found: dict[str, metadata.Distribution] = {}
     while waiting:
         name = waiting.pop()
         if name in found:
             continue
         found[name] = metadata.distribution(name)
+        if locked.get(name) != found[name].version:
+            text = f"{name} {found[name].version} is installed, {LOCK} says {locked.get(name, 'nothing')}"
+            raise ProvisioningError("E304", f"{text}: `make setup`; after a change of versions `make lock` first")
         needs = [line for line in found[name].requires or [] if "extra ==" not in line and wanted_here(line)]
         waiting += [distribution_name(line) for line in needs]
         copy_distribution(found[name], site)
     return dict(sorted(found.items()))
+
+
+def locked_versions(top: Path) -> dict[str, str]:
+    """Return name -> version of what a box may hold: those whose digests were checked when they were installed."""
+    rows = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", (top / LOCK).read_text(), re.MULTILINE)
+    return {distribution_name(name): version for name, version in rows}
 
 
 def distribution_name(requirement: str) -> str:

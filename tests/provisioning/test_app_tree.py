@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.app_tree import build_tree, distribution_name, python_version, wanted_here
+from provisioning.app_tree import LOCK, build_tree, copy_libraries, distribution_name, python_version, wanted_here
+from provisioning.errors import ProvisioningError
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -40,3 +41,12 @@ def test_requirements_are_read_as_far_as_a_box_needs() -> None:
     assert wanted_here("cffi; os_name == 'posix' and implementation_name != 'pypy'")
     assert not wanted_here("cffi>=1.14; os_name == 'nt' and implementation_name != 'pypy'")
     assert not wanted_here("exceptiongroup; python_version < '3.11'")
+
+
+def test_a_library_of_another_version_than_is_locked_does_not_go_onto_a_box(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "pyproject.toml").write_text('[project]\ndependencies = ["trio>=0.30"]\n')
+    (top / LOCK).write_text("trio==0.0.1 \\\n    --hash=sha256:00\n")
+    with pytest.raises(ProvisioningError, match=r"trio .* is installed, .lock-box.txt says 0.0.1"):
+        copy_libraries(top, tmp_path / "site")
