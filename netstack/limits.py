@@ -8,6 +8,11 @@ from typing import NamedTuple
 
 from netstack.frame import KIB, MAX_FRAME, MAX_HEADER, MIB
 
+REFUSALS = (  # why a connection is closed at accept
+    *("access", "process"),
+    *("limits.connections", "limits.connections_per_address", "limits.connects_per_s"),
+)
+
 
 class Limits(NamedTuple):
     connections: int = 1024

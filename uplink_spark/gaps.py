@@ -19,6 +19,7 @@ from uplink_spark.durable import refuse_huge, sync_folder, write_synced
 from uplink_spark.errors import PieceDamaged
 
 ITEM = struct.Struct(">II")
+GAP_CLASSES = ("missing", "damaged", "elsewhere", "receipt_lost", "rejected")
 MAX_QUEUES = 2000
 KEPT_GAPS = 10_000
 

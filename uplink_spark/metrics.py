@@ -8,9 +8,9 @@ from functools import partial
 import trio
 
 from uplink_spark.coverage import BoxCover
+from uplink_spark.gaps import GAP_CLASSES
 from uplink_spark.hub import BoxSeen, Hub
 from uplink_spark.prometheus import counter_lines, histogram_lines, sample
-from uplink_spark.verify import GAP_CLASSES
 
 PREFIX = "rocketbox_gateway_"
 REQUEST_S, REQUEST_BYTES = 5, 8192

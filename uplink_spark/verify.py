@@ -16,11 +16,11 @@ from uplink_spark.batch import MAX_RAW_BYTES, PieceHeader, codecs_here, gap_map,
 from uplink_spark.cbor import Fields
 from uplink_spark.errors import PieceDamaged, RecordsBad, Refused
 from uplink_spark.frames import Hello
+from uplink_spark.gaps import GAP_CLASSES
 from uplink_spark.identity import spans
 from uplink_spark.layout import lay_out, scan_sizes
 
 Offsets = npt.NDArray[np.int64]
-GAP_CLASSES = ("missing", "damaged", "elsewhere", "receipt_lost", "rejected")
 _NONE = np.empty(0, np.int64)
 
 

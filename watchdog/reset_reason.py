@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 WDIOF_CARDRESET = 0x20  # linux/watchdog.h: the last reboot was caused by the card
+RESET_REASONS = ("planned", "escalated", "watchdog", "panic", "hang", "power")
 
 
 class BootFacts(NamedTuple):

@@ -12,17 +12,19 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from appliance.broker.permissions import ACCESS
+from appliance.broker.permissions import ACCESS, Access
 from appliance.conditions import CATALOGUE, STATES
 from appliance.lag import Ages
 from appliance.metrics import families
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
-from appliance.metrics.machine import MachineNotes
+from appliance.metrics.machine import UPDATE_RESULTS, MachineNotes
 from appliance.metrics.topics import oldest_unshipped_s, read_topics
 from appliance.watched import Watched
 from netstack.codes import RequestCode, ResponseCode, names_of
 from netstack.governor import REFUSED
+from netstack.limits import REFUSALS
 from watchdog.feed import FeedStatistics
+from watchdog.reset_reason import RESET_REASONS
 
 FIRST_BUCKET, BUCKETS = 6, 25  # of powers of two of microseconds: 64 µs to 16 s
 REQUESTS, RESPONSES = names_of(RequestCode), names_of(ResponseCode)
@@ -88,9 +90,9 @@ class Gatherer:
 
     async def _machine(self, sheet: Sheet) -> None:
         seen = await self._notes.read()
-        sheet.add_each("rocketbox_boots_total", "reason", seen.boots)
+        sheet.add_each("rocketbox_boots_total", "reason", dict.fromkeys(RESET_REASONS, 0) | dict(seen.boots))
         sheet.add_each("rocketbox_restarts_total", "reason", seen.restarts)
-        sheet.add_each("rocketbox_update_total", "result", seen.updates)
+        sheet.add_each("rocketbox_update_total", "result", dict.fromkeys(UPDATE_RESULTS, 0) | dict(seen.updates))
         if seen.wear is not None:
             sheet.add("rocketbox_flash_wear_ratio", seen.wear)
 
@@ -150,7 +152,8 @@ def _network(watched: Watched, sheet: Sheet) -> None:
     sheet.add("rocketbox_parked_pulls", watched.tables.arrivals.parked)
     for direction in ("in", "out"):
         sheet.add("rocketbox_network_bytes_total", seen.counted.get(f"bytes_{direction}", 0), direction=direction)
-    refused = {name.removeprefix(REFUSED): n for name, n in seen.counted.items() if name.startswith(REFUSED)}
+    refused = dict.fromkeys(REFUSALS, 0)
+    refused |= {name.removeprefix(REFUSED): n for name, n in seen.counted.items() if name.startswith(REFUSED)}
     sheet.add_each("rocketbox_connections_refused_total", "reason", refused)
     others = ("frames", "bytes_in", "bytes_out", *(REFUSED + name for name in refused))
     events = {name: n for name, n in seen.counted.items() if name not in others}
@@ -162,7 +165,7 @@ def _network(watched: Watched, sheet: Sheet) -> None:
         for (request, response), count in refusals[: families.MOST_CODES // len(watched.responders)]:
             names = {"request": REQUESTS.get(request, str(request)), "response": RESPONSES.get(response, str(response))}
             sheet.add("rocketbox_refusals_total", count, port=port, **names)
-        denied = Counter({NEVER: asked.unknown})
+        denied = Counter({access.name.lower(): 0 for access in Access} | {NEVER: asked.unknown})  # 0: seen from 0 on
         for code, count in asked.denied.items():
             denied[ACCESS[code].name.lower() if code in ACCESS else NEVER] += count
         for kind, count in denied.items():
@@ -223,6 +226,8 @@ def _feeding(sheet: Sheet, seen: FeedStatistics) -> None:
 def _uplink(watched: Watched, sheet: Sheet) -> None:
     if watched.uplink is None:
         return
+    from uplink_spark.gaps import GAP_CLASSES  # not loaded by a box without an uplink
+
     seen = watched.uplink.statistics()
     counts = seen.counts
     values: dict[str, float] = {
@@ -251,8 +256,8 @@ def _uplink(watched: Watched, sheet: Sheet) -> None:
         "connection_errors_total": ("cause", counts.errors),
         "pieces_total": ("kind", counts.pieces),
         "refused_total": ("code", counts.refused),
-        "gaps_declared_total": ("class", counts.gaps),
-        "gap_bytes_total": ("class", counts.gap_bytes),
+        "gaps_declared_total": ("class", dict.fromkeys(GAP_CLASSES, 0) | counts.gaps),
+        "gap_bytes_total": ("class", dict.fromkeys(GAP_CLASSES, 0) | counts.gap_bytes),
         "alarm": ("name", dict.fromkeys(seen.alarms, 1)),
     }
     for name, (label, table) in tables.items():

@@ -14,6 +14,7 @@ from appliance.disk_wear import wear
 from watchdog.notes import read_json, read_lines, tally_of
 
 NOTES_S, WEAR_S = 15.0, 3600.0
+UPDATE_RESULTS = ("committed", "rolled_back")
 UPDATES = ("opt/slots/state.json", "var/lib/rocketbox-images/state.json")  # of programs, of whole images
 
 
@@ -59,7 +60,7 @@ def tally(path: Path) -> dict[str, int]:
 def updates(root: Path) -> dict[str, int]:
     """Return how many versions were kept and given up; nothing on a machine without slots."""
     states = [state for name in UPDATES if isinstance(state := read_json(root / name), dict)]
-    words = {"committed": "committed", "rolled_back": "bad"}
+    words = dict(zip(UPDATE_RESULTS, ("committed", "bad"), strict=True))
     return {result: sum(len(state.get(name, ())) for state in states) for result, name in words.items() if states}
 
 

@@ -13,6 +13,7 @@ import trio
 
 from appliance.broker.stats import Counts
 from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.condition_watch import is_watched
 from appliance.lag import Ages, lag_of
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
 from appliance.probe import PROBE_TOPIC
@@ -94,9 +95,13 @@ async def _pair(watched: Watched, ages: Ages, add: Add, pair: tuple[str, str], g
 
 
 def _dead_letters(watched: Watched, add: Add, names: list[str]) -> None:
-    for name in [name for name in names if name.startswith(DEAD_PREFIX)][:MOST_GROUPS]:
-        total = sum(watched.store.max_offset(MessageQueue(name, queue_id)) for queue_id in watched.store.queues(name))
-        add("rocketmq_send_to_dlq_messages_total", total, consumer_group=name.removeprefix(DEAD_PREFIX))
+    """Add all there ever were, by group; 0 for a group without any, so that a rule sees the first."""
+    dead = [name.removeprefix(DEAD_PREFIX) for name in names if name.startswith(DEAD_PREFIX)]
+    others = [group.name for group in watched.tables.groups.all() if is_watched(group.name)]
+    for group in list(dict.fromkeys(dead + others))[:MOST_GROUPS]:
+        topic = DEAD_PREFIX + group
+        total = sum(watched.store.max_offset(MessageQueue(topic, queue_id)) for queue_id in watched.store.queues(topic))
+        add("rocketmq_send_to_dlq_messages_total", total, consumer_group=group)
 
 
 def _clients(watched: Watched, add: Add) -> None:

@@ -1,0 +1,121 @@
+"""Every alert rule over the series that a real box sends, before anything has happened and after."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[3]
+RULES = {
+    rule["alert"]: rule["expr"]
+    for group in yaml.safe_load((ROOT / "docs/alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+}
+FIRST_EVENTS = {  # of counters: what the first one is, and the labels that it has
+    "RocketboxGaps": ("rocketbox_uplink_gaps_declared_total", {"class": "missing"}),
+    "RocketboxUpdateRolledBack": ("rocketbox_update_total", {"result": "rolled_back"}),
+    "RocketboxBoots": ("rocketbox_boots_total", {"reason": "panic"}),
+    "RocketboxDeadLetters": ("rocketmq_send_to_dlq_messages_total", {"consumer_group": "billing"}),
+}
+ABSENT = {"up", "rocketbox_flash_wear_ratio", "rocketbox_disk_full_in_seconds"}  # of the scraper; of some disks
+ABSENT |= {"rocketbox_uplink_quota_seconds_left", "rocketbox_uplink_certificate_expiry_seconds"}  # while there is none
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages"),
+]
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
+    """What a real box sends that has an uplink, a group, and nothing wrong."""
+    data = tmp_path_factory.mktemp("box")
+    file = data / "box.toml"
+    file.write_text(
+        f"[listen]\nbroker_port = {free_port()}\nnamesrv_port = {free_port()}\n"
+        "[uplink]\ngateway = '127.0.0.1:1'\n[store]\nsegment_mib = 16\n[tls]\nmode = 'enforcing'\n"
+    )
+    program = [sys.executable, "-m", "appliance"]
+    with subprocess.Popen(
+        [*program, "serve", "--config", str(file), "--data", str(data)], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    ) as box:
+        try:
+            assert box.stdout is not None
+            assert box.stdout.readline().startswith("ready ")
+            at = ["--namesrv", f"127.0.0.1:{re.findall('namesrv_port = (.*)', file.read_text())[0]}"]
+            made = subprocess.run([*program, "groups", "create", "billing", *at, "--data", str(data)], cwd=ROOT)
+            assert made.returncode == 0
+            said = subprocess.run([*program, "metrics", "--data", str(data)], stdout=subprocess.PIPE, cwd=ROOT)
+        finally:
+            box.terminate()
+    families = text_string_to_metric_families(said.stdout.decode())
+    return [sample for family in families for sample in family.samples]
+
+
+def written(sample: Sample, values: str) -> dict[str, str]:
+    labels = ",".join(f"{name}={value!r}".replace("'", '"') for name, value in sample.labels.items())
+    named = f'{sample.name}{{instance="b",job="rocketbox"{"," + labels if labels else ""}}}'
+    return {"series": named, "values": values}
+
+
+def promtool(folder: Path, inputs: list[dict[str, str]], tests: list[dict[str, object]]) -> str:
+    file = folder / "test.yml"
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": tests}
+    file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+    words = ["promtool", "test", "rules", str(file)]
+    said = subprocess.run(words, capture_output=True, text=True, env={**os.environ})
+    return "" if said.returncode == 0 else said.stdout + said.stderr
+
+
+def test_every_rule_asks_for_series_that_a_box_sends_before_anything_has_happened(series: list[Sample]) -> None:
+    names = {sample.name for sample in series}
+    asked = {name for rule in RULES.values() for name in re.findall(r"\b(?:rocketbox|rocketmq|process)_[a-z_]+", rule)}
+    assert asked - names - ABSENT <= {"rocketmq_consumer_lag_latency_milliseconds"}  # of groups that have offsets
+
+
+@pytest.mark.parametrize("alert", FIRST_EVENTS)
+def test_the_first_event_of_a_box_is_seen(alert: str, series: list[Sample], tmp_path: Path) -> None:
+    name, labels = FIRST_EVENTS[alert]
+    (found,) = [one for one in series if one.name == name and labels.items() <= one.labels.items()]
+    assert found.value == 0
+    absent_before = "_x10 0x50 1x60"  # the box is scraped from the eleventh minute on
+    tests: list[dict[str, object]] = [
+        {"expr": f"count({RULES[alert]})", "eval_time": "50m", "exp_samples": []},
+        {"expr": f"count({RULES[alert]})", "eval_time": "65m", "exp_samples": [{"labels": "{}", "value": 1}]},
+    ]
+    assert promtool(tmp_path, [written(found, absent_before)], tests) == ""
+
+
+def test_no_rule_but_that_of_the_clock_speaks_of_a_box_that_is_well(series: list[Sample], tmp_path: Path) -> None:
+    inputs = [written(one, f"{one.value:g}x120") for one in series if not one.name.endswith("_created")]
+    quiet = [name for name in RULES if name not in ("RocketboxClock", "RocketboxProofOld")]
+    tests: list[dict[str, object]] = [
+        {"expr": f"count({RULES[name]})", "eval_time": "2h", "exp_samples": []} for name in quiet
+    ]
+    assert promtool(tmp_path, inputs, tests) == ""
+
+
+def test_a_condition_is_an_alert(series: list[Sample], tmp_path: Path) -> None:
+    inputs = [
+        written(one, "_x10 0x20 1x60" if one.labels["id"] == "uplink_down" else "_x10 0x80")
+        for one in series
+        if one.name == "rocketbox_condition"
+    ]
+    assert len(inputs) > 20
+    labels = '{instance="b", id="uplink_down", code="D310"}'
+    tests: list[dict[str, object]] = [
+        {
+            "expr": RULES["RocketboxCondition"],
+            "eval_time": "40m",
+            "exp_samples": [{"labels": labels, "value": 1}],
+        }
+    ]
+    assert promtool(tmp_path, inputs, tests) == ""
