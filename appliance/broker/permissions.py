@@ -12,6 +12,7 @@ from typing import Protocol
 
 from appliance.broker.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
 from appliance.broker.rights import Signer
+from appliance.broker.signed_fields import foreign
 from netstack.acl import ACCESS_KEY, SIGNATURE
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
@@ -156,15 +157,15 @@ class Permissions:
 
     def __call__(self, request: RemotingCommand, peer: Asker) -> None:
         """Let a request pass. Raises Refused: 3 for what is never done here, 16 for the wrong place, Denied."""
-        unsigned = request.code in HOT or ACCESS_KEY not in request.ext
-        if unsigned and (request.code, peer.remote[0]) in self._passed and self._networks() is self._known:
+        passed = (request.code, peer.remote[0]) in self._passed and self._networks() is self._known
+        if passed and (not request.ext or _unsigned(request)):
             return
         wanted = self._classes.get(request.code)
         if wanted is None:
             raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
         place = self.place_of(peer.remote[0])
         if self._may_without_key(wanted, place):
-            if unsigned:
+            if _unsigned(request):
                 self._passed.add((request.code, peer.remote[0]))
             elif self._rules.replay != OFF:
                 self._note_unasked(request, peer)
@@ -204,11 +205,17 @@ class Permissions:
 
     def _check_replay(self, request: RemotingCommand, peer: Asker, account: Signer) -> None:
         """Raises Denied for a signed request that may be a copy of somebody else's."""
-        address = peer.remote[0]
+        address, wanted = peer.remote[0], self._classes[request.code]
         first = self._seen.elsewhere(account.name, request.ext[SIGNATURE], address)
-        if first is not None and (request.code in BOUND or self._classes[request.code] in _CHANGING):
+        if first is not None and (request.code in BOUND or wanted in _CHANGING):
             text = f"this signed request came from {first} before, so it may be a copy, and {address} is refused"
             raise Denied(f"{text}: give each machine a key of its own, or use TLS and rotate the key")
+        if wanted is Access.CHANGE or wanted is Access.ACCOUNTS:
+            name = foreign(request.code, request.ext)
+            if name is not None:
+                raise Denied(
+                    f"field {name[:60]} is none of request code {request.code}, which a signature does not cover"
+                )
         if self._note(request, peer, account) and self._rules.replay == STRICT and not account.lives_at(address):
             text = "access.replay is strict: a signed request is taken over TLS or from an address of its key"
             raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
@@ -246,6 +253,11 @@ class Permissions:
         if self._rules.mode == KEYS:
             return f"{what}: sign it with a key that may do this"
         return f"{what}: add the network to access.allow, or sign it with an admin key"
+
+
+def _unsigned(request: RemotingCommand) -> bool:
+    """Return whether a request has no signature, or one that is not to be remembered."""
+    return ACCESS_KEY not in request.ext or request.code in HOT
 
 
 def _place(address: str, inside: Iterable[Network]) -> Place:
