@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import cbor2
 
 from uplink_spark.batch import PieceHeader
+from uplink_spark.contents import NEWEST, Place, place_of
 from uplink_spark.errors import ManifestDamaged, Refused
 from uplink_spark.frames import MAX_HOLES, Have
 from uplink_spark.intervals import Intervals, Range
@@ -51,6 +53,7 @@ class BoxCover:
     landed_ms: int = 0
     stored_ms_max: int = 0
     gap_entries: int = 0
+    newest: deque[Place] = field(default_factory=lambda: deque(maxlen=NEWEST))  # not in `.state`
 
     def note(self, entry: Entry) -> None:
         self.epochs.setdefault(entry.epoch, EpochCover()).note(entry.kind, entry.start, entry.end)
@@ -65,6 +68,8 @@ class BoxCover:
                     del self.gap_ids[next(iter(self.gap_ids))]
         elif entry.kind == "log":
             self.last = entry
+        if entry.kind != "gap":
+            self.newest.append(place_of(entry))
 
     def have(self, epochs: Iterable[int], lane: str) -> Have:
         """The rows of WELCOME for these epochs."""
@@ -130,7 +135,10 @@ def _box_of(values: dict[str, Any]) -> BoxCover:
     epochs = {row[0]: EpochCover(*(Intervals(ranges) for ranges in row[1:])) for row in values["e"]}
     last = None if values["l"] is None else decode_entry(values["l"])
     ids = dict.fromkeys((run, number) for run, number in values["i"])  # CBOR knows no tuples
-    return BoxCover(epochs, ids, last, *values["n"])
+    box = BoxCover(epochs, ids, last, *values["n"])
+    if last is not None:
+        box.newest.append(place_of(last))
+    return box
 
 
 class Draft:
@@ -147,6 +155,15 @@ class Draft:
             known = self._cover.boxes.get(box, BoxCover()).epochs.get(epoch)
             self._epochs[key] = EpochCover() if known is None else known.copy()
         return self._epochs[key]
+
+    def overlaps(self, piece: Verified) -> bool:
+        """Tell whether some bytes of a piece are held, or will be when the pieces before it have landed."""
+        header = piece.header
+        if header.kind not in ("log", "pick"):
+            return False
+        cover = self._epoch(header.box, header.epoch)
+        held = cover.pick if header.kind == "pick" else cover.data
+        return bool(held.overlapping(header.start, header.end))
 
     def judge(self, piece: Verified) -> Judged:
         """Decide what is new. Raises Refused: holes, diverged (a trim inside a record)."""

@@ -15,6 +15,7 @@ import trio
 
 from uplink_spark.admission import Admission, Begun, address_of
 from uplink_spark.config import GatewayConfig, need_certs
+from uplink_spark.contents import Contents
 from uplink_spark.coverage import ShardCover
 from uplink_spark.door import open_door
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
@@ -234,11 +235,13 @@ def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[t
     step = step_from(os.environ.get("UPLINK_STOP_AT"))
     own = f"{config.listen[0]}:{config.listen[1]}"
     zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
-    landers: list[ShardLander] = []
+    landers, contents = list[ShardLander](), Contents(records.read_part, records.quarantine)
     try:
         for shard in range(zone.shards):
             cover, writer = ShardCover(), make_writer(shard)
-            landers.append(ShardLander(shard, writer, linger_s=config.linger_ms / 1000, now_ms=now_ms, cover=cover))
+            linger_s = config.linger_ms / 1000
+            lander = ShardLander(shard, writer, linger_s=linger_s, now_ms=now_ms, cover=cover, contents=contents)
+            landers.append(lander)
             try:
                 writer.open(cover)
             except OSError as error:

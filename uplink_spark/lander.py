@@ -8,10 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
 
+from uplink_spark.contents import Contents, meet
 from uplink_spark.coverage import Draft, Judged, ShardCover
 from uplink_spark.errors import Refused
 from uplink_spark.histogram import Histogram
@@ -71,10 +73,18 @@ class ShardLander:
     """Group commit: at COMMIT_BYTES stored or COMMIT_RAW_BYTES raw, or when the oldest piece has waited linger_s."""
 
     def __init__(
-        self, shard: int, writer: Writer, *, linger_s: float, now_ms: Callable[[], int], cover: ShardCover
+        self,
+        shard: int,
+        writer: Writer,
+        *,
+        linger_s: float,
+        now_ms: Callable[[], int],
+        cover: ShardCover,
+        contents: Contents | None = None,
     ) -> None:
         self.shard, self.writer, self.cover = shard, writer, cover
         self.counts = LandingCounts()
+        self._contents = contents  # None: nobody compares
         self._linger_s, self._now_ms = linger_s, now_ms
         self._offers: list[Offer] = []
         self._bytes = self._raw_bytes = 0
@@ -102,8 +112,9 @@ class ShardLander:
                 await self.land(offers)
 
     async def land(self, offers: Sequence[Offer]) -> None:
-        draft = self.cover.draft()
-        judged = [(offer, self._judge(draft, offer)) for offer in offers]
+        draft, judged = self.cover.draft(), list[tuple[Offer, Judged | None]]()
+        for number, offer in enumerate(offers):
+            judged.append((offer, await self._judge(draft, offer, offers[:number])))
         new = [
             NewPiece(o.piece.header, o.piece.container, j.parts, o.piece.gap, j.heals)
             for o, j in judged
@@ -128,13 +139,24 @@ class ShardLander:
         self.counts.commit_s.observe(time.perf_counter() - began)
         return entries
 
-    def _judge(self, draft: Draft, offer: Offer) -> Judged | None:
+    async def _judge(self, draft: Draft, offer: Offer, before: Sequence[Offer]) -> Judged | None:
         try:
+            if self._contents is not None and draft.overlaps(offer.piece):
+                await self._compare(self._contents, offer.piece, before)
             return draft.judge(offer.piece)
         except Refused as reason:
             self.counts.pieces[offer.piece.header.kind, "refused"] += 1
             offer.sender.refused(offer.number, offer.piece, reason)
             return None
+
+    async def _compare(self, contents: Contents, piece: Verified, before: Sequence[Offer]) -> None:
+        """Raise Refused when what is held of the piece's range, or comes with it, has other bytes."""
+        header = piece.header
+        places = tuple(self.cover.boxes[header.box].newest) if header.box in self.cover.boxes else ()
+        mates = [offer.piece for offer in before if offer.piece.header.box == header.box]
+        near = [m.container for m in mates if meet(header, m.header.epoch, m.header.kind, m.header.start, m.header.end)]
+        check = partial(contents.check, piece.container, places, near, self._now_ms())
+        await trio.to_thread.run_sync(check, limiter=self._thread)
 
     def _fail(self, offers: Sequence[Offer], error: OSError) -> None:
         self.counts.failures += 1

@@ -15,7 +15,7 @@ import trio.testing
 
 from tests.waiting import until_it
 from uplink_spark import frames
-from uplink_spark.batch import Contents, encode_piece
+from uplink_spark.batch import Contents, decode_header, encode_piece
 from uplink_spark.cbor import encode_map
 from uplink_spark.config import GatewayConfig
 from uplink_spark.frames import Fault, FrameType, Hello, Receipt, Refusal, Welcome, encode_frame, encode_ping
@@ -578,3 +578,47 @@ async def test_a_status_with_a_long_text_is_refused(tmp_path: Path) -> None:
         await client.stream.send_all(replace(STATUS, verdict="x" * 257).encode())
         assert code_of(await client.answer()) == "protocol"
     assert not (tmp_path / "status").exists()
+
+
+def with_other_body(first: int, last: int, at: int, start: int = 0) -> bytes:
+    """A piece of RECORDS in which one body differs."""
+    made = [MadeRecord(queue_offset=n, body=b"other" if n == at else MadeRecord().body) for n in range(first, last)]
+    return raw_piece(encode_log(made, start), start)[1]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_other_bytes_for_a_range_that_is_held_get_no_receipt_and_are_kept(tmp_path: Path, restart: bool) -> None:
+    header, container = log_piece(RECORDS)
+    other = with_other_body(0, 10, 4)
+    told = decode_header(other)[0]
+    assert (told.start, told.end) == (header.start, header.end)
+    async with site(tmp_path) as centre, centre.client() as client:
+        await client.say()
+        assert rows_of(await client.piece(container)) == [(0, 0, header.end, 0)]
+        if not restart:
+            fault = await client.piece(other)
+    if restart:
+        async with site(tmp_path) as centre, centre.client() as client:
+            await client.say()
+            assert rows_of(await client.piece(container)) == [(0, 0, header.end, 1)]
+            fault = await client.piece(other)
+    assert isinstance(fault, Fault)
+    assert (fault.code, fault.fork) == ("diverged", 0)
+    assert header.sha.hex() in fault.text
+    assert told.sha.hex() in fault.text
+    (kept,) = (tmp_path / "quarantine").iterdir()
+    assert kept.read_bytes() == other
+    assert b"".join(landed_log(tmp_path, "box-17").values()) == encode_log(RECORDS)
+
+
+async def test_other_bytes_in_a_part_of_what_is_held_or_beside_it_in_one_commit_get_no_receipt(tmp_path: Path) -> None:
+    size = len(encode_log(RECORDS)) // len(RECORDS)
+    async with site(tmp_path, linger_ms=200) as centre:
+        async with centre.client() as client:
+            await client.say()
+            both = [log_piece(RECORDS[:6])[1], with_other_body(3, 9, 5, 3 * size)]
+            assert code_of(await client.piece(*both)) == "diverged"
+        async with centre.client() as client:
+            await client.say()
+            assert rows_of(await client.piece(log_piece(RECORDS)[1])) == [(0, 0, 10 * size, 0)]  # its own bytes go on
+    assert b"".join(landed_log(tmp_path, "box-17").values()) == encode_log(RECORDS)
