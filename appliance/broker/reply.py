@@ -10,7 +10,7 @@ from functools import partial
 from appliance.broker.clients import ClientTable
 from appliance.broker.intake import Draft, Intake
 from appliance.broker.questions import CORRELATION_ID, REPLY_TO, Questions
-from appliance.broker.rights import Perm, Signer, may
+from appliance.broker.rights import NOBODY, Perm, Signer, may
 from appliance.broker.topics import Topic, random_queue
 from appliance.requests import Answer, Handle, Later, Peer
 from netstack.codes import RequestCode, ResponseCode
@@ -53,9 +53,9 @@ class Askers(NamedTuple):
         if question is not None:
             answers = question.client_id == client_id and may(signer, question.topic, Perm.SUB)
             return self.clients.find_client(client_id, question.owner) if answers else None
-        if len(self.clients.owners(client_id)) > 1:
-            return None
-        return self.clients.find_client(client_id)
+        if len(self.clients.owners(client_id)) <= 1:
+            return self.clients.find_client(client_id)
+        return None if signer is not None and signer.bound else self.clients.find_client(client_id, NOBODY)
 
 
 class Replies:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.broker.accounts import Account
 from appliance.broker.clients import ClientTable, Member
 from appliance.broker.intake import Intake
 from appliance.broker.questions import Questions
@@ -87,3 +88,15 @@ async def test_a_client_that_refuses_the_reply_is_reported(tmp_path: Path) -> No
         asker(clients, request(0).reply(1, "no such request"))
         response = await answered(handler.handle(reply(), FakePeer()))
         assert (response.code, str(response.remark).endswith("no such request")) == (1, True)
+
+
+def test_who_asked_without_a_key_is_answered_without_a_key_whatever_id_a_key_takes() -> None:
+    clients, plain, keyed = ClientTable(now_ms=lambda: 1), FakePeer(1), FakePeer(2)
+    keyed.signer = key = Account("device-1", "not-used-here")
+    for peer in (plain, keyed):
+        clients.producer_joined(peer, "P", Member("asker@1", "JAVA", 409, 1))
+    askers = Askers(clients, Questions())
+    asked = {"REPLY_TO_CLIENT": "asker@1", "CORRELATION_ID": "c1"}
+    assert (askers.find(asked, None), askers.find(asked, key)) == (plain, None)
+    plain.close()
+    assert askers.find(asked, key) is keyed

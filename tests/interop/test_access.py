@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from netstack.server import open_listeners, serve_remoting
 from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode
 from tests.interop.box import Box, until
 from tests.interop.client import Make, producer, push_consumer, started, unique
+from tests.interop.conftest import QUICK_CHECKS
 from tests.interop.jars import Unavailable
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program
@@ -38,6 +40,7 @@ BOTH, SUB, DENY = perm_of("PUB|SUB"), perm_of("SUB"), perm_of("DENY")
 TOPICS = ("java4", "java5", "go", "node", "mqadmin")
 GRANTED = {**dict.fromkeys(TOPICS, BOTH), "readonly": SUB}
 DEVICE = Account("device-key", "device-secret", topics=GRANTED, group=SUB, groups={"strangers": DENY})
+PRESS = Account("press-key", "press-secret", topics=GRANTED, group=SUB)
 ADMIN = Account("admin-key", "admin-secret", admin=True)
 REMARK = "org.apache.rocketmq.acl.common.AclException: "
 
@@ -48,8 +51,8 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     data: Path = tmp_path_factory.mktemp("locked") / "data"
     data.mkdir()
     with changing(data / "access/accounts.json") as replace:
-        replace(Accounts({each.name: each for each in (DEVICE, ADMIN)}))
-    box = Box(data, config="[access]\nmode = 'keys'\nadmin = 'keys'\n")
+        replace(Accounts({each.name: each for each in (DEVICE, PRESS, ADMIN)}))
+    box = Box(data, config=f"[access]\nmode = 'keys'\nadmin = 'keys'\n{QUICK_CHECKS}")
     box.start()
     trio.run(make_topics, box.namesrv)
     yield box
@@ -141,6 +144,61 @@ def test_a_java_client_is_kept_out_of_a_group_and_let_in_from_a_white_address(jv
         with changing(file) as replace:
             replace(Accounts(load_accounts(file).keys, white))
         until(lambda: admits() is bool(white), seconds=30, what="the white list counts")  # noqa: B023 asked at once
+
+
+@pytest.mark.feature("access keys: transactions of one group name, each key asked about its own")
+def test_java_producers_of_one_group_are_asked_about_the_transactions_of_their_own_key(jvm: Jvm, locked: Box) -> None:
+    topic, group, listener = f"java{jvm.version[0]}", unique("shared_group"), "client.producer.TransactionListener"
+    states, asked = (
+        jvm.cls("client.producer.LocalTransactionState"),
+        {DEVICE.name: set[bytes](), PRESS.name: set[bytes]()},
+    )
+
+    def checks(key: str) -> Any:
+        def check(message: Any) -> Any:
+            asked[key].add(bytes(message.getBody()))
+            return states.COMMIT_MESSAGE
+
+        return jvm.callback(listener, executeLocalTransaction=lambda *_: states.UNKNOW, checkLocalTransaction=check)
+
+    with ExitStack() as stack:
+        for account in (DEVICE, PRESS):
+            made = signed(jvm, account.name, account.secret)("client.producer.TransactionMQProducer", group)
+            made.setTransactionListener(checks(account.name))
+            stack.enter_context(started(made, locked.namesrv, {"SendMsgTimeout": 10_000, "InstanceName": unique("i")}))
+            made.sendMessageInTransaction(jvm.message(topic, account.name.encode()), None)
+        own = signed(jvm, DEVICE.name, DEVICE.secret)
+        collected = stack.enter_context(push_consumer(jvm, locked.namesrv, topic, make=own))
+
+        def committed() -> bool:
+            return {each.body for each in collected.wait_count(1)} >= {name.encode() for name in asked}
+
+        until(committed, seconds=100, what="both transactions are committed")
+    assert asked == {name: {name.encode()} for name in asked}
+
+
+@pytest.mark.feature("access keys: request and reply")
+def test_a_java_clients_request_with_one_key_is_answered_with_another(jvm: Jvm, locked: Box) -> None:
+    topic, utility = f"java{jvm.version[0]}", jvm.cls("client.utils.MessageUtil")
+    asking, answering = signed(jvm, DEVICE.name, DEVICE.secret), signed(jvm, PRESS.name, PRESS.secret)
+    with (
+        producer(jvm, locked.namesrv, make=asking) as client,
+        producer(jvm, locked.namesrv, make=answering) as replier,
+    ):
+
+        def reply(messages: Any, _context: Any) -> Any:
+            for message in messages:
+                if bytes(message.getBody()) == b"question":
+                    replier.send(utility.createReplyMessage(message, b"answer"), 5000)
+            return jvm.cls("client.consumer.listener.ConsumeConcurrentlyStatus").CONSUME_SUCCESS
+
+        consumer = answering("client.consumer.DefaultMQPushConsumer", unique("replier"))
+        consumer.subscribe(topic, "*")
+        listener = "client.consumer.listener.MessageListenerConcurrently"
+        consumer.registerMessageListener(jvm.callback(listener, consumeMessage=reply))
+        with started(consumer, locked.namesrv, {}):
+            answer = client.request(jvm.message(topic, b"question"), 20_000)
+    assert bytes(answer.getBody()) == b"answer"
 
 
 @pytest.mark.feature("mqadmin with an admin's key, refused without")
