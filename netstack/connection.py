@@ -5,6 +5,7 @@ has; that is all the back-pressure there is. Source for the rules on flags: Rock
 """
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -23,6 +24,8 @@ from netstack.receiver import receive_of
 Handle = Callable[[RemotingCommand, Peer], Answer]
 RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
 LARGE_FRAME = 8 * KIB  # those of batches; four times as much is received while they come
+PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on them: then others have their turn
+ANSWER_BYTES = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
 _log = logging.getLogger("netstack")
 
 
@@ -37,6 +40,7 @@ class Connection:
         self._in_flight = 0
         self._held: HeldTogether | None = None  # of this pass
         self._replies: list[bytes] = []  # of this pass
+        self._made = 0  # bytes of them, and one for each that takes a while
         self._room: trio.Event | None = None  # set when the reader waits for answers to leave
         self._nursery: trio.Nursery
 
@@ -97,13 +101,16 @@ class Connection:
             wanted = RECEIVE
             while received := await self._receive(wanted):
                 decoder.feed(received)
-                frames = 0
+                frames, began = 0, time.perf_counter()
                 while (frame := decoder.next_frame()) is not None:
                     frames += 1
                     size = len(frame.header) + len(frame.body)
                     self._serve(headers.decode(frame), size)
                     if self._in_flight >= limits.requests_in_flight:
                         await self._wait_room()
+                    if self._made and (self._made > PASS_BYTES or time.perf_counter() - began > PASS_S):
+                        await self._give_turn()
+                        began = time.perf_counter()
                 self._let_go()
                 large = len(received) >= RECEIVE and len(received) > LARGE_FRAME * frames > 0
                 wanted = 4 * RECEIVE if large else RECEIVE
@@ -122,6 +129,14 @@ class Connection:
             self._let_go()
             governor.hold_partial(-pace.partial)
         return "eof"
+
+    async def _give_turn(self) -> None:
+        """Let the answers so far leave, and others go on before the rest of what was received is served."""
+        self._let_go()
+        if self._governor.paused or self._outbox.full:
+            await self._wait_room()
+        else:
+            await trio.lowlevel.checkpoint()
 
     async def _hold_partial(self, size: int) -> None:
         """Count the bytes of the incomplete frame; wait while all connections together hold too many of them."""
@@ -165,15 +180,18 @@ class Connection:
             # The frame is made now, while the disk is busy anyway.
             held.answers.append((b"" if flag & ONEWAY else _frame(answer.response), answer.failed))
         elif isinstance(answer, Reply):
+            self._made += 1
             if not flag & ONEWAY:
-                self._replies.append(encode_command(answer.response))
+                frame = encode_command(answer.response)
+                self._made += len(frame)
+                self._replies.append(frame)
         elif answer is not None:
             self._start_later(answer, command, size)
 
     def _let_go(self) -> None:
         """Let the answers so far go, those that are held with what they wait for."""
-        if self._replies:
-            replies, self._replies = self._replies, []
+        if self._made:
+            replies, self._replies, self._made = self._replies, [], 0
             self._outbox.send(replies)
         held, self._held = self._held, None
         if held is not None:
@@ -193,6 +211,7 @@ class Connection:
             self._room = None
 
     def _start_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+        self._made += 1
         if later.pull:
             self._governor.parked_pulls += 1
         else:
@@ -201,11 +220,17 @@ class Connection:
         self._nursery.start_soon(self._run_later, later, command, size)
 
     async def _run_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+        reserved = 0
         try:
+            if not later.reads:
+                await self._outbox.reserve(ANSWER_BYTES)
+                reserved = ANSWER_BYTES
             response = await later.run()
         except Refused as refused:
             response = command.reply(refused.code, refused.remark)
         finally:
+            if reserved:
+                self._outbox.give_back(reserved)
             if later.pull:
                 self._governor.parked_pulls -= 1
             else:

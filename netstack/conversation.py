@@ -61,13 +61,16 @@ class HeldTogether:
 class Later:
     """An answer that really has to be waited for: the only kind that gets a task. None means nothing is sent.
 
-    A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection.
+    A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection. What
+    `reads` messages reserves room for them in the outbox itself, all else begins when there is room.
     """
 
-    __slots__ = ("pull", "run")
+    __slots__ = ("pull", "reads", "run")
 
-    def __init__(self, run: Callable[[], Awaitable[RemotingCommand | None]], pull: bool = False) -> None:
-        self.run, self.pull = run, pull
+    def __init__(
+        self, run: Callable[[], Awaitable[RemotingCommand | None]], *, pull: bool = False, reads: bool = False
+    ) -> None:
+        self.run, self.pull, self.reads = run, pull, reads or pull
 
 
 Answer = Reply | Held | Later | None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import trio
 
 from netstack.limits import Counts, Limits, LogLimiter, decide, decide_by_descriptor
+from netstack.outbox import Unsent
 from netstack.seen_headers import SeenHeaders
 
 REFUSED = "refused_"  # with why: access, process, or the limit
@@ -32,6 +33,7 @@ class Governor:
         self.counted: Counter[str] = Counter()
         self.parked_pulls = 0
         self.headers = SeenHeaders(self.limits.ext_fields)
+        self.unsent = Unsent(self.limits.unsent_in_all)
         self._counts, self._lines = Counts(), LogLimiter()
         self._log = log or logging.getLogger("netstack")
         self._in_flight = self._partial = 0

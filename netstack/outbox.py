@@ -5,19 +5,29 @@ from collections.abc import Sequence
 
 import trio
 
-from netstack.frame import MIB
+from netstack.frame import KIB, MIB
 
 CHUNK = MIB  # progress is seen per chunk, so a slow peer is told from a stuck one
+SHARE = 256 * KIB  # what one peer may leave unread while all together leave too much
+
+
+class Unsent:
+    """What all peers of a process together leave unread."""
+
+    def __init__(self, most: int = 64 * MIB) -> None:
+        self.bytes, self.most = 0, most
 
 
 class Outbox:
     """Up to `limit_bytes` are no trouble; `socket_fd` is that of a stream without a layer above its socket."""
 
-    def __init__(self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None) -> None:
+    def __init__(self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None, together: Unsent | None = None) -> None:
         self.unsent_bytes = 0
         self.progress_at = trio.current_time()
         self.sent_bytes = 0
-        self._limit_bytes, self._fd = limit_bytes, socket_fd
+        self._limit_bytes, self._fd, self._together = limit_bytes, socket_fd, together or Unsent()
+        self._reserved = 0  # for answers that are being made
+        self._waiting = trio.lowlevel.ParkingLot()  # who wants to make one
         self._frames: list[bytes] = []
         self._writer: trio.lowlevel.Task | None = None
         self._closed = False
@@ -25,7 +35,19 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        return self.unsent_bytes > self._limit_bytes
+        held = self.unsent_bytes + self._reserved
+        return held > self._limit_bytes or (held > SHARE and self._together.bytes > self._together.most)
+
+    async def reserve(self, size: int) -> None:
+        """Return when an answer of about this size may be made; `give_back` follows, whatever becomes of it."""
+        while self.full:
+            await self._waiting.park()
+        self._reserved += size
+
+    def give_back(self, size: int) -> None:
+        """The answer is in the outbox now, or there is none."""
+        self._reserved -= size
+        self._waiting.unpark()
 
     def put(self, frame: bytes) -> None:
         """Queue a frame; never blocks. What is put after close is dropped."""
@@ -37,7 +59,7 @@ class Outbox:
             return
         if not self.unsent_bytes:
             self.progress_at = trio.current_time()
-        self.unsent_bytes += sum(map(len, frames))
+        self._add(sum(map(len, frames)))
         self._frames += frames
         if self._writer is not None:
             trio.lowlevel.reschedule(self._writer)
@@ -62,7 +84,11 @@ class Outbox:
     def close(self) -> None:
         self._closed = True
         self._frames.clear()
-        self.unsent_bytes = 0
+        self._add(-self.unsent_bytes)
+
+    def _add(self, change: int) -> None:
+        self.unsent_bytes += change
+        self._together.bytes += change
 
     async def run(self, stream: trio.abc.SendStream) -> None:
         """Send until cancelled. The stream's errors pass through."""
@@ -80,10 +106,13 @@ class Outbox:
 
     async def _send(self, stream: trio.abc.SendStream, ready: bytes | memoryview) -> None:
         await stream.send_all(ready)
-        self.unsent_bytes -= len(ready)
+        self._add(-len(ready))
         self.sent_bytes += len(ready)
         self.progress_at = trio.current_time()
-        if self.drained is not None and not self.full:
+        if self.full:
+            return
+        self._waiting.unpark_all()
+        if self.drained is not None:
             self.drained.set()
             self.drained = None
 

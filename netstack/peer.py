@@ -116,6 +116,14 @@ class Peer:
         self._outbox.put(encode_command(command))
         return True
 
+    async def reserve(self, size: int) -> None:
+        """Return when the peer has read enough for an answer of about this size; `give_back` follows."""
+        await self._outbox.reserve(size)
+
+    def give_back(self, size: int) -> None:
+        """The answer is made, or there is none."""
+        self._outbox.give_back(size)
+
     def close(self, reason: str) -> None:
         """End the connection from this side, soon; what is unsent is dropped. The first reason counts."""
         if self.finish is not None:

@@ -113,7 +113,8 @@ class _Server:
             secured = await self._secured(stream, remote)
             if secured is None:
                 return
-            outbox = Outbox(governor.limits.unsent_bytes, stream.socket.fileno() if secured is stream else None)
+            descriptor = stream.socket.fileno() if secured is stream else None
+            outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent)
             peer = Peer(governor.next_id(), remote, local, outbox)
             peer.tls = secured is not stream
             connection = Connection(secured, peer, outbox, self._handle, governor)

@@ -56,7 +56,7 @@ async def serving(
 async def connected(handle: Handle, governor: Governor) -> AsyncGenerator[tuple[Connection, trio.abc.Stream]]:
     """Serve one memory stream; yields the connection and the stream of the other end."""
     ours, theirs = trio.testing.memory_stream_pair()
-    outbox = Outbox(governor.limits.unsent_bytes)
+    outbox = Outbox(governor.limits.unsent_bytes, together=governor.unsent)
     connection = Connection(theirs, Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 10911), outbox), outbox, handle, governor)
     async with trio.open_nursery() as nursery:
         await nursery.start(connection.run)

@@ -114,10 +114,10 @@ class Pulls:
         if self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
             return Reply(moved)
         if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
-            return Later(lambda: self._read_then_hold(wanted, peer))
+            return Later(lambda: self._read_then_hold(wanted, peer), reads=True)
         found = self._hot(wanted, header.queue_offset)
         if found is None:
-            return Later(lambda: self._read_then_hold(wanted, peer))
+            return Later(lambda: self._read_then_hold(wanted, peer), reads=True)
         if _is_to_wait(header, found):
             self._park(peer)
             return Later(lambda: self._held(wanted, peer), pull=True)
@@ -201,7 +201,7 @@ class Pulls:
 
     async def _read_then_hold(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
         header = wanted.header
-        found = await self._read(wanted, header.queue_offset)
+        found = await self._read(wanted, header.queue_offset, peer)
         if _is_to_wait(header, found):
             self._park(peer)
             return await self._held(wanted, peer)
@@ -220,7 +220,7 @@ class Pulls:
                 await arrivals.wait_match(
                     wanted.queue, at, wanted.accepts, group=header.consumer_group, timeout_s=left_s
                 )
-                found = await self._read(wanted, at)
+                found = await self._read(wanted, at, peer)
                 if wanted.accepts_record is None or found.status is not FoundStatus.NO_MATCHED:
                     break
                 if at == header.queue_offset:  # the first that did not match: the offset is to move soon
@@ -234,7 +234,15 @@ class Pulls:
             found = found._replace(status=FoundStatus.NO_MATCHED, next_offset=at)
         return self._response(wanted, found)
 
-    async def _read(self, wanted: Wanted, queue_offset: int) -> Found:
+    async def _read(self, wanted: Wanted, queue_offset: int, peer: Peer) -> Found:
+        """Read when the peer has taken enough of what it was given."""
+        await peer.reserve(MAX_BYTES)
+        try:
+            return await self._read_now(wanted, queue_offset)
+        finally:
+            peer.give_back(MAX_BYTES)
+
+    async def _read_now(self, wanted: Wanted, queue_offset: int) -> Found:
         header = wanted.header
         if wanted.accepts_record is None:
             found = self._hot(wanted, queue_offset)
