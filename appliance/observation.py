@@ -4,6 +4,7 @@ before somebody asks.
 
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from appliance.interfaces import is_loopback
 from appliance.metrics.scrape import SOCKET_NAME
 from appliance.sockets import open_port
 from appliance.watched import Watched
+from netstack.limits import plain_address
+from netstack.slots import share_of
 
 if TYPE_CHECKING:
     from appliance.page.history import History
@@ -63,25 +66,45 @@ class Door:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._respond: Respond | None = None
-        self._places = trio.CapacityLimiter(CONNECTIONS)
+        self._open: dict[trio.CancelScope, str] = {}  # oldest first: whose connection it is
 
     async def __call__(self, stream: trio.SocketStream) -> None:
-        """Answer one connection; one too many is closed."""
-        if not self._places.available_tokens:
+        """Answer one connection. One too many takes the place of the oldest of whoever has the most."""
+        place, address = trio.CancelScope(), _address(stream.socket)
+        if len(self._open) >= CONNECTIONS and not self._make_place(address):
             await stream.aclose()
             return
-        async with self._places:
-            respond = await self._loaded()
-            if respond is None:
-                await stream.aclose()
-                return
-            from appliance.web import converse
+        self._open[place] = address
+        try:
+            with place:
+                await self._serve(stream)
+        finally:
+            self._open.pop(place, None)
+            await trio.aclose_forcefully(stream)
 
-            try:
-                await converse(stream, respond, near=is_near(stream.socket))
-            except Exception as exc:  # the task of one connection: looking at the box must never end it
-                log.error("event=page_connection_failed", exc_info=exc)
-                await trio.aclose_forcefully(stream)
+    def _make_place(self, address: str) -> bool:
+        """End the oldest connection of the address that has the most; False when that is the one who asks."""
+        held = Counter(self._open.values())
+        greediest, most = held.most_common(1)[0]
+        if most <= held[address] and greediest != address:
+            return False
+        oldest = next(place for place, holder in self._open.items() if holder == greediest)
+        del self._open[oldest]
+        oldest.cancel()
+        return True
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        respond = await self._loaded()
+        if respond is None:
+            await stream.aclose()
+            return
+        from appliance.web import converse
+
+        try:
+            await converse(stream, respond, near=is_near(stream.socket))
+        except Exception as exc:  # the task of one connection: looking at the box must never end it
+            log.error("event=page_connection_failed", exc_info=exc)
+            await trio.aclose_forcefully(stream)
 
     async def _loaded(self) -> "Respond | None":
         if self._respond is None:
@@ -90,6 +113,15 @@ class Door:
             except ImportError as exc:
                 log.error("event=page_not_installed reason=%r next_step=install_the_package_again", str(exc))
         return self._respond
+
+
+def _address(connection: trio.socket.SocketType) -> str:
+    if connection.family == socket.AF_UNIX:
+        return "this machine"
+    try:
+        return share_of(plain_address(str(connection.getpeername()[0])))
+    except OSError:
+        return "gone"
 
 
 def is_near(connection: trio.socket.SocketType) -> bool:

@@ -101,6 +101,9 @@ class Limits(Table):
     parked_pulls: int = key(10_000, Whole(0, 1_000_000), "long polls waiting for messages")
     topics: int = key(10_000, Whole(32, 100_000), "topics")
     groups: int = key(10_000, Whole(32, 100_000), "consumer groups")
+    created_per_hour: int = key(
+        1000, Whole(1, 100_000), "new topics and groups that one address causes by sending and consuming, in an hour"
+    )
     clients: int = key(4096, Whole(8, 65536), "client ids")
     idle_s: int = key(120, Whole(1, 86_400), "silence after which a connection is closed")
 

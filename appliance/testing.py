@@ -60,6 +60,12 @@ class FakePeer:
             await self._heard.wait()
         return self.told
 
+    async def reserve(self, size: int, /) -> None:
+        """There is always room."""
+
+    def give_back(self, size: int, /) -> None:
+        """There is always room."""
+
     def on_close(self, callback: Callable[[], None], /) -> None:
         self._callbacks.append(callback)
 

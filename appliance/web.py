@@ -119,6 +119,9 @@ async def _exchange(
         exc.__traceback__ = None  # h11's frames hold it, and all that came would wait for the collector
         return plain(exc.error_status_hint, str(exc)), False
     method = head.method.decode("ascii")
+    names = [name for name, _ in head.headers]
+    if b"content-length" in names and b"transfer-encoding" in names:
+        return plain(400, "Content-Length and Transfer-Encoding in one request"), False
     if body is None:
         return plain(413, f"a request body may have {BODY_BYTES} bytes"), False
     if len(head.target) > TARGET_LENGTH:

@@ -73,6 +73,14 @@ class Connection:
         """When the peer's last bytes came, by trio's clock; None before its first frame."""
         return self._pace.read_at if self._pace.frames else None
 
+    def silent_since(self) -> float:
+        """When the peer's last bytes came, or when it connected, by trio's clock."""
+        return self._pace.read_at
+
+    def is_busy(self) -> bool:
+        """Whether a request of the peer is under way."""
+        return self._in_flight > 0
+
     def overdue(self, now: float) -> str | None:
         """Return why this connection is to be closed now, or None."""
         limits, outbox = self._governor.limits, self._outbox

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import trio
 
-from netstack.limits import Counts, Limits, LogLimiter, decide, decide_by_descriptor
+from netstack.limits import NO_PLACE, Counts, Limits, LogLimiter, decide, decide_by_descriptor
 from netstack.outbox import Unsent
 from netstack.seen_headers import SeenHeaders
+from netstack.slots import Slots
 
 REFUSED = "refused_"  # with why: access, process, or the limit
 
@@ -34,6 +35,7 @@ class Governor:
         self.parked_pulls = 0
         self.headers = SeenHeaders(self.limits.ext_fields)
         self.unsent = Unsent(self.limits.unsent_in_all)
+        self.slots = Slots()
         self._counts, self._lines = Counts(), LogLimiter()
         self._log = log or logging.getLogger("netstack")
         self._in_flight = self._partial = 0
@@ -53,6 +55,13 @@ class Governor:
         """
         reason = decide_by_descriptor(descriptor, own, self.limits) or (None if own else self._refusal)
         reason = reason or decide(address, self._counts, trio.current_time(), self.limits)
+        if reason is not None and reason.startswith(NO_PLACE) and (given := self.slots.to_give(address)) is not None:
+            self.slots.remove(given)
+            self.counted["evicted"] += 1
+            self.note("connection_evicted", given.site, reason=f"no place was free, {address} has fewer")
+            given.end()
+            self._counts.add(address, 0.0, trio.current_time())  # one above the limit for a moment
+            reason = None
         if reason is None:
             self.counted["accepted"] += 1
         return reason
@@ -122,7 +131,7 @@ class Governor:
         counts = self._counts
         return NetStatistics(
             counts.total,
-            len(counts.by_address),
+            len(counts.by_share),
             self._in_flight,
             self._partial,
             self.paused,

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from netstack.frame import KIB, MAX_FRAME, MAX_HEADER, MIB
+from netstack.slots import share_of
 
 REFUSALS = (  # why a connection is closed at accept
     *("access", "process"),
@@ -16,7 +17,7 @@ REFUSALS = (  # why a connection is closed at accept
 
 class Limits(NamedTuple):
     connections: int = 1024
-    connections_per_address: int = 128  # loopback is exempt from this and the next
+    connections_per_address: int = 128  # or IPv6 /64; loopback is exempt from this and the next
     new_per_s: float = 50.0  # per address
     new_burst: int = 200
     reserved_for_loopback: int = 8
@@ -58,37 +59,42 @@ class Counts:
 
     def __init__(self) -> None:
         self.total = 0
-        self.by_address: dict[str, int] = {}
+        self.by_share: dict[str, int] = {}
         self.allowance: dict[str, tuple[float, float]] = {}  # connections left, as of when
 
     def add(self, address: str, left: float, now: float) -> None:
+        share = share_of(address)
         self.total += 1
-        self.by_address[address] = self.by_address.get(address, 0) + 1
-        self.allowance.pop(address, None)
-        self.allowance[address] = (left, now)  # newest last
+        self.by_share[share] = self.by_share.get(share, 0) + 1
+        self.allowance.pop(share, None)
+        self.allowance[share] = (left, now)  # newest last
         if len(self.allowance) > 4096:
             del self.allowance[next(iter(self.allowance))]
 
     def remove(self, address: str) -> None:
+        share = share_of(address)
         self.total -= 1
-        self.by_address[address] -= 1
-        if not self.by_address[address]:
-            del self.by_address[address]
+        self.by_share[share] -= 1
+        if not self.by_share[share]:
+            del self.by_share[share]
+
+
+NO_PLACE = "limits.connections:"  # how the refusal begins that an eviction can turn
 
 
 def decide(address: str, counts: Counts, now: float, limits: Limits) -> str | None:
     """Return why a new connection of this address is refused, the limit's name first, or None and count it."""
-    local = is_loopback(address)
-    room = limits.connections - (0 if local else limits.reserved_for_loopback)
-    if counts.total >= room:
-        return f"limits.connections: {counts.total} connections, {room} allowed"
-    left, since = counts.allowance.get(address, (float(limits.new_burst), now))
+    local, share = is_loopback(address), share_of(address)
+    left, since = counts.allowance.get(share, (float(limits.new_burst), now))
     left = min(float(limits.new_burst), left + (now - since) * limits.new_per_s)
     if not local:
-        if counts.by_address.get(address, 0) >= limits.connections_per_address:
+        if counts.by_share.get(share, 0) >= limits.connections_per_address:
             return f"limits.connections_per_address: {limits.connections_per_address}"
         if left < 1:
             return f"limits.connects_per_s: {limits.new_per_s:g}"
+    room = limits.connections - (0 if local else limits.reserved_for_loopback)
+    if counts.total >= room:
+        return f"{NO_PLACE} {counts.total} connections, {room} allowed"
     counts.add(address, left - 1 if not local else left, now)
     return None
 

@@ -21,7 +21,9 @@ class Unsent:
 class Outbox:
     """Up to `limit_bytes` are no trouble; `socket_fd` is that of a stream without a layer above its socket."""
 
-    def __init__(self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None, together: Unsent | None = None) -> None:
+    def __init__(
+        self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None, together: Unsent | None = None
+    ) -> None:
         self.unsent_bytes = 0
         self.progress_at = trio.current_time()
         self.sent_bytes = 0

@@ -14,6 +14,7 @@ from netstack.governor import Governor
 from netstack.limits import Limits, is_loopback, plain_address
 from netstack.outbox import Outbox
 from netstack.peer import Peer
+from netstack.slots import Slot
 
 BACKLOG = 1024
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -105,9 +106,32 @@ class _Server:
             sock.close()
             self._governor.refused(*remote, reason)
             return
-        nursery.start_soon(self._run, trio.SocketStream(sock), remote, local)
+        scope = trio.CancelScope()
+        slot = Slot(remote[0], trio.current_time(), scope.cancel)
+        if not own:
+            self._governor.slots.add(slot)
+        nursery.start_soon(self._run_within, scope, slot, trio.SocketStream(sock), remote, local)
 
-    async def _run(self, stream: trio.SocketStream, remote: tuple[str, int], local: tuple[str, int]) -> None:
+    async def _run_within(
+        self,
+        scope: trio.CancelScope,
+        slot: Slot,
+        stream: trio.SocketStream,
+        remote: tuple[str, int],
+        local: tuple[str, int],
+    ) -> None:
+        """Serve until the connection ends or its place is given away."""
+        try:
+            with scope:
+                await self._run(slot, stream, remote, local)
+        finally:
+            self._governor.slots.remove(slot)
+            if scope.cancelled_caught:
+                await trio.aclose_forcefully(stream)
+
+    async def _run(
+        self, slot: Slot, stream: trio.SocketStream, remote: tuple[str, int], local: tuple[str, int]
+    ) -> None:
         governor = self._governor
         try:
             secured = await self._secured(stream, remote)
@@ -119,6 +143,8 @@ class _Server:
             peer.tls = secured is not stream
             connection = Connection(secured, peer, outbox, self._handle, governor)
             self._connections.add(connection)
+            slot.silent_since, slot.busy = connection.silent_since, connection.is_busy
+            slot.signed = lambda: peer.signer is not None
             try:
                 reason = await connection.run()
             finally:

@@ -10,6 +10,7 @@ from appliance.broker.clients import ClientTable, Member
 from appliance.broker.groups import Group, GroupTable
 from appliance.broker.offsets import OffsetTable
 from appliance.broker.query import subscription_body
+from appliance.broker.saving import WholeTable
 from appliance.broker.topics import check_topic_name
 from appliance.requests import Answer, Handle, Held, Peer, Reply
 from netstack.bodies import ConsumeFromWhere, ConsumeType, MessageModel
@@ -47,6 +48,7 @@ class GroupAdmin:
 
     def __init__(self, groups: GroupTable, offsets: OffsetTable, clients: ClientTable, *, address: str) -> None:
         self._groups, self._offsets, self._clients, self._address = groups, offsets, clients, address
+        self._whole = WholeTable()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -102,9 +104,12 @@ class GroupAdmin:
 
     def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+        return Reply(request.reply(body=self._whole.body(self._groups.version, self._encoded)))
+
+    def _encoded(self) -> bytes:
         version = DataVersion(self._groups.version.counter, self._groups.version.timestamp_ms)
         table = {group.name: _config_of(group) for group in self._groups.all()}
-        return Reply(request.reply(body=SubscriptionGroupTable(table, version).to_bytes()))
+        return SubscriptionGroupTable(table, version).to_bytes()
 
     def handle_one(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352) of 5.x."""

@@ -12,6 +12,7 @@ import trio
 from appliance.broker.arrivals import Arrivals
 from appliance.broker.clients import ClientTable
 from appliance.broker.offsets import OffsetTable
+from appliance.broker.saving import WholeTable
 from appliance.broker.stats import BrokerStats
 from appliance.broker.topic_attributes import changed, changes_in
 from appliance.broker.topics import MOST_QUEUES, PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
@@ -46,6 +47,7 @@ class TopicAdmin:
     ) -> None:
         self._tables, self._topics, self._store = tables, tables.topics, store
         self._broker, self._address, self._now_ms = broker, address, now_ms
+        self._whole = WholeTable()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -144,9 +146,12 @@ class TopicAdmin:
 
     def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_TOPIC_CONFIG (21)."""
+        return Reply(request.reply(body=self._whole.body(self._topics.version, self._encoded)))
+
+    def _encoded(self) -> bytes:
         version = DataVersion(self._topics.version.counter, self._topics.version.timestamp_ms)
         configs = {topic.name: config_of(topic) for topic in self._topics.all() if topic.name != PROBE_TOPIC}
-        return Reply(request.reply(body=TopicConfigTable(configs, version).to_bytes()))
+        return TopicConfigTable(configs, version).to_bytes()
 
     def handle_one(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_TOPIC_CONFIG (351) of 5.x: its tools ask after nearly every other question."""

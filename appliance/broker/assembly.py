@@ -8,6 +8,7 @@ import trio
 
 from appliance.broker.arrivals import Arrivals
 from appliance.broker.clients import ClientTable
+from appliance.broker.creations import Creations
 from appliance.broker.dedup import DedupRules, DedupWindow
 from appliance.broker.delay import DelayLevels, LevelProgress, parse_levels
 from appliance.broker.groups import GroupTable
@@ -31,6 +32,7 @@ from appliance.broker.tool_codes import QUERY_CODES, TOOL_CODES
 from appliance.broker.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.transaction_checks import TransactionChecks
 from appliance.broker.transactions import HALF_QUEUE, TransactionRules, Transactions, half_divert
+from appliance.broker.unused import Unused, UnusedTables
 from appliance.requests import Handle, deferred, merged
 from appliance.settings import Config
 from netstack.codes import RequestCode
@@ -57,6 +59,7 @@ class BrokerTables(NamedTuple):
     dedup: DedupWindow
     space: Space
     stats: BrokerStats
+    creations: Creations
 
 
 class Waiting(NamedTuple):
@@ -99,9 +102,13 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         durable=lambda: store.committed,
         connected=clients.connected,
     )
+    groups = GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms)
+    creations_file = store.state_file("creations", folder="rocketbox")
+    creations = Creations(creations_file, per_hour=limits.created_per_hour, now_ms=now_ms)
+    topics.creations = groups.creations = creations
     return BrokerTables(
         topics,
-        GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms),
+        groups,
         OffsetTable(store.state_file("consumerOffset")),
         clients,
         Questions(),
@@ -110,6 +117,7 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         dedup,
         Space(),
         BrokerStats(config.box.cluster, now_ms=now_ms),
+        creations,
     )
 
 
@@ -153,8 +161,9 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
         deferred(QUERY_CODES, lambda: _query_handlers(store, tables, now_ms)),
         deferred(TOOL_CODES, lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)),
     )
-    saved = (tables.topics, tables.groups, tables.offsets)
-    rest = (sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
+    unused = Unused(UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), store, tables.creations)
+    saved = (tables.topics, tables.groups, tables.offsets, tables.creations)
+    rest = (unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
     loops = (*(table.run for table in saved), *rest)
     flushes = (*(table.flush for table in saved), delays.flush, timers.flush)
     halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731

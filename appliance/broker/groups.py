@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from appliance.broker.creations import GROUP, Creations
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
@@ -46,6 +47,7 @@ class GroupTable:
         self, file: StateFile, *, auto_create: bool = True, most: int = 10_000, now_ms: Callable[[], int]
     ) -> None:
         self._auto_create, self._most, self._now_ms = auto_create, most, now_ms
+        self.creations: Creations | None = None  # what was made by consuming alone
         self._saver = Saver(file, self.to_json)
         content = load_table(file, "groups")
         self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
@@ -57,12 +59,18 @@ class GroupTable:
         """Return the group's record, None when there is none."""
         return self._groups.get(name)
 
-    def find(self, name: str) -> Group | None:
-        """Return the group's record, made with defaults when that is allowed."""
+    def find(self, name: str, by: str = "") -> Group | None:
+        """Return the group's record, made with defaults when that is allowed, `by` this address. Raises Refused."""
         group = self._groups.get(name)
         if group is None and 0 < len(name) <= MOST_NAME and (self._auto_create or name.startswith(INNER_PREFIX)):
             group = Group(name)
+            creations = self.creations
+            if creations is not None and not creations.allows(by):
+                text = f"subscription group [{name}] does not exist, {creations.refusal('group')}"
+                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
             self.put(group)
+            if creations is not None:
+                creations.made(GROUP, name)
         return group
 
     def all(self) -> list[Group]:
@@ -78,6 +86,8 @@ class GroupTable:
             text = f"group name of {len(group.name)} characters, allowed are {MOST_NAME}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         self.check_room([group.name])
+        if self.creations is not None:
+            self.creations.forget(GROUP, group.name)
         self._groups[group.name] = group
         return self._changed()
 

@@ -127,7 +127,7 @@ class Pulls:
         rules, tables, group_name = self._rules, self._tables, header.consumer_group
         if not rules.readable:
             raise _forbidden(f"the broker[{rules.address}] pulling message is forbidden")
-        group = tables.groups.find(group_name)
+        group = tables.groups.find(group_name, peer.remote[0])
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name}] does not exist, {FAQ}"

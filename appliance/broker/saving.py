@@ -145,3 +145,17 @@ class Saver:
 def number(item: Mapping[str, object], name: str, otherwise: int) -> int:
     """Return a whole number of a record that others wrote. Raises ValueError."""
     return int(str(item.get(name, otherwise)))
+
+
+class WholeTable:
+    """The answer that holds a whole table: made once for each version of it, then shared by all who ask."""
+
+    def __init__(self) -> None:
+        self._version: DataVersion | None = None
+        self._body = b""
+
+    def body(self, version: DataVersion, encode: Callable[[], bytes]) -> bytes:
+        """Return the table of this version, encoded."""
+        if version != self._version:
+            self._version, self._body = version, encode()
+        return self._body

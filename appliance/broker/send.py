@@ -127,7 +127,7 @@ class Sends:
         if not self._rules.writable and topic is not None and topic.order:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self._rules.address}] sending message is forbidden")
         if topic is None or name in NOT_FOR_CLIENTS:
-            topic = self._new_topic(header)
+            topic = self._new_topic(header, peer.remote[0])
         if not topic.perm & WRITE:  # as `writable`, without a call
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         if header.queue_id >= topic.write_queues and header.queue_id >= topic.queue_count:
@@ -137,7 +137,7 @@ class Sends:
             )
         return topic
 
-    def _new_topic(self, header: SendMessageHeader) -> Topic:
+    def _new_topic(self, header: SendMessageHeader, by: str) -> Topic:
         name = header.topic
         wrong = check_topic_name(name)
         if wrong:
@@ -146,7 +146,7 @@ class Sends:
         if name in NOT_FOR_CLIENTS:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         return self._tables.topics.for_send(
-            name, template=header.default_topic, queues=header.default_queue_count, unit=header.unit_mode
+            name, template=header.default_topic, queues=header.default_queue_count, unit=header.unit_mode, by=by
         )
 
     def _meet(self, header: SendMessageHeader, request: RemotingCommand, peer: Peer) -> None:

@@ -55,7 +55,7 @@ class SendBacks:
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Store the message again, for its group alone. Raises Refused."""
         header = SendBackHeader.from_ext(request.ext)
-        group = self._tables.groups.find(header.group)
+        group = self._tables.groups.find(header.group, peer.remote[0])
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}"

@@ -66,16 +66,16 @@ class Sessions:
         beat = read_heartbeat(request.body)
         clients, now_ms = self._tables.clients, self._now_ms()
         for joining in beat.consumers:
-            self._prepare(joining)
+            self._prepare(joining, peer)
             member = Member(beat.client_id, request.language, request.version, now_ms)
             clients.consumer_joined(peer, member, joining)
         for group in beat.producers:
             clients.producer_joined(peer, group, Member(beat.client_id, request.language, request.version, now_ms))
         return Reply(request.reply())
 
-    def _prepare(self, joining: Joining) -> None:
+    def _prepare(self, joining: Joining, peer: Peer) -> None:
         """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
-        group = self._tables.groups.find(joining.group)
+        group = self._tables.groups.find(joining.group, peer.remote[0])
         if group is not None and group.retry_queues > 0:
             self._tables.topics.ensure(f"{RETRY_PREFIX}{group.name}", queues=group.retry_queues, unit=joining.unit)
 

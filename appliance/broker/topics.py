@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from appliance.broker.creations import TOPIC, Creations
 from appliance.broker.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
@@ -87,6 +88,7 @@ class TopicTable:
     ) -> None:
         self.rules = rules
         self._now_ms, self._log_end = now_ms, log_end or (lambda: 0)
+        self.creations: Creations | None = None  # what was made by sending alone
         self._changes: list[Callable[[str], None]] = []
         self._saver = Saver(file, self.to_json)
         content = load_table(file, "topics")
@@ -112,6 +114,8 @@ class TopicTable:
     def put(self, topic: Topic) -> int:
         """Create or replace a topic and return the save mark. Raises Refused at the limit."""
         self.check_room([topic.name])
+        if self.creations is not None:
+            self.creations.forget(TOPIC, topic.name)
         self._topics[topic.name] = topic
         return self._changed(topic.name)
 
@@ -130,16 +134,24 @@ class TopicTable:
             return self._saver.mark
         return self._changed(name)
 
-    def for_send(self, name: str, *, template: str, queues: int, unit: bool = False) -> Topic:
-        """Return the topic of a send, made from the template when it is not there. Raises Refused(17).
+    def for_send(self, name: str, *, template: str, queues: int, unit: bool = False, by: str = "") -> Topic:
+        """Return the topic of a send, made from the template when it is not there, `by` this address. Raises Refused.
 
         Source: RocketMQ 4.9.8 TopicConfigManager.createTopicInSendMessageMethod.
         """
-        topic = self._topics.get(name) or self._from_template(name, template, queues, unit)
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        creations = self.creations
+        if creations is not None and not creations.allows(by):
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, {creations.refusal('topic')}")
+        topic = self._from_template(name, template, queues, unit)
         if topic is None and name.startswith(RETRY_PREFIX):
             topic = self.ensure(name, queues=1)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
+        if creations is not None:
+            creations.made(TOPIC, name)
         return topic
 
     def _from_template(self, name: str, template: str, queues: int, unit: bool) -> Topic | None:

@@ -5,14 +5,14 @@ import trio
 import trio.testing
 
 from netstack.command import RemotingCommand, encode_command, request
-from netstack.connection import RECEIVE, Connection, Pace
-from netstack.conversation import Answer, Held, Later, Wake
+from netstack.connection import ANSWER_BYTES, RECEIVE, Connection, Pace
+from netstack.conversation import Answer, Held, Later, Reply, Wake
 from netstack.errors import Refused
 from netstack.governor import Governor
 from netstack.limits import Limits
 from netstack.outbox import Outbox
 from netstack.peer import Peer
-from netstack.testing import connected, echo, read_commands
+from netstack.testing import connected, echo, read_commands, serving
 
 LIMITS = Limits(idle_s=120, first_frame_s=10, frame_s=30, unsent_s=30)
 
@@ -190,3 +190,73 @@ async def test_tell_drops_when_the_peer_does_not_read(count: int) -> None:
         assert str(peer) == "[::1]:5"
         nursery.cancel_scope.cancel()
     await ours.aclose()
+
+
+async def test_a_pass_ends_when_the_outbox_is_full_however_many_requests_came_at_once() -> None:
+    asked = 0
+
+    def large(command: RemotingCommand, peer: Peer) -> Answer:
+        nonlocal asked
+        asked += 1
+        return Reply(command.reply(body=bytes(1 << 20)))
+
+    governor = Governor(LIMITS)
+    async with serving(large, governor=governor) as port:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(encode_command(request(21)) * 500)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert governor.unsent.bytes < 10 << 20
+        assert asked < 40, "some lie in the socket, nothing has been read"
+        commands = await read_commands(stream, 500)
+        assert (len(commands), asked) == (500, 500)
+
+
+async def test_a_pass_gives_its_turn_away_when_its_answers_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = 0.0, list[str]()
+    monkeypatch.setattr("netstack.connection.time.perf_counter", lambda: now)
+
+    def slow(command: RemotingCommand, peer: Peer) -> Answer:
+        nonlocal now
+        now += 0.003
+        order.append("slow")
+        return Reply(command.reply())
+
+    async with connected(slow, Governor(LIMITS)) as (_, stream), trio.open_nursery() as nursery:
+
+        async def other() -> None:
+            while True:
+                await trio.lowlevel.checkpoint()
+                if not order or order[-1] != "other":
+                    order.append("other")
+
+        nursery.start_soon(other)
+        await stream.send_all(encode_command(request(34)) * 20)
+        await read_commands(stream, 20)
+        nursery.cancel_scope.cancel()
+    longest = max(map(len, "".join("s" if name == "slow" else " " for name in order).split()))
+    assert longest <= 2
+
+
+async def test_answers_that_take_a_while_are_not_made_faster_than_they_are_read() -> None:
+    running = most = done = 0
+
+    def later(command: RemotingCommand, peer: Peer) -> Answer:
+        async def run() -> RemotingCommand:
+            nonlocal running, most, done
+            running += 1
+            most = max(most, running)
+            await trio.lowlevel.checkpoint()
+            running, done = running - 1, done + 1
+            return command.reply(body=bytes(ANSWER_BYTES))
+
+        return Later(run)
+
+    governor = Governor(LIMITS)
+    async with serving(later, governor=governor) as port:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(encode_command(request(12)) * 300)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert most <= 33
+        assert governor.unsent.bytes < 10 << 20
+        assert done < 150, "some lie in the socket, nothing has been read"
+        assert len(await read_commands(stream, 300)) == 300

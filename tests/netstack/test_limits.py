@@ -60,7 +60,7 @@ def test_what_is_kept_per_address_is_bounded() -> None:
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         assert decide(address, counts, 0, limits) is None
         counts.remove(address)
-    assert (counts.total, len(counts.by_address), len(counts.allowance)) == (0, 0, 4096)
+    assert (counts.total, len(counts.by_share), len(counts.allowance)) == (0, 0, 4096)
 
 
 def test_a_line_per_peer_and_event_in_ten_seconds_tells_what_was_left_out() -> None:

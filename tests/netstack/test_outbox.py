@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from netstack.outbox import CHUNK, Outbox
+from netstack.outbox import CHUNK, SHARE, Outbox, Unsent
 
 
 class Sink(trio.abc.SendStream):
@@ -131,3 +131,46 @@ async def test_a_closed_outbox_keeps_nothing() -> None:
     outbox.close()
     outbox.put(b"y")
     assert outbox.unsent_bytes == 0
+
+
+async def test_an_answer_waits_until_the_peer_has_read_enough() -> None:
+    outbox, sink, made = Outbox(limit_bytes=100), Sink(), list[int]()
+    sink.gate = trio.Event()
+
+    async def answer(number: int) -> None:
+        await outbox.reserve(40)
+        made.append(number)
+        outbox.give_back(40)
+        outbox.put(bytes(60))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, sink)
+        for number in range(10):
+            nursery.start_soon(answer, number)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(made) == 2, "the third would find more than 100 bytes unread"
+        sink.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert (sorted(made), outbox.unsent_bytes) == (list(range(10)), 0)
+
+
+async def test_what_is_reserved_counts_as_unread() -> None:
+    outbox = Outbox(limit_bytes=100)
+    await outbox.reserve(60)
+    await outbox.reserve(60)
+    assert outbox.full
+    outbox.give_back(60)
+    assert not outbox.full
+
+
+async def test_while_all_together_leave_too_much_each_has_a_share() -> None:
+    together = Unsent(most=3 * SHARE)
+    greedy = [Outbox(together=together) for _ in range(2)]
+    for outbox in greedy:
+        outbox.put(bytes(2 * SHARE))
+    modest = Outbox(together=together)
+    modest.put(bytes(1000))
+    assert [outbox.full for outbox in (*greedy, modest)] == [True, True, False]
+    greedy[0].close()
+    assert (together.bytes, greedy[1].full) == (2 * SHARE + 1000, False)

@@ -1,0 +1,76 @@
+"""Who holds the places for connections, and whose is given to a newcomer when all are taken.
+
+An address has a share of its own: one IPv4 address, one IPv6 /64. When no place is free, the address with the most
+connections gives up the one of them that was silent longest; never one that has signed a request, never one that has
+something under way. Sans I/O: times are those of one monotonic clock.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+
+
+@lru_cache(4096)
+def share_of(address: str) -> str:
+    """Return what an address shares its limits with: itself, or its IPv6 /64."""
+    return _prefix(address, 64)
+
+
+@lru_cache(4096)
+def site_of(address: str) -> str:
+    """Return what an address is weighed with when places are short: itself, or its IPv6 /48."""
+    return _prefix(address, 48)
+
+
+def _prefix(address: str, bits: int) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address) or found.is_loopback:
+        return address
+    return f"{IPv6Address(int(found) >> (128 - bits) << (128 - bits))}/{bits}"
+
+
+class Slot:
+    """The place of one connection. Until it has a `silent_since` its handshake is not over."""
+
+    __slots__ = ("busy", "end", "opened_at", "signed", "silent_since", "site")
+
+    def __init__(self, address: str, opened_at: float, end: Callable[[], None]) -> None:
+        self.site, self.opened_at, self.end = site_of(address), opened_at, end
+        self.silent_since: Callable[[], float] = lambda: opened_at
+        self.signed: Callable[[], bool] = lambda: False
+        self.busy: Callable[[], bool] = lambda: False
+
+
+class Slots:
+    """All places that are taken by others than this machine."""
+
+    def __init__(self) -> None:
+        self._slots: set[Slot] = set()
+        self._by_site: dict[str, int] = {}
+
+    def add(self, slot: Slot) -> None:
+        self._slots.add(slot)
+        self._by_site[slot.site] = self._by_site.get(slot.site, 0) + 1
+
+    def remove(self, slot: Slot) -> None:
+        if slot not in self._slots:
+            return
+        self._slots.remove(slot)
+        self._by_site[slot.site] -= 1
+        if not self._by_site[slot.site]:
+            del self._by_site[slot.site]
+
+    def to_give(self, address: str) -> Slot | None:
+        """Return the place that an address gets when none is free, None when it has its share already."""
+        if not self._by_site:
+            return None
+        most = max(self._by_site.values())
+        if most <= self._by_site.get(site_of(address), 0) + 1:
+            return None
+        idle = [
+            slot for slot in self._slots if self._by_site[slot.site] == most and not slot.signed() and not slot.busy()
+        ]
+        return min(idle, key=lambda slot: slot.silent_since(), default=None)
