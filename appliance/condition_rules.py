@@ -170,10 +170,19 @@ def uplink_conditions(
             text = f"unshipped data, {waiting}, is over half of the limit of {size(limit_bytes)}"
         step = "restore the link, raise uplink.max_lag_bytes, or take a stick: `rocketbox uplink export`"
         found.append(Condition("uplink_filling", text, step))
-    found += [Condition("uplink_alarm", f"the uplink reports {n}: {t}", DOCTOR, n) for n, t in seen.alarms.items()]
+    found += [_alarm(name, text) for name, text in seen.alarms.items()]
     step = "make a new one at the centre, `python -m uplink_spark certs`, and put it where uplink.certs says"
     text = "the certificate for the gateway"
     return found + certificate("uplink_certificate_ends", text, seen.certificate_left_s, step, trusted=trusted)
+
+
+def _alarm(name: str, text: str) -> Condition:
+    if name == "damage":
+        step = "read quarantine/; look at D104; the centre has these bytes as a gap `damaged`"
+        return Condition(
+            "data_damaged", f"bytes of the log are damaged and were shipped as such: {text}", step, "shipped"
+        )
+    return Condition("uplink_alarm", f"the uplink reports {name}: {text}", DOCTOR, name)
 
 
 def certificate(kind: str, what: str, left_s: float | None, step: str, *, trusted: bool) -> list[Condition]:

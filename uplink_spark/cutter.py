@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from uplink_spark.batch import MAX_RAW_BYTES, MIN_RECORD_BYTES, Contents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.body_check import first_damaged
 from uplink_spark.errors import RecordsBad
 from uplink_spark.frames import FrameType, encode_frame
 from uplink_spark.scan import MAGIC_V1, MAGIC_V2, Scan, pack_index, record_fields, scan_records
@@ -91,6 +92,7 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
     if not scan.sizes and not scan.blank and not scan.fault:  # one record larger than a piece
         raw = _read(read, order.start, min(MAX_RAW_BYTES, order.limit - order.start))
         scan = scan_records(raw, order.start, order.max_bytes, breathe)
+    scan = _sound(raw, order, scan)
     end = order.start + scan.length
     fault = scan.fault
     if scan.blank:
@@ -100,6 +102,16 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
         return _log_piece(order, raw, scan, end)
     fault = fault or f"a record at {order.start} that is not whole below {order.limit}"
     return _blob(order, _bad_bytes(read, order), fault)
+
+
+def _sound(raw: bytes, order: CutOrder, scan: Scan) -> Scan:
+    """Return the walk up to the first record whose body is not what was stored."""
+    bad = first_damaged(raw, scan.sizes, breathe)
+    if bad is None:
+        return scan
+    good = sum(scan.sizes[:bad])
+    before = scan_records(raw[:good], order.start, good, breathe) if good else Scan(0, [], 0, 0, {})
+    return replace(before, blank=0, fault=f"the body of the record at {order.start + good} does not match its CRC")
 
 
 def _read(read: ReadLog, start: int, length: int) -> bytes:

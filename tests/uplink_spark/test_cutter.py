@@ -82,3 +82,17 @@ def test_the_express_lane_takes_only_its_records_and_names_its_topics() -> None:
     assert raw_of(piece) == b"".join(log[n * SIZE :][:SIZE] for n in range(1, 10, 2))
     none = cut(log, 0, pick=("c",))
     assert (none.header.records, none.header.raw_bytes, none.header.end) == (0, 0, len(log))
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_body_that_is_not_what_was_stored_is_a_blob_and_the_rest_is_exact(first: int) -> None:
+    log = bytearray(encode_log([MadeRecord(queue_offset=n, body=bytes(300)) for n in range(first + 3)]))
+    size = len(log) // (first + 3)
+    log[first * size + 150] ^= 0xFF
+    if first:
+        before = cut(bytes(log), 0)
+        assert (before.header.kind, before.header.end, before.damage) == ("log", first * size, None)
+    blob = cut(bytes(log), first * size)
+    assert (blob.header.kind, blob.header.start, blob.header.end) == ("blob", first * size, (first + 1) * size)
+    assert "does not match its CRC" in str(blob.damage)
+    assert cut(bytes(log), blob.header.end).header.records == 2
