@@ -59,10 +59,13 @@ class ConditionWatch:
         """Return the conditions of the last look."""
         return self._found
 
-    def told(self) -> dict[str, object]:
-        """Return the uplink's line of the health object, nothing without an uplink."""
+    def told(self) -> dict[str, dict[str, object]]:
+        """Return what else the health object tells: how far the scrub is, and the uplink's line where there is one."""
+        store = self._looked.store.statistics()
+        told: dict[str, dict[str, object]] = {}
+        told["scrub"] = {"passes": store.scrub_passes, "left_s": round(store.scrub_left_s)}
         if self._looked.uplink is None:
-            return {}
+            return told
         seen = self._looked.uplink.statistics()
         line = {
             "gateway": seen.address,
@@ -74,7 +77,7 @@ class ConditionWatch:
             "gaps": seen.gaps,
             "last_error": seen.last_error,
         }
-        return {"uplink": line}
+        return told | {"uplink": line}
 
     async def run(self) -> None:
         """Look every ten seconds until cancelled; a disk that cannot be read leaves the last look standing."""

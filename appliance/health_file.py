@@ -62,6 +62,10 @@ def describe(health: Mapping[str, Any]) -> str:
     if "disk" in health:
         full = health["disk"].get("full_in_h")
         lines.append(f"Disk      {health['disk']['used']:.0%} used" + (f", full in {full} h" if full else ""))
+    if "scrub" in health:
+        left_h, passes = health["scrub"]["left_s"] / 3600, health["scrub"]["passes"]
+        when = f"sees the whole log within {left_h:.1f} h" if left_h else "has seen the whole log"
+        lines.append(f"Scrub     {when}, {passes} passes since the start")
     if "uplink" in health:
         lines.append(f"Uplink    {_uplink(health['uplink'])}")
     if "clock_trusted" in health:

@@ -48,6 +48,8 @@ class StoreStatistics(NamedTuple):
     full_in_h: float | None
     full: str | None
     trouble: str | None
+    scrub_passes: int = 0
+    scrub_left_s: float = 0.0  # until this pass has seen everything
     latest_ms: int = 0  # time of day; a clock before it was set back
 
 

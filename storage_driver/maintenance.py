@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EVERY_S = 10.0
 REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour
 AT_ONCE = 50  # queue files looked at in one go
+SCRUB_SAVED_EVERY = 360  # rounds: an hour
 COLD_EVERY = 6  # rounds between two hints to the page cache
 
 
@@ -46,6 +47,7 @@ class Maintenance:
         self._rounds = 0
         self._one_thread = trio.CapacityLimiter(1)
         self._file = store.state_file("clock", folder="rocketbox")
+        self._scrubbed = store.state_file("scrub", folder="rocketbox")
         self._reserve = Reserve(disk, store.config.root, store.config.reserve_bytes)
 
     def begin(self) -> None:
@@ -57,10 +59,21 @@ class Maintenance:
             self.clock.load(self._file.load())
         except StateDamaged:
             pass  # derived: a new list begins
+        self._resume_scrub()
         self.clock.begin(self._store.end, self._now_ms(), trusted=self._trusted())
         if self._store.end:
             self._file.save(self.clock.to_json())
             self.clock.changed = False
+
+    def _resume_scrub(self) -> None:
+        """Go on where the scrub was: a box that restarts often would never see the end of a large log."""
+        try:
+            stored = self._scrubbed.load()
+        except StateDamaged:
+            return
+        at = stored.get("segment") if isinstance(stored, dict) else None
+        if at in [segment.base for segment in self._store.log_segments()]:  # where a record begins for sure
+            self.scrub.at = at
 
     def latest_ms(self) -> int:
         """Return the latest time of day that a clock as good as the present one has shown: earlier is set back."""
@@ -94,6 +107,8 @@ class Maintenance:
         await self._do("space", self.check_space())
         await self._do("retention", self._retain())
         await self._do("scrub", self.scrub.round(EVERY_S))
+        if self._rounds % SCRUB_SAVED_EVERY == 0:
+            await self._do("scrub's place", self._scrubbed.write({"segment": self.scrub.segment_base}))
         if self._rounds % COLD_EVERY == 0:
             await trio.to_thread.run_sync(_forget_cold, self._store.log_segments()[:-1], limiter=self._one_thread)
 

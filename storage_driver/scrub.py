@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 20
 RECORDS_AT_ONCE = 200
+ROUND_S = 6 * 86_400.0  # a pass takes no longer, however large the log: with the rests a week at most
 REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read again and again
 
 
@@ -32,12 +33,29 @@ class Scrub:
         self._thread = trio.CapacityLimiter(1)
         self._rests_s = 0.0
 
+    @property
+    def pace(self) -> float:
+        """Return the bytes a second: as configured, or more where that would not get through the log in a round."""
+        return max(self._bytes_per_s, (self._store.synced - self._store.first) / ROUND_S)
+
+    @property
+    def segment_base(self) -> int:
+        """Return where the segment begins that is being read."""
+        return max((s.base for s in self._store.log_segments() if s.base <= self.at), default=self._store.first)
+
+    @property
+    def left_s(self) -> float:
+        """Return until when this pass has seen everything that is stored now; 0 while it rests after one."""
+        if self._rests_s > 0:
+            return 0.0
+        return max(0, self._store.synced - max(self.at, self._store.first)) / max(1.0, self.pace)
+
     async def round(self, elapsed_s: float) -> None:
         """Check as much as the time since the last round allows. Raises OSError."""
         self._rests_s -= elapsed_s
         if self._rests_s > 0:
             return
-        self._credit = min(self._credit + elapsed_s * self._bytes_per_s, 64 * PIECE_BYTES)
+        self._credit = min(self._credit + elapsed_s * self.pace, 64 * PIECE_BYTES)
         passes = self.passes
         while self._credit > 0:
             before = self.at

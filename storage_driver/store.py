@@ -406,6 +406,8 @@ class MessageStore:
             full_in_h=upkeep.full_in_h,
             full=self.full,
             trouble=self.trouble,
+            scrub_passes=upkeep.scrub.passes,
+            scrub_left_s=upkeep.scrub.left_s,
             latest_ms=upkeep.latest_ms(),
         )
 

@@ -130,6 +130,34 @@ async def test_a_small_log_is_read_once_an_hour_and_not_again_and_again(tmp_path
         assert scrub.checked_bytes > checked
 
 
+async def test_a_large_log_is_read_within_a_week_however_slow_the_pace(tmp_path: Path) -> None:
+    async with open_store(config(tmp_path / "store")._replace(scrub_mib_per_h=0), now_ms=lambda: 1) as store:
+        await put(store, 20)
+        scrub = store._maintenance.scrub
+        assert scrub.pace == pytest.approx(store.synced / (6 * 86_400))
+        assert store.statistics().scrub_left_s <= 6 * 86_400
+        await scrub.round(6 * 86_400)
+        await scrub.round(10)  # the end is seen in the round behind it
+        seen = store.statistics()
+        assert (seen.scrub_passes, seen.scrub_left_s) == (1, 0.0)
+
+
+@pytest.mark.slow
+async def test_the_scrub_goes_on_in_its_segment_after_a_restart(tmp_path: Path) -> None:
+    settings = config(tmp_path / "store")
+    async with open_store(settings, now_ms=lambda: 1) as store:
+        while len(store.log_segments()) < 3:
+            await put(store, 20)
+        scrub, second = store._maintenance.scrub, store.log_segments()[1].base
+        scrub.at = second + 100
+        await store._maintenance._scrubbed.write({"segment": scrub.segment_base})
+    async with open_store(settings, now_ms=lambda: 1) as store:
+        assert store._maintenance.scrub.at == second
+        await store._maintenance._scrubbed.write({"segment": second + 7})
+    async with open_store(settings, now_ms=lambda: 1) as store:
+        assert store._maintenance.scrub.at == 0
+
+
 def test_the_quarantine_gives_up_its_oldest_bytes_and_keeps_to_five_percent() -> None:
     disk = MemoryDisk({"/d/commitlog/00000000000000000000": b"x" * 4000}, folders=("/", "/d", "/d/commitlog"))
     path = Path("/d/commitlog") / segment_name(0)
