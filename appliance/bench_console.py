@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,14 +45,11 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_bench(arguments: argparse.Namespace) -> Bench:
-    """Return who provisions; the first use makes the fleet secret. Raises E203."""
+    """Return who provisions; without a fleet secret one is made, and kept once it claims a box. Raises E203."""
     path = arguments.secret or Path.home() / ".config/rocketbox/fleet-secret"
     if not path.exists() and arguments.secret is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(os.urandom(32).hex() + "\n")
-        print(f"new fleet secret in {path}: keep a copy, boxes claimed with it obey nothing else", file=sys.stderr)
+        secret = os.urandom(32)
+        return Bench(secret, arguments.owner, getpass.getuser(), keep=partial(keep_secret, path, secret))
     try:
         secret = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as exc:
@@ -60,6 +59,23 @@ def load_bench(arguments: argparse.Namespace) -> Bench:
     return Bench(secret, arguments.owner, getpass.getuser())
 
 
+def keep_secret(path: Path, secret: bytes) -> None:
+    """Write a new fleet secret down, before the first box obeys it. Raises E203."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and bytes.fromhex(path.read_text().strip()) == secret:
+            return  # of an earlier box of this run
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as out:
+            out.write(secret.hex() + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+    except (OSError, ValueError) as exc:
+        text = f"the new fleet secret cannot be kept in {path} ({exc}): no box was claimed; run the command again"
+        raise ProvisioningError("E203", text) from exc
+    print(f"new fleet secret in {path}: keep a copy, boxes claimed with it obey nothing else", file=sys.stderr)
+
+
 class Console:
     """One run's output: lines for a person, bars for a terminal, objects for a program."""
 
@@ -67,10 +83,12 @@ class Console:
         self._json, self._yes, self._out = as_json, yes, sys.stdout if out is None else out
         self._terminal = self._out.isatty() and not as_json
         self._bar_open = False
+        self._warned: Counter[str] = Counter()  # since the last step
         self._stage, self._began_s, self._began_at, self._drawn_s, self._tenth = "", 0.0, 0, 0.0, -1
 
     def say(self, what: str, text: str, **facts: Any) -> None:
         """Tell one step."""
+        self._warned.clear()
         if self._json:
             print(json.dumps({"event": what.lower(), "text": text, **facts}, default=str), file=self._out, flush=True)
             return
@@ -78,12 +96,21 @@ class Console:
         print(f" {what:<9} {text}", file=self._out, flush=True)
 
     def warn(self, text: str) -> None:
-        """Tell what went wrong and is being waited for."""
+        """Tell what went wrong and is being waited for: once, then how often; in a pipe at 10, 100, 1,000 times."""
+        self._warned[text] += 1
+        count = self._warned[text]
+        if self._terminal and count > 1:
+            print(f"\r ! {text} ({count} times)\x1b[K", end="", file=self._out, flush=True)
+            self._bar_open = True
+            return
+        if count > 1 and str(count).strip("0") != "1":
+            return
         if self._json:
-            self.say("warning", text)
+            fact = {"event": "warning", "text": text, "count": count}
+            print(json.dumps(fact), file=self._out, flush=True)
             return
         self._end_bar()
-        print(f" ! {text}", file=self._out, flush=True)
+        print(f" ! {text}" + (f" ({count} times)" if count > 1 else ""), file=self._out, flush=True)
 
     def fail(self, error: ProvisioningError) -> int:
         """Tell an error, return the exit status that belongs to it."""

@@ -14,7 +14,14 @@ from watchdog.proof import Reason
 WRITE_S = 10.0  # how often a box that serves writes it
 
 
-def read_health(path: Path, *, now_s: Callable[[], float] = time.time) -> dict[str, Any]:
+def uptime_s() -> float:
+    """Return the seconds since the machine started, as /proc/uptime counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read_health(
+    path: Path, *, now_s: Callable[[], float] = time.time, uptime_s: Callable[[], float] = uptime_s
+) -> dict[str, Any]:
     """Return the health object a box last wrote; a stale or missing one says so. Raises nothing."""
     try:
         found = json.loads(path.read_text())
@@ -26,6 +33,9 @@ def read_health(path: Path, *, now_s: Callable[[], float] = time.time) -> dict[s
         return _unknown("no health file: the product is not running", step)
     if not isinstance(found, dict):
         return _unknown("the health file cannot be read", f"remove {path}; it is written anew")
+    entered_s = found.get("entered_uptime_s")
+    if isinstance(entered_s, int | float):
+        found["since_s"] = max(0, int(uptime_s() - entered_s))
     ended = _is_gone(found.get("pid"))
     if found.get("state") != "safe" and (ended or age_s > 3 * WRITE_S):
         text = "the product has ended" if ended else f"the health file is {age_s:.0f} s old"

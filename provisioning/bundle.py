@@ -105,6 +105,7 @@ class Wishes:
 
     downgrade: bool = False
     retry: bool = False
+    again: bool = False  # the version that runs
 
 
 def build_bundle(out: Path, manifest: Manifest, parts: Iterable[Path], private_key: Path) -> None:

@@ -46,11 +46,15 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Who provisions: the fleet secret, the name of the owner and of the person."""
+    """Who provisions: the fleet secret, the name of the owner and of the person.
+
+    `keep` is called before a box is claimed: a new secret is written down when the first box needs it, not before.
+    """
 
     fleet_secret: bytes = field(repr=False)
     owner_id: str = ""
     user: str = ""
+    keep: Callable[[], None] = lambda: None
 
     @property
     def name(self) -> str:
@@ -140,6 +144,7 @@ class Conversation:
         """Claim an unclaimed box, then prove ownership both ways; returns `claimed` or `known`."""
         secret, how = box_secret(bench.fleet_secret, self.serial), "known"
         if identity["claimed"] is None:
+            bench.keep()
             await self.request("claim", {"owner_id": bench.name, "secret": secret})
             how = "claimed"
         host_nonce, nonce = os.urandom(32), bytes(identity["nonce"])

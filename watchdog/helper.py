@@ -221,7 +221,8 @@ def _write_safe_health(box: Box, action: Action) -> None:
     step = "run `rocketbox doctor`, then `rocketbox safe leave`"
     health = {
         "state": "safe",
-        "since_s": int(box.uptime_s),
+        "since_s": 0,
+        "entered_uptime_s": box.uptime_s,  # whoever reads this counts from here
         "version": last.get("version", "-"),
         "slot": last.get("slot", "-"),
         "boot": last.get("number", 0),

@@ -12,6 +12,7 @@ from provisioning.root_slots import ImageError, Places, install, load
 from provisioning.slots import SlotError
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
+AGAIN = "use --again to insist: the other slot is then replaced"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="FILE.rbx")
     parser.add_argument("--downgrade", action="store_true", help="also an older version")
     parser.add_argument("--retry", action="store_true", help="also a version that was rolled back")
+    parser.add_argument("--again", action="store_true", help="also the version that runs: it replaces the other slot")
     parser.add_argument("--reboot", action="store_true", help="try it now: reboot when it is installed")
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help=argparse.SUPPRESS)
 
@@ -50,31 +52,46 @@ def update(arguments: argparse.Namespace) -> str:
     if not path.exists():
         raise ProvisioningError("E303", f"{path} does not exist")
     manifest = open_bundle(path, files.trusted_keys)
-    wishes = Wishes(downgrade=arguments.downgrade, retry=arguments.retry)
+    wishes = Wishes(downgrade=arguments.downgrade, retry=arguments.retry, again=arguments.again)
     if any(part.kind == "root" for part in manifest.parts):
         return update_image(path, manifest, files, wishes)
     slots = files.slots.load()
-    version = slots.version(files.slots.running() or slots.active)
+    running = files.slots.running() or slots.active
+    version = slots.version(running)
     check_fits(manifest, Target(files.fact("model", "generic"), version, slots.bad, free_bytes(files)), wishes)
+    if manifest.version == version and not wishes.again:
+        back = f"it can go back to {slots.version(slots.idle)} in slot {slots.idle}"
+        raise ProvisioningError(
+            "E305", f"{version} runs already, in slot {running}: nothing was written, {back}; {AGAIN}"
+        )
+    back = f"if it fails the box returns to {slots.version(slots.active)} in slot {slots.active}"
+    gone = slots.version(slots.idle)
+    print(f"slot {slots.idle} ({gone}) is replaced by {manifest.version}; {back}", flush=True)
     slot = install_app(path, manifest, files)
-    return f"{manifest.version} is in slot {slot}, on trial from the next boot on"
+    return f"{manifest.version} is in slot {slot}, on trial from the next boot on; {back}"
 
 
 def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes) -> str:
     """Write a root file system into the idle partition."""
     places = Places(files.root)
     try:
-        _, version = places.running()
+        running, version = places.running()
         bad = tuple(map(str, load(places).get("bad", ())))
         check_fits(manifest, Target(files.fact("model", "generic"), version, bad), wishes)
+        if manifest.version == version and not wishes.again:
+            raise ProvisioningError(
+                "E305", f"image {version} runs already, in root {running}: nothing was written; {AGAIN}"
+            )
+        back = f"if it fails the box returns to {version} in root {running}"
         check_parts(path, manifest)
         part = next(one for one in manifest.parts if one.kind == "root")
+        print(f"image {manifest.version} goes into the other root; {back}", flush=True)
         with path.open("rb") as source:
             source.seek(part.at)
             slot = install(places, source, part.size, part.sha256, manifest.version)
     except ImageError as exc:
         raise ProvisioningError("E306" if "trial" in str(exc) else "E302", str(exc)) from exc
-    return f"image {manifest.version} is in root {slot}, on trial from the next boot on"
+    return f"image {manifest.version} is in root {slot}, on trial from the next boot on; {back}"
 
 
 def install_app(path: Path, manifest: Manifest, files: BoxFiles) -> str:

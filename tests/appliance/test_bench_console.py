@@ -44,6 +44,35 @@ def test_a_program_gets_objects_only() -> None:
     assert rows[-1]["facts"] == {"needs": 5}
 
 
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (Terminal(), " ! link lost\n\r ! link lost (2 times)\x1b[K"),
+        (io.StringIO(), " ! link lost\n ! link lost (10 times)\n ! link lost (100 times)\n"),
+    ],
+)
+def test_a_pulled_cable_is_one_line_with_a_count(out: io.StringIO, said: str) -> None:
+    console = Console(as_json=False, out=out)
+    for _ in range(120):
+        console.warn("link lost")
+    assert out.getvalue().startswith(said)
+    assert out.getvalue().count("\n") == said.count("\n")
+    console.say("Done", "it is back")
+    console.warn("link lost")
+    assert out.getvalue().endswith(" Done      it is back\n ! link lost\n")
+
+
+def test_two_runs_that_make_a_secret_do_not_overwrite_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    first, second = (load_bench(Namespace(secret=None, owner="")) for _ in range(2))
+    first.keep()
+    with pytest.raises(ProvisioningError, match="no box was claimed"):
+        second.keep()
+    assert load_bench(Namespace(secret=None, owner="")).fleet_secret == first.fleet_secret
+
+
 def test_nobody_agrees_without_a_terminal_unless_told_to() -> None:
     assert Console(as_json=True, yes=True).ask("Write?")
     assert not Console(as_json=True).ask("Write?")
@@ -54,6 +83,9 @@ def test_the_fleet_secret_is_made_once_and_a_wrong_one_is_refused(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     made = load_bench(Namespace(secret=None, owner=""))
+    assert not (tmp_path / ".config").exists()  # no box has been claimed with it
+    made.keep()
+    made.keep()
     assert load_bench(Namespace(secret=None, owner="acme")).fleet_secret == made.fleet_secret
     (tmp_path / "short").write_text("abcd")
     for path in (tmp_path / "short", tmp_path / "missing"):

@@ -22,6 +22,12 @@ def test_a_missing_a_stale_and_a_broken_file_say_so(tmp_path: Path) -> None:
     assert read_health(path)["state"] == "failing"
 
 
+def test_safe_mode_counts_from_its_entry(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    path.write_text('{"state": "safe", "since_s": 0, "entered_uptime_s": 90000.5}')
+    assert read_health(path, uptime_s=lambda: 90060.7)["since_s"] == 60
+
+
 @pytest.mark.slow
 def test_who_only_looks_at_the_state_does_not_load_what_serves() -> None:
     seen = "import appliance.commands.status, sys; print('trio' in sys.modules)"

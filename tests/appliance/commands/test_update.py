@@ -35,7 +35,7 @@ def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(tmp_
     files = BoxFiles(tmp_path / "box")
     before = files.slots.load().active
     text = update(options(tmp_path / "box", bundle))
-    assert text.endswith("on trial from the next boot on")
+    assert "on trial from the next boot on; if it fails the box returns to" in text
     assert f"is in slot {before}" not in text  # what runs is never written over
     assert not list(files.slots.folder.glob("*.app"))
     assert files.slots.load().active == before or files.slots.load().active in text
@@ -52,3 +52,22 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err.startswith("rocketbox: ")
     assert slots.load() == before
     assert not list(slots.folder.glob("*.app"))
+
+
+def test_the_version_that_runs_replaces_nothing_and_the_way_back_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = folder_box(tmp_path / "box")
+    bundle, slots = signed_bundle(tmp_path, box), BoxFiles(tmp_path / "box").slots
+    before = slots.load()
+    slots.save(before._replace(versions={"a": "1.4.0", "b": "1.3.0"}, active="a"))
+    slots.point_at("a")
+    same = slots.load()
+    assert run(options(tmp_path / "box", bundle)) != 0
+    err = capsys.readouterr().err
+    assert "1.4.0 runs already, in slot a: nothing was written, it can go back to 1.3.0 in slot b" in err
+    assert slots.load() == same
+    assert run(options(tmp_path / "box", bundle, "--again")) == 0
+    out = capsys.readouterr().out
+    assert "slot b (1.3.0) is replaced by 1.4.0; if it fails the box returns to 1.4.0 in slot a" in out
+    assert out.count("if it fails the box returns to 1.4.0 in slot a") == 2
