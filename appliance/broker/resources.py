@@ -62,7 +62,8 @@ def _unregister(request: RemotingCommand) -> list[Need]:
 
 def _locks(request: RemotingCommand) -> list[Need]:
     asked = read_lock(request.body)
-    return [Need(Kind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic, _ in asked.queues)]
+    topics = dict.fromkeys(queue.topic for queue in asked.queues)
+    return [Need(Kind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic in topics)]
 
 
 def _assignment(request: RemotingCommand) -> list[Need]:
