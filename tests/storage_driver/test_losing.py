@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from storage_driver.checkpoint import CommittedFile
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import QueueFiles
 from storage_driver.disk import RealDisk
@@ -20,6 +22,7 @@ from storage_driver.lost_numbers import LostNumbers
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk
+from storage_driver.truncation import BEGUN, CutDone, Truncation
 from storage_driver.witnesses import Witnesses
 
 HOST, NOW, SEGMENT, CUT = encode_host("127.0.0.1", 10911), 1_700_000_000_000, 1 << 20, 400_000
@@ -215,6 +218,43 @@ async def test_one_segment_that_was_cut_short_does_not_make_its_length_that_of_a
     os.truncate(first_file(root), CUT)
     async with open_store(config(root), now_ms=lambda: NOW) as store:
         assert store.segment_bytes == SEGMENT
+
+
+async def share(root: Path, keep: int) -> int:
+    """Fill a log that others share, of which the first `keep` messages are committed; return where it ends."""
+    async with open_store(config(root, shared=True), now_ms=lambda: NOW) as store:
+        synced = trio.Event()
+        store.share(lambda log_offset: synced.set() if log_offset >= ends[-1] else None)
+        ends = [store.put(message(number)).end for number in range(300)]
+        await synced.wait()
+        store.commit(ends[keep - 1])
+        await store.wait_committed(ends[keep - 1])
+        await store.prove()
+        return store.synced
+
+
+async def test_a_cut_that_the_journal_speaks_of_is_no_loss_begun_or_done(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    end = await share(root, 80)
+    async with open_store(config(root, shared=True), now_ms=lambda: NOW) as store:
+        at = store.committed
+        assert at < end == store.synced
+    Truncation(RealDisk(), root)._save(CutDone(at, end, "the leader differs", []), BEGUN)
+    for _ in range(2):
+        async with open_store(config(root, shared=True), now_ms=lambda: NOW) as store:
+            assert (store.synced, store.verdict.lost) == (at, None)
+
+
+async def test_the_committed_mark_knows_what_a_shared_log_lost(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    await share(root, 80)
+    known = CommittedFile(RealDisk(), root / "rocketbox" / "committed").load()
+    os.truncate(first_file(root), 8192)
+    for name in ("consumequeue", "index", "rocketbox/position", "rocketbox/queues.json"):
+        shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
+    async with open_store(config(root, shared=True), now_ms=lambda: NOW) as store:
+        assert store.verdict.lost is not None
+        assert store.verdict.lost.witnesses == {"the committed mark": known}
 
 
 def test_a_range_that_nobody_knew_to_be_durable_is_not_lost_and_nothing_is_written() -> None:
