@@ -24,8 +24,8 @@ class Losing:
         Call this before the range is covered: after a power cut nothing else tells of it. Raises OSError.
         """
         end = end if sure else min(end, self.witnesses.reach)
-        if start >= end:
-            return
+        if start >= end or any(low <= start and end <= high for low, high in self.numbers.ranges):
+            return  # none, or it was noted
         ranges = merged([*self.numbers.ranges, (start, end)])
         self.numbers.ranges[:] = ranges
         before = self._loss.reasons if self._loss is not None else []
