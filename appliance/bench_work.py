@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from appliance.bench_console import Console
-from appliance.commands.config import toml_value, with_value
+from appliance.commands.config import with_value
 from appliance.config import nearest
 from appliance.config_rules import value_from_text
 from appliance.settings import rules
+from appliance.settings_docs import toml_value
 from provisioning.bundle import unsigned_manifest
 from provisioning.errors import ProvisioningError
 from provisioning.flow import Outcome, Wanted, provision

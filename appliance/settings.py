@@ -14,22 +14,24 @@ TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
 
 
 class Box(Table):
-    """Who the box is."""
+    """Identity of the box."""
 
     name: str = key(
         "", Text(r"|[a-z0-9-]{1,40}", "1 to 40 of a-z 0-9 -"), "broker name; empty: serial number or host name"
     )
     cluster: str = key("DefaultCluster", Text(r"[%|a-zA-Z0-9_-]{1,100}", "1 to 100 of A-Z a-z 0-9 _ -"), "cluster name")
-    site: str = key("", Text(), "where the box stands")
+    site: str = key("", Text(), "location of the box, free text")
 
 
 class Listen(Table):
-    """Where clients find it."""
+    """Addresses and ports for clients."""
 
     host: str = key("127.0.0.1", ADDRESS, 'address to bind; "0.0.0.0" or "::" opens the box to the network')
-    broker_port: int = key(10911, PORT, "broker; 0 takes any free port")
-    namesrv_port: int = key(9876, PORT, "name server; 0 takes any free port")
-    vip: bool = key(False, Flag(), "also serve on broker_port - 2, everything but pulls")
+    broker_port: int = key(10911, PORT, "port of the broker; 0: any free port")
+    namesrv_port: int = key(9876, PORT, "port of the name server; 0: any free port")
+    vip: bool = key(
+        False, Flag(), "the broker also listens on broker_port - 2 (the VIP channel), for everything but pulls"
+    )
 
 
 class AdvertiseRule(NamedTuple):
@@ -41,7 +43,7 @@ class AdvertiseRule(NamedTuple):
 
 
 class Advertise(Table):
-    """Which address routes name."""
+    """Addresses in routes, for networks behind NAT."""
 
     rules: tuple[AdvertiseRule, ...] = key(
         (),
@@ -53,18 +55,22 @@ class Advertise(Table):
                 attributes={"from": "network"},
             )
         ),
-        "asker's network -> address and port in routes, first match wins",
+        "address and port that routes name to clients of a network; the first match wins",
     )
 
 
 class Access(Table):
-    """Who may do what."""
+    """Access control."""
 
-    mode: str = key("subnet", Choice(("subnet", "keys", "open")), "who may use the box")
-    allow: tuple[str, ...] = key((), Many(Network()), "further networks in mode subnet")
+    mode: str = key(
+        "subnet",
+        Choice(("subnet", "keys", "open")),
+        "access control: clients of the box's own subnets, clients with keys, or every client",
+    )
+    allow: tuple[str, ...] = key((), Many(Network()), "more client networks in mode subnet")
     admin: str = key("loopback", Choice(("loopback", "subnet", "keys")), "who may change topics, groups and offsets")
     replay: str = key(
-        "address", Choice(("address", "strict", "off")), "where a signed request that came before is refused"
+        "address", Choice(("address", "strict", "off")), "scope in which a repeated signed request is refused"
     )
     accounts: str = key("", Text(r"(?s).{0,1000}", "a file"), "keys; empty: access/accounts.json in the data folder")
 
@@ -74,18 +80,22 @@ class Tls(Table):
 
     mode: str = key("permissive", Choice(("permissive", "enforcing", "disabled")), "TLS on the two ports")
     cert: str = key("", Text(r"(?s).{0,1000}", "a file"), "certificate chain in PEM; empty: the box's own, tls/box.crt")
-    private_key: str = key("", Text(r"(?s).{0,1000}", "a file"), "its key; empty: tls/box.key in the data folder")
-    passphrase_file: str = key("", Text(r"(?s).{0,1000}", "a file"), "file that holds what opens an encrypted key")
+    private_key: str = key(
+        "", Text(r"(?s).{0,1000}", "a file"), "private key of the certificate; empty: tls/box.key in the data folder"
+    )
+    passphrase_file: str = key(
+        "", Text(r"(?s).{0,1000}", "a file"), "file with the passphrase of an encrypted private key"
+    )
     client_auth: str = key(
-        "none", Choice(("none", "optional", "require")), "certificates of clients; the box's own programs need none"
+        "none", Choice(("none", "optional", "require")), "client certificates; programs on the box need none"
     )
     trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
 
 
 class Limits(Table):
-    """What a client, and all of them together, may take up."""
+    """Limits per client and in total."""
 
-    connections: int = key(1024, Whole(8, 65536), "connections in all")
+    connections: int = key(1024, Whole(8, 65536), "total connections")
     connections_per_address: int = key(128, Whole(1, 65536), "connections of one address, loopback exempt")
     connects_per_s: int = key(50, Whole(1, 100_000), "new connections per second of one address")
     connects_burst: int = key(200, Whole(1, 100_000), "new connections of one address at once")
@@ -105,7 +115,7 @@ class Limits(Table):
         1000, Whole(1, 100_000), "new topics and groups that one address causes by sending and consuming, in an hour"
     )
     clients: int = key(4096, Whole(8, 65536), "client ids")
-    idle_s: int = key(120, Whole(1, 86_400), "silence after which a connection is closed")
+    idle_s: int = key(120, Whole(1, 86_400), "idle time after which a connection is closed")
 
 
 class RetentionOf(NamedTuple):
@@ -120,8 +130,8 @@ class Store(Table):
 
     segment_mib: int = key(0, Whole(0, 1024), "CommitLog file; 0: 256 on disks below 64 GiB, else 1024")
     queues_default: int = key(8, Whole(1, 64), "queues of the automatic topic template")
-    quota_gib: int = key(0, Whole(0, 1 << 20), "space for the log; 0: by disk marks")
-    retention_h: int = key(72, Whole(1, 8760), "age after which segments go")
+    quota_gib: int = key(0, Whole(0, 1 << 20), "space for the log; 0: limited by the fill level of the disk")
+    retention_h: int = key(72, Whole(1, 8760), "age at which segments are deleted")
     classes: tuple[RetentionOf, ...] = key(
         (),
         Many(
@@ -131,14 +141,14 @@ class Store(Table):
                 needed=frozenset({"topics", "retention_h"}),
             )
         ),
-        "topics kept for another time, first match wins; a segment stays as long as any topic in it",
+        "retention of single topics; the first match wins, and a segment stays as long as any topic in it",
     )
-    zero_ahead: bool = key(False, Flag(), "write zeros ahead of large batches, too: faster syncs, twice the wear")
+    zero_ahead: bool = key(False, Flag(), "zeros are written ahead of large batches too: faster syncs, twice the wear")
     group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
 
 
 class BrokerRules(Table):
-    """What Apache's broker.conf would say."""
+    """Broker behaviour, as in Apache's broker.conf."""
 
     auto_create_topics: bool = key(True, Flag(), "a send to an unknown topic creates it")
     auto_create_groups: bool = key(True, Flag(), "an unknown consumer group is created")
@@ -174,31 +184,31 @@ class Namesrv(Table):
 
 
 class Watchdog(Table):
-    """What proves that the box works."""
+    """Supervision of the process."""
 
-    proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work that still feeds systemd")
+    proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work with which systemd's watchdog is still fed")
 
 
 class Update(Table):
     """New versions."""
 
-    tries: int = key(3, Whole(2, 10), "starts a new version gets to prove itself")
+    tries: int = key(3, Whole(2, 10), "failed starts of a new version before it is rolled back")
 
 
 class Metrics(Table):
     """Figures for Prometheus."""
 
     port: int = key(0, PORT, "Prometheus text on this port too; 0: unix socket only")
-    host: str = key("127.0.0.1", ADDRESS, "address of that port; askers from elsewhere need the token")
+    host: str = key("127.0.0.1", ADDRESS, "address of that port; other machines need the token")
 
 
 class Page(Table):
     """The status page."""
 
-    port: int = key(0, PORT, "status page; 0: off")
-    host: str = key("127.0.0.1", ADDRESS, "its address; askers from elsewhere need the token")
+    port: int = key(0, PORT, "port of the status page; 0: off")
+    host: str = key("127.0.0.1", ADDRESS, "address of the status page; other machines need the token")
     names: tuple[str, ...] = key(
-        (), Many(Text(r"[0-9a-z.-]{1,253}", "a host name")), "further names browsers know it by"
+        (), Many(Text(r"[0-9a-z.-]{1,253}", "a host name")), "more host names of the page in browsers"
     )
 
 
@@ -244,21 +254,23 @@ class Uplink(Table):
 
     gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
     certs: str = key("", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt")
-    max_delay_s: float = key(10.0, Real(0.01, 86_400), "longest wait before a piece leaves")
+    max_delay_s: float = key(10.0, Real(0.01, 86_400), "longest wait before a piece is shipped")
     piece_bytes: int = key(4_194_304, Whole(4096, 4 << 20), "raw bytes of a piece")
-    order: str = key("live_first", Choice(("live_first", "oldest_first")), "what leaves first after a break")
-    backlog_share: float = key(0.3, Real(0, 1), "share of the link for the backlog")
-    kbit_s: int = key(0, Whole(0, 100_000_000), "cap; 0: none")
+    order: str = key("live_first", Choice(("live_first", "oldest_first")), "order after an interruption of the uplink")
+    backlog_share: float = key(0.3, Real(0, 1), "share of the bandwidth for the backlog")
+    kbit_s: int = key(0, Whole(0, 100_000_000), "bandwidth limit; 0: none")
     codec: str = key("auto", Choice(("auto", "zstd", "zlib", "none")), "compression")
-    express: tuple[str, ...] = key((), Many(TOPIC_NAME, 1000), "topics that overtake")
-    express_max_delay_s: float = key(1.0, Real(0.01, 3600), "their longest wait")
+    express: tuple[str, ...] = key((), Many(TOPIC_NAME, 1000), "topics that are shipped before all others")
+    express_max_delay_s: float = key(1.0, Real(0.01, 3600), "longest wait of express topics")
     when_full: str = key(
-        "drop_oldest", Choice(("drop_oldest", "reject_new", "express_only")), "what gives way on a full disk"
+        "drop_oldest", Choice(("drop_oldest", "reject_new", "express_only")), "policy when the disk is full"
     )
     max_lag_bytes: int = key(0, Whole(0, 1 << 50), "longest backlog; 0: 60 % of the partition")
     max_lag_hours: int = key(0, Whole(0, 87_600), "oldest backlog; 0: no limit")
-    windows: tuple[UplinkWindow, ...] = key((), Many(_WINDOW), "weekly windows with their own cap")
-    metered: Metered = key(NOT_METERED, _METERED, "metered links")
+    windows: tuple[UplinkWindow, ...] = key((), Many(_WINDOW), "weekly time windows with their own bandwidth limit")
+    metered: Metered = key(
+        NOT_METERED, _METERED, "metered links: interfaces, monthly budget in megabytes, whether the backlog uses them"
+    )
 
 
 class Config(NamedTuple):

@@ -19,6 +19,7 @@ put 644 "$here/sysctl.conf" /usr/lib/sysctl.d/60-rocketbox.conf
 put 644 "$here/udev.rules" /usr/lib/udev/rules.d/60-rocketbox.rules
 put 644 "$here/modules-load.conf" /usr/lib/modules-load.d/rocketbox.conf
 put 644 "$here/fstab.example" /usr/share/doc/rocketbox/fstab.example
+put 644 "$here/rocketbox.toml" /usr/share/rocketbox/rocketbox.toml  # every key commented out
 for name in escalate slot image; do put 755 "$here/helpers/$name.py" "/usr/lib/rocketbox/$name.py"; done
 for path in watchdog/__init__ watchdog/boots watchdog/escalate watchdog/helper watchdog/notes watchdog/reset_reason \
     provisioning/__init__ provisioning/slots provisioning/root_slots; do

@@ -1,4 +1,4 @@
-"""`rocketbox config check|show|set`: the same code that `serve` starts with."""
+"""`rocketbox config check|show|set|reference|template`: the same code that `serve` starts with."""
 
 import argparse
 import os
@@ -20,6 +20,7 @@ from appliance.config_rules import value_from_text
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.guard import NAME_NETWORKS, allows_everybody, open_door, open_to
 from appliance.settings import rules, tables
+from appliance.settings_docs import explain, page, template, toml_value
 from appliance.sockets import host_problem
 
 WRONG_CONFIG = 78
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("file", type=Path, nargs="?", metavar="FILE")
     show = verbs.add_parser("show", help="print every value in force")
     show.add_argument("--origin", action="store_true", help="and where it comes from")
+    show.add_argument(
+        "--explain", metavar="KEY", help="what one key means, allows and defaults to, such as store.quota_gib"
+    )
+    verbs.add_parser("reference", help="print docs/configuration.md: every key")
+    verbs.add_parser("template", help="print a configuration file with every key commented out")
     change = verbs.add_parser("set", help="check a change and write it into the file")
     change.add_argument("change", metavar="TABLE.KEY=VALUE")
     for verb in (check, show, change):
@@ -40,9 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one verb; return the exit code."""
-    verbs = {"check": check, "show": show, "set": change}
+    verbs = {
+        "check": check,
+        "show": show,
+        "set": change,
+        "reference": reference,
+        "template": template_file,
+    }
     try:
-        print(verbs[arguments.verb](arguments))
+        print(verbs[arguments.verb](arguments).rstrip("\n"))
     except ConfigError as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return WRONG_CONFIG
@@ -70,12 +82,31 @@ def check_host(host: str, source: str, text: str) -> None:
 
 def show(arguments: argparse.Namespace) -> str:
     """Return every value, with its origin when asked."""
+    if arguments.explain is not None:
+        return explained(arguments.explain)
     config = chosen_config(arguments, data_folder(arguments))
     lines = []
     for name, value in values(config):
         line = f"{name} = {toml_value(value)}"
         lines.append(f"{line:60}  # {config.origins[name]}" if arguments.origin else line)
     return "\n".join(lines)
+
+
+def reference(_: argparse.Namespace) -> str:
+    """Return docs/configuration.md."""
+    return page()
+
+
+def template_file(_: argparse.Namespace) -> str:
+    """Return a file with every key commented out."""
+    return template()
+
+
+def explained(name: str) -> str:
+    """Return the reference of one key. Raises ConfigError that names the nearest key."""
+    if name not in rules():
+        raise ConfigError("command line", [ConfigProblem(name, None, f"unknown key{nearest(name, rules())}", None)])
+    return explain(name)
 
 
 def change(arguments: argparse.Namespace) -> str:
@@ -105,22 +136,6 @@ def values(config: Config) -> Iterator[tuple[str, object]]:
     for table, kind in tables().items():
         for name in kind.keys:
             yield f"{table}.{name}", getattr(getattr(config, table), name)
-
-
-def toml_value(value: object) -> str:
-    """Return a value as TOML spells it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\' else c for c in value)
-        return f'"{escaped}"'
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a record: a named tuple
-        spelled = {"network": "from"}
-        pairs = ((spelled.get(name, name), inner) for name, inner in value._asdict().items())
-        return "{ " + ", ".join(f"{name} = {toml_value(inner)}" for name, inner in pairs) + " }"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    return str(value)
 
 
 def with_value(text: str, name: str, spelled: str) -> str:

@@ -62,6 +62,9 @@ rocketbox tls make
 rocketbox page
 rocketbox config check rocketbox.toml
 rocketbox config show --origin
+rocketbox config show --explain store.quota_gib
+rocketbox config reference
+rocketbox config template > rocketbox.toml
 rocketbox config set store.retention_h=48
 """
 
