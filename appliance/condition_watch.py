@@ -39,14 +39,16 @@ class Looked(NamedTuple):
     uplink: Uplink | None
     now_ms: Callable[[], int]
     clock_trusted: Callable[[], bool]
-    disk: Callable[[], tuple[float, int, float | None]]  # share used, bytes used, hours until full
+
+
+Disk = Callable[[], tuple[float, int, float | None]]  # share used, bytes used, hours until full
 
 
 class ConditionWatch:
-    """The conditions at the last look; `look` may be called by a test."""
+    """The conditions at the last look."""
 
-    def __init__(self, looked: Looked, *, uptime_s: Callable[[], float] = trio.current_time) -> None:
-        self._looked, self._uptime_s = looked, uptime_s
+    def __init__(self, looked: Looked, *, disk: Disk, uptime_s: Callable[[], float] = trio.current_time) -> None:
+        self._looked, self._disk, self._uptime_s = looked, disk, uptime_s
         self._ages = Ages(looked.store)
         self._file = looked.store.state_file("groups_seen", folder="rocketbox")
         known = load_table(self._file, "groups seen").get("groups")
@@ -108,7 +110,7 @@ class ConditionWatch:
 
     def _space(self) -> SpaceSeen:
         store, uplink = self._looked.store, self._looked.uplink
-        seen, (used, used_bytes, full_in_h) = store.statistics(), self._looked.disk()
+        seen, (used, used_bytes, full_in_h) = store.statistics(), self._disk()
         return SpaceSeen(
             used=used,
             used_bytes=used_bytes,

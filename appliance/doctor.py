@@ -162,7 +162,9 @@ def _space(facts: Facts) -> Iterator[Finding]:
     if not space:
         return
     value = f"{space['used']:.0%} used, {space['free_bytes'] / GIB:.1f} GiB free, inodes {space.get('inodes', 0):.0%}"
+    said = [one["next"] for one in facts.get("health", {}).get("reasons", ()) if one["code"] == "D107"]
     step = "shorten store.retention_h, set store.quota_gib, see what else is on the disk: `du -xh --max-depth=1`"
+    step = str(said[0]) if said else step  # the box that runs knows what fills it
     if space["used"] >= 0.90 or space.get("inodes", 0) >= 0.95:
         yield Finding("D107", "error", value, "sends are refused until there is room", step)
     elif space["used"] >= 0.75:

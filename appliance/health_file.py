@@ -73,9 +73,7 @@ def describe(health: Mapping[str, Any]) -> str:
         full = health["disk"].get("full_in_h")
         lines.append(f"Disk      {health['disk']['used']:.0%} used" + (f", full in {full} h" if full else ""))
     if "scrub" in health:
-        left_h, passes = health["scrub"]["left_s"] / 3600, health["scrub"]["passes"]
-        when = f"sees the whole log within {left_h:.1f} h" if left_h else "has seen the whole log"
-        lines.append(f"Scrub     {when}, {passes} passes since the start")
+        lines.append(f"Scrub     {_scrub(health['scrub']['passes'], health['scrub']['left_s'])}")
     if "uplink" in health:
         lines.append(f"Uplink    {_uplink(health['uplink'])}")
     if "clock_trusted" in health:
@@ -84,6 +82,13 @@ def describe(health: Mapping[str, Any]) -> str:
         lines.append(f"  ! {reason['code']}  {reason['text']}\n          next: {reason['next']}")
     lines += [f"  muted {each['id']}: {each['text']}" for each in health.get("muted", [])]
     return "\n".join(lines)
+
+
+def _scrub(passes: int, left_s: float) -> str:
+    if passes and not left_s:
+        return "has read and checked the whole log"
+    when = f"{left_s / 3600:.1f} h" if left_s >= 3600 else f"{max(1, round(left_s / 60))} min"
+    return f"will have read and checked the whole log in {when}"
 
 
 def _uplink(seen: Mapping[str, Any]) -> str:

@@ -18,11 +18,10 @@ from appliance.broker.delay import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.saving import Saver, load_table
 from appliance.clock import clock_trusted, wall_ms
-from appliance.condition_watch import ConditionWatch, Looked
+from appliance.condition_watch import Looked
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.guard import Guard, make_guard
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
-from appliance.mutes import Mutes
 from appliance.namesrv.address import AnsweredAddress, joined
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
@@ -32,7 +31,8 @@ from appliance.observation import observe
 from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.settings import Config
-from appliance.supervision import DiskTrend, Supervision, Told, package_version
+from appliance.supervision import Supervision, Told, package_version
+from appliance.telling import begin_telling
 from appliance.watched import Watched
 from netstack.bodies_route import properties_text
 from netstack.codes import RequestCode
@@ -252,7 +252,8 @@ async def _let_in(
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
-    told, muting = _telling(nursery, frame, store, tables, uplink)
+    looked = Looked(store, tables, uplink, now_ms, frame.clock_trusted)
+    told, muting = begin_telling(nursery, looked, guard.conditions)
     await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
     host = frame.own if config.listen.host not in LOCAL else LOOPBACK
@@ -263,18 +264,6 @@ async def _let_in(
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
     await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime)
-
-
-def _telling(
-    nursery: trio.Nursery, frame: _Frame, store: MessageStore, tables: BrokerTables, uplink: "Uplink | None"
-) -> tuple[Told, dict[str, admin.Action]]:
-    """Start looking for what is wrong; return what the health object is made of, and what admin.sock may mute."""
-    trend = DiskTrend(store.statistics, store.config.root)
-    looked = Looked(store, tables, uplink, frame.now_ms, frame.clock_trusted, trend.space)
-    watch, file = ConditionWatch(looked), store.state_file("conditions", folder="rocketbox")
-    mutes = Mutes(file, now_ms=frame.now_ms, uptime_ms=lambda: int(trio.current_time() * 1000))
-    nursery.start_soon(watch.run)
-    return Told(trend, (frame.guard.conditions, watch.now), mutes.split, watch.told), mutes.actions()
 
 
 def _watch(

@@ -130,7 +130,7 @@ class Store(Table):
 
     segment_mib: int = key(0, Whole(0, 1024), "CommitLog file; 0: 256 on disks below 64 GiB, else 1024")
     queues_default: int = key(8, Whole(1, 64), "queues of the automatic topic template")
-    quota_gib: int = key(0, Whole(0, 1 << 20), "space for the log; 0: limited by the fill level of the disk")
+    quota_gib: int = key(0, Whole(0, 1 << 20), "log above which segments are deleted, unshipped ones never; 0: none")
     retention_h: int = key(72, Whole(1, 8760), "age at which segments are deleted")
     classes: tuple[RetentionOf, ...] = key(
         (),
@@ -265,7 +265,7 @@ class Uplink(Table):
     when_full: str = key(
         "drop_oldest", Choice(("drop_oldest", "reject_new", "express_only")), "policy when the disk is full"
     )
-    max_lag_bytes: int = key(0, Whole(0, 1 << 50), "longest backlog; 0: 60 % of the partition")
+    max_lag_bytes: int = key(0, Whole(0, 1 << 50), "most unshipped bytes, then when_full; 0: 60 % of the partition")
     max_lag_hours: int = key(0, Whole(0, 87_600), "oldest backlog; 0: no limit")
     windows: tuple[UplinkWindow, ...] = key((), Many(_WINDOW), "weekly time windows with their own bandwidth limit")
     metered: Metered = key(

@@ -14,7 +14,8 @@ from appliance.conditions import documentation
 from appliance.health_file import read_health
 from uplink_spark.bounds import whole
 
-COULD_NOT_ASK = 1
+COULD_NOT_ASK, WRONG_WORDS = 1, 2
+VERBS = ("list", "mute", "unmute")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per condition")
     parser.add_argument("--docs", action="store_true", help="print the table of all conditions there are")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    mute = actions.add_parser("mute", help="acknowledge a condition: it no longer degrades the state nor alerts")
-    mute.add_argument("key", metavar="ID", help="as `rocketbox conditions` prints it; without :NAME all of its kind")
-    mute.add_argument("--hours", type=whole(1, 87_600), metavar="N", help="at most so long (until it is over)")
-    unmute = actions.add_parser("unmute", help="tell a condition again")
-    unmute.add_argument("key", metavar="ID")
+    parser.add_argument(
+        "verb", nargs="?", choices=VERBS, default="list", help="list them (default), mute or unmute one"
+    )
+    parser.add_argument("key", nargs="?", metavar="ID", help="as listed; without :NAME all conditions of its kind")
+    parser.add_argument("--hours", type=whole(1, 87_600), metavar="N", help="mute for at most so long")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,11 +36,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(documentation(), end="")
         return 0
     path = health_path(arguments)
-    if arguments.action is None:
+    if arguments.verb == "list":
         return show(read_health(path), as_json=arguments.json)
-    values = {"key": arguments.key, "hours": getattr(arguments, "hours", None)}
+    if arguments.key is None:
+        print(f"rocketbox: {arguments.verb} which? `rocketbox conditions` lists their ids", file=sys.stderr)
+        return WRONG_WORDS
+    values = {"key": arguments.key, "hours": arguments.hours}
     try:
-        answer = ask(path.with_name(NAME), f"conditions.{arguments.action}", values)
+        answer = ask(path.with_name(NAME), f"conditions.{arguments.verb}", values)
     except (AdminSilent, AdminRefused) as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return COULD_NOT_ASK

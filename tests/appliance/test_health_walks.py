@@ -41,9 +41,8 @@ class Walk:
             uplink,
             (lambda: clock[0]) if clock else wall_ms,
             lambda: True,
-            lambda: (0.4, 400 * MIB, None),
         )
-        self._watch = ConditionWatch(looked, uptime_s=lambda: self.now_s)
+        self._watch = ConditionWatch(looked, disk=lambda: (0.4, 400 * MIB, None), uptime_s=lambda: self.now_s)
 
     async def after(self, seconds: float) -> dict[str, Condition]:
         self.now_s += seconds
