@@ -8,6 +8,7 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from storage_driver.named_tuple import NamedTuple
 
@@ -25,45 +26,56 @@ class Command(NamedTuple):
 INTERRUPTED = 130
 COMMANDS = {
     "serve": Command("appliance.commands.serve", "run the box: name server and broker"),
-    "status": Command("appliance.commands.status", "how the box fares, and why"),
-    "conditions": Command("appliance.commands.conditions", "what is wrong with the box, and muting what is known"),
+    "status": Command("appliance.commands.status", "health of the box and its reasons"),
+    "conditions": Command("appliance.commands.conditions", "current problems of the box; mute known ones"),
     "selftest": Command("appliance.commands.selftest", "send one message through the running box"),
-    "doctor": Command("appliance.commands.doctor", "find what is wrong with this box, and the next step"),
+    "doctor": Command("appliance.commands.doctor", "diagnose this box and name the next step"),
     "safe": Command("appliance.commands.safe", "enter or leave safe mode"),
     "provision": Command("appliance.commands.provision", "set up the box at a serial port"),
     "fleet": Command("appliance.commands.fleet", "set up many boxes from a CSV file"),
     "flash": Command("appliance.commands.flash", "install a signed bundle, or write an image to a disk"),
-    "update": Command("appliance.commands.update", "on the box: a signed bundle from a stick into the idle slot"),
+    "update": Command(
+        "appliance.commands.update", "on the box: install a signed bundle from a stick into the idle slot"
+    ),
     "factory": Command("appliance.commands.factory", "give a box its serial number and burn it in"),
     "device": Command("appliance.commands.device", "the box's end of the serial line"),
     "namesrv": Command("appliance.commands.namesrv", "read a name server configuration written for Apache's"),
     "send": Command("appliance.commands.send", "send messages to a topic of any cluster"),
     "consume": Command("appliance.commands.consume", "consume a topic as a member of a group"),
-    "tail": Command("appliance.commands.tail", "print the newest messages of a topic, and those that come"),
+    "tail": Command("appliance.commands.tail", "print the newest messages of a topic and follow it"),
     "request": Command("appliance.commands.request", "send a request and print its reply"),
-    "topics": Command("appliance.commands.topics", "list, look at, make, change and delete topics"),
-    "groups": Command("appliance.commands.groups", "list, look at, make, change and delete consumer groups"),
-    "offsets": Command("appliance.commands.offsets", "where a group stands, and putting it elsewhere"),
-    "clients": Command("appliance.commands.clients", "who is connected"),
-    "messages": Command("appliance.commands.messages", "find messages by key, id or time, and look at one"),
-    "trace": Command("appliance.commands.trace", "the way of one message"),
-    "brokers": Command("appliance.commands.brokers", "the brokers of a cluster and how they fare"),
+    "topics": Command("appliance.commands.topics", "list, show, create, change and delete topics"),
+    "groups": Command("appliance.commands.groups", "list, show, create, change and delete consumer groups"),
+    "offsets": Command("appliance.commands.offsets", "show and reset the offsets of a group"),
+    "clients": Command("appliance.commands.clients", "connected clients"),
+    "messages": Command("appliance.commands.messages", "find messages by key, id or time; show one"),
+    "trace": Command("appliance.commands.trace", "the path of one message"),
+    "brokers": Command("appliance.commands.brokers", "the brokers of a cluster and their state"),
     "top": Command("appliance.commands.top", "busiest topics and slowest groups, live"),
-    "context": Command("appliance.commands.contexts", "names for boxes and clusters, and which one is meant"),
-    "completion": Command("appliance.commands.completion", "what a shell needs to complete commands"),
-    "bench": Command("appliance.commands.bench", "measure how many messages a cluster takes and gives"),
-    "uplink": Command("appliance.commands.uplink", "how the log leaves the box: state, pause, gaps, sticks"),
-    "fsck": Command("storage_driver.fsck", "check a store that is not running, salvage it, have its queues made anew"),
-    "loss": Command("appliance.commands.loss", "acknowledged messages that are gone: how many, of which queues"),
+    "context": Command("appliance.commands.contexts", "named boxes and clusters, and the one in use"),
+    "completion": Command("appliance.commands.completion", "completion script for a shell"),
+    "bench": Command("appliance.commands.bench", "measure the throughput of a cluster"),
+    "uplink": Command("appliance.commands.uplink", "shipping of the log: state, pause, gaps, export to a stick"),
+    "fsck": Command("storage_driver.fsck", "check a stopped store, salvage it, rebuild its queues"),
+    "loss": Command("appliance.commands.loss", "lost acknowledged messages: count and queues"),
     "backup": Command("appliance.commands.backup", "copy the store of a box, running or not"),
-    "restore": Command("appliance.commands.restore", "put a backup where a box will look for its store"),
+    "restore": Command("appliance.commands.restore", "restore a backup into the data folder of a box"),
     "access": Command("appliance.commands.access", "keys: who may publish, subscribe, administer"),
-    "tls": Command("appliance.commands.tls", "the box's certificate: show it, make it anew"),
-    "support": Command("appliance.commands.support", "one file for whoever helps, without secrets"),
-    "metrics": Command("appliance.commands.metrics", "what the box tells Prometheus"),
-    "page": Command("appliance.commands.page", "where the status page is, and its token"),
+    "tls": Command("appliance.commands.tls", "show or renew the certificate of the box"),
+    "support": Command("appliance.commands.support", "one file for support, without secrets"),
+    "metrics": Command("appliance.commands.metrics", "metrics of the box in Prometheus format"),
+    "page": Command("appliance.commands.page", "address and token of the status page"),
     "config": Command("appliance.commands.config", "check, show or change the configuration"),
 }
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors name the nearest word that is known."""
+
+    def error(self, message: str) -> NoReturn:
+        from appliance.commands.overview import with_nearest
+
+        super().error(with_nearest(message, self))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = next((word for word in given if not word.startswith("-")), None)
     if chosen in ALSO:
         given[given.index(chosen)] = chosen = ALSO[chosen]
-    parser = argparse.ArgumentParser(prog="rocketbox", description="A RocketMQ appliance.")
+    if chosen is None and given and _told(given):
+        return 0
+    parser = Parser(prog="rocketbox", description="A RocketMQ appliance.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="rocketbox")
     asked = parser  # whose usage belongs to a complaint
     known = {chosen: COMMANDS[chosen]} if chosen in COMMANDS else COMMANDS  # a parser costs 0.4 ms
@@ -96,6 +110,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed, unknown = parser.parse_known_args(given)
     if unknown:
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return _run(parsed)
+
+
+def _told(given: Sequence[str]) -> bool:
+    """Print the help or the version if that is asked for."""
+    if HELP.intersection(given):
+        from appliance.commands.overview import help_text
+
+        print(help_text({name: command.purpose for name, command in COMMANDS.items()}))
+    elif "--version" in given:
+        from appliance.supervision import package_version
+
+        print(f"rocketbox {package_version()}")
+    else:
+        return False
+    return True
+
+
+def _run(parsed: argparse.Namespace) -> int:
     try:
         code = int(parsed.run(parsed))
         sys.stdout.flush()

@@ -127,8 +127,9 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
         return {"refused": "not a question of one JSON line"}
     action = actions.get(name) if isinstance(name, str) else None
     if action is None or not isinstance(values, dict):
-        off = "the part is off (uplink: uplink.gateway is not set), or the command is of another release"
-        return {"refused": f"this box cannot do {name!r}: {off}"}
+        uplink = isinstance(name, str) and name.startswith("uplink.")
+        off = "uplink is disabled; set uplink.gateway" if uplink else "the running box has another version or lacks it"
+        return {"refused": f"{name!r} is not available: {off}"}
     folder = Path(f"/proc/self/fd/{folders[0]}") if folders else None
     try:
         return {"answer": await action(Question(values, folder))}

@@ -154,7 +154,7 @@ class Appender:
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
 
     def no_room(self, reason: str) -> None:
-        """Appends rest until there is space."""
+        """Appends are blocked until there is space."""
         self.full, self.exhausted = reason, True
 
     def forget_topic(self, topic: str) -> None:

@@ -87,7 +87,7 @@ def full_reason(disk: DiskState, rules: RetentionRules, segment_bytes: int, *, w
     if was_full:
         need += need // 8
     if disk.percent > mark:
-        return f"{disk.percent} % used, appends rest above {mark} %"
+        return f"{disk.percent} % used, writes are blocked until usage is below {rules.resume_percent} %"
     if disk.available < need:
         return f"{disk.available // MIB} MiB available, the next segment and its reserve need {need // MIB} MiB"
     return None

@@ -1,4 +1,4 @@
-"""`rocketbox brokers`: the brokers of the cluster and how they fare, by their own numbers."""
+"""`rocketbox brokers`: the brokers of the cluster and their state, by their own figures."""
 
 import argparse
 from typing import Any

@@ -51,7 +51,7 @@ def confirmed(what: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        print("rocketbox: say --yes where nobody can be asked", file=sys.stderr)
+        print("rocketbox: not interactive: add --yes", file=sys.stderr)
         return False
     print(f"{what} Type yes: ", end="", flush=True)
     return sys.stdin.readline().strip() == "yes"

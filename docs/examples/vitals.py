@@ -1,6 +1,6 @@
 """The whole path once, on real input: this machine's vitals become rows in Spark, and every one is accounted for.
 
-    make run               about a minute; exit code 0, 1 when the count does not come out even, 2 when it cannot start
+    make run               about a minute; exit code 0, 1 when the counts differ, 2 when it cannot start
     make run KEEP=1        the same, then everything stays up until Ctrl-C
 
 Three processes are started as a user would start them (the box, the central gateway, the streaming job); this one is
@@ -290,7 +290,7 @@ def hints(place: Place) -> str:
     """Return how to use what is up: a client's address in four languages, and how to let other machines in."""
     return f"""
 Everything stays up until Ctrl-C. NameServer {place.namesrv}; logs in {place.var}/log.
-How the box fares: .venv/bin/rocketbox status --data {place.var}/box
+Health of the box: .venv/bin/rocketbox status --data {place.var}/box
 
 Java    producer.setNamesrvAddr("{place.namesrv}");
 Go      rocketmq.NewProducer(producer.WithNameServer([]string{{"{place.namesrv}"}}))
@@ -321,6 +321,10 @@ def main(arguments: list[str]) -> int:
         if complaint := taken(getattr(options, f"{name}_port"), f"--{name}-port"):
             print(complaint, file=sys.stderr)
             return 2
+    show(
+        f"Starts a box, a gateway and Spark, sends this machine's vitals for {options.seconds:g} s and counts them in "
+        f"Spark: about {options.seconds + 40:.0f} s, longer on a busy machine."
+    )
     place = Place(options, secrets.token_hex(4), time.time_ns() // 1_000_000)
     code = 1
     try:

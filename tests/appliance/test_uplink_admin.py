@@ -110,7 +110,7 @@ async def test_a_box_without_a_centre_goes_by_stick_or_discards(tmp_path: Path, 
 async def test_a_box_without_an_uplink_and_a_box_that_is_off_say_so(tmp_path: Path, capsys: Capture) -> None:
     async with running_box(tmp_path) as box:
         assert await rocketbox(tmp_path, "status") == 1
-        assert "the part is off" in capsys.readouterr().err
+        assert "uplink is disabled; set uplink.gateway" in capsys.readouterr().err
         for nonsense in ("uplink.format", ""):
             with pytest.raises(AdminRefused):
                 await trio.to_thread.run_sync(ask, box.data / "run/admin.sock", nonsense)

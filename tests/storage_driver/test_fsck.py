@@ -159,3 +159,11 @@ async def test_delay_levels_of_the_broker_are_no_finding_and_a_due_time_in_a_cen
         file.seek(ENTRY_BYTES + 12)
         file.write((1 << 42).to_bytes(8, "big"))
     assert "entry 1" in fsck.check(root).findings[0]
+
+
+def test_the_folder_is_named_as_for_other_commands_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fsck.main(["--data", str(tmp_path / "none")]) == fsck.main([str(tmp_path / "none")]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == second
+    assert fsck.main([]) == fsck.main(["a", "--data", "b"]) == 2
+    assert capsys.readouterr().err.count("fsck: name one folder: DIR or --data DIR") == 2
