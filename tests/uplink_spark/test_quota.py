@@ -169,6 +169,7 @@ async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_a
         ledger = uplink.shipper.state.ledger
         await until(lambda: not uplink.shipper.quota.spool.places())
         await until(lambda: ledger.receipted.pick.covers(store.first, store.committed))
+        await until(lambda: "spool_refused" in uplink.statistics().alarms)  # told once the piece has been put aside
         seen = uplink.statistics()
         assert (seen.counts.refused, set(seen.alarms)) == ({"bad_records": 3}, {"spool_refused"})
         assert f"the piece lies in {path.parent}/refused/{path.name}" in seen.alarms["spool_refused"]
