@@ -102,8 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             added.set_defaults(run=module.run)
             if HELP.intersection(given):
                 from appliance.commands.examples import add_examples
+                from appliance.commands.exit_codes import epilog
 
                 add_examples(name, added)
+                added.epilog = f"{added.epilog}\n\n{epilog(name)}"
     if arguments is None:
         gc.freeze()  # a program of its own keeps what it has loaded: the first look at all that is 15 ms
     gc.enable()  # before --help may leave
