@@ -41,10 +41,12 @@ setup: .venv/java/.ready compiled
 	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
 	@echo 'setting up .venv (some 700 MB; the first time takes a minute or two)'
-	@mkdir -p .build/tmp .cache; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
+	@mkdir -p .build/tmp .cache; date +%s > .build/tmp/began; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
+	@echo '  1 of 2: what a box and a gateway run with, checked by digest'
 	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
+	@echo '  2 of 2: Spark and the tools for tests'
 	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
-	@touch $@
+	@echo ".venv is set up, $$(( $$(date +%s) - $$(cat .build/tmp/began) )) s"; touch $@
 
 # What a box and a gateway install, with the digests of every file of each version: what a bundle, an image and a package
 # take from .venv came in with them. Versions are those of .constraints.txt; change them there, then make lock.

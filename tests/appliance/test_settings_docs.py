@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import main
+from appliance.commands.config import with_value
 from appliance.config import Facts, load_config
 from appliance.settings import rules, tables
 from appliance.settings_docs import EXAMPLES, TYPES, example, page, template
@@ -73,3 +74,9 @@ def test_a_mistyped_key_is_answered_with_the_nearest(capsys: pytest.CaptureFixtu
 def test_the_command_prints_it(verb: str, made: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", verb]) == 0
     assert capsys.readouterr().out.rstrip("\n") == made().rstrip("\n")  # type: ignore[operator]
+
+
+def test_a_value_set_in_the_template_lands_in_its_table() -> None:
+    text = with_value(template(), "store.retention_h", "48")
+    assert load_config(text, facts=FACTS).store.retention_h == 48
+    assert tomllib.loads(text)["store"] == {"retention_h": 48}
