@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: help lock audit setup run test interop bench soak power-cut system-packages clean install deb bundle image test-image test-systemd compiled
+.PHONY: help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make interop          docs/interop.md anew, from what stock clients do'
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make install, deb      units and helpers below DESTDIR=…; the Debian package'
+	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
 	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
@@ -50,7 +51,7 @@ setup: .venv/java/.ready compiled
 
 # What a box and a gateway install, with the digests of every file of each version: what a bundle, an image and a package
 # take from .venv came in with them. Versions are those of .constraints.txt; change them there, then make lock.
-LOCK_TOOLS := pip-tools==7.6.2 pip-audit==2.10.1
+LOCK_TOOLS := pip-tools==7.6.2 pip-audit==2.10.1 twine==7.0.0
 COMPILE := PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip-compile -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate -c .constraints.txt
 
@@ -158,6 +159,12 @@ system-packages:
 # The box: units and helpers below DESTDIR; a Debian package; a signed bundle for `rocketbox flash app`.
 install:
 	@systemd/install.sh '$(DESTDIR)'
+
+# Below one name, beside PyPI's `watchdog`: docs/installing.md.
+wheel: .venv/.ready .build/lock/.ready
+	@rm -rf .build/wheel; mkdir -p .build/wheel; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); \
+	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
+	@.build/lock/bin/twine check --strict .build/wheel/* && (cd .build/wheel && sha256sum *)
 
 deb: .venv/.ready
 	@nice systemd/make-deb.sh .build/deb $(PY)

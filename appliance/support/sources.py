@@ -102,9 +102,9 @@ def read(path: Path) -> str:
 
 def program(*words: str, seconds: float = PROGRAM_S) -> str:
     """Return what a program prints; what it complains about comes after. Raises OSError, TimeoutExpired."""
-    done = subprocess.run(
-        words, capture_output=True, timeout=seconds, check=False, env={**os.environ, "LC_ALL": "C", "COLUMNS": "200"}
-    )
+    path = os.pathsep.join(filter(None, sys.path))  # a command of ours finds what this process finds
+    environment = {**os.environ, "LC_ALL": "C", "COLUMNS": "200", "PYTHONPATH": path}
+    done = subprocess.run(words, capture_output=True, timeout=seconds, check=False, env=environment)
     complaint = f"\n(exit {done.returncode}) {done.stderr.decode(errors='replace')}" if done.returncode else ""
     return done.stdout.decode(errors="replace") + complaint
 

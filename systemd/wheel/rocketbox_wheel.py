@@ -1,0 +1,138 @@
+"""The build backend: setuptools, then a wheel that takes no name from other packages, and the same bytes each time.
+
+The six folders lie at the top of the repository under plain names, and PyPI has a `watchdog` of its own. In a wheel
+they lie below `rocketbox`: OPEN is what others import (rocketbox.pth names its folder, behind every package that is
+installed), the rest is on the path of the command `rocketbox` alone. docs/installing.md says why.
+
+    python systemd/wheel/rocketbox_wheel.py OUT     both archives
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.build_meta import (
+    build_editable,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+]
+
+Settings = Mapping[str, str | list[str] | None] | None
+
+OPEN = ("netstack", "storage_driver", "uplink_spark")  # imports none of the others; Spark's workers need it
+OWN = ("appliance", "provisioning", "watchdog")
+LAUNCHER = '''"""Rocketbox. Start it as `rocketbox` or `python -m rocketbox`; import netstack and uplink_spark."""
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Run a command with the box's own folders in front of everything that is installed."""
+    here = Path(__file__).resolve().parent
+    sys.path[:0] = [str(here / "own"), str(here / "open")]
+    from appliance.__main__ import main as run
+
+    return run()
+'''
+ADDED = {
+    "rocketbox/__init__.py": LAUNCHER,
+    "rocketbox/__main__.py": "import sys\n\nfrom rocketbox import main\n\nsys.exit(main())\n",
+    "rocketbox.pth": "rocketbox/open\n",
+}
+
+
+def epoch() -> int:
+    """Return the time that every file of an archive gets; a zip file knows none before 1980."""
+    return max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800)
+
+
+def place(name: str) -> str:
+    """Return where a file of setuptools' wheel lies in ours."""
+    folder = name.partition("/")[0]
+    return f"rocketbox/open/{name}" if folder in OPEN else f"rocketbox/own/{name}" if folder in OWN else name
+
+
+def content(name: str, data: bytes) -> bytes:
+    if name.endswith(".dist-info/entry_points.txt"):
+        return data.replace(b"appliance.__main__:main", b"rocketbox:main")
+    return b"rocketbox\n" if name.endswith(".dist-info/top_level.txt") else data
+
+
+def record(files: Mapping[str, bytes], name: str) -> bytes:
+    rows = []
+    for path, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}")
+    return "\n".join([*rows, f"{name},,", ""]).encode()
+
+
+def rewrite_wheel(path: Path) -> None:
+    """Put the six folders below `rocketbox`, and write the archive anew in order, with one time and one mode."""
+    with zipfile.ZipFile(path) as archive:
+        found = {place(name): content(name, archive.read(name)) for name in archive.namelist() if name[-1] != "/"}
+    (listed,) = (name for name in found if name.endswith(".dist-info/RECORD"))
+    del found[listed]
+    found |= {name: text.encode() for name, text in ADDED.items()}
+    files = dict(sorted(found.items()))
+    files[listed] = record(files, listed)
+    when = time.gmtime(epoch())[:6]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in files.items():
+            row = zipfile.ZipInfo(name, when)
+            row.compress_type, row.create_system, row.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
+            archive.writestr(row, data)
+
+
+def rewrite_sdist(path: Path) -> None:
+    """Write the archive anew in order, with one time, one owner and one mode of each kind."""
+    made = io.BytesIO()
+    with tarfile.open(path) as old, tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for row in sorted(old.getmembers(), key=lambda one: one.name):
+            row.mtime, row.uid, row.gid, row.uname, row.gname, row.pax_headers = epoch(), 0, 0, "", "", {}
+            row.mode = 0o755 if row.isdir() or row.mode & 0o100 else 0o644
+            new.addfile(row, old.extractfile(row) if row.isfile() else None)
+    path.write_bytes(gzip.compress(made.getvalue(), 9, mtime=epoch()))
+
+
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    shutil.rmtree("build", ignore_errors=True)  # of an earlier build: what was deleted since would come along
+    # Compiled modules join here: as ext_modules of setuptools they lie beside their sources and move with them.
+    name: str = build_meta.build_wheel(wheel_directory, config_settings)
+    shutil.rmtree("build", ignore_errors=True)
+    rewrite_wheel(Path(wheel_directory, name))
+    return name
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    rewrite_sdist(Path(sdist_directory, name))
+    return name
+
+
+if __name__ == "__main__":
+    out = str(Path(sys.argv[1]).absolute())  # setuptools writes over sys.argv
+    Path(out).mkdir(parents=True, exist_ok=True)
+    print(build_sdist(out), build_wheel(out))
