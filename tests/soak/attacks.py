@@ -1,0 +1,224 @@
+"""Hostile clients, one function for each kind: raw bytes at a box's ports, again and again until cancelled.
+
+They come from this machine, which has no limits per address: the worst case for all other limits.
+"""
+
+import random
+import struct
+import zlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import trio
+
+from netstack.command import encode_command, request
+from netstack.frame import JSON, encode_frame
+from tests.fuzz.parsers import PARSERS
+from tests.netstack.test_command import bomb
+
+MIB = 1 << 20
+GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Target(NamedTuple):
+    """Where a box answers, and a topic with messages."""
+
+    broker_port: int
+    namesrv_port: int
+    page_port: int
+    topic: str
+
+
+Attack = Callable[[Target, random.Random], Awaitable[None]]
+
+
+async def _send_and_read(port: int, data: bytes, *, read: bool = True, stay_s: float = 1.0) -> None:
+    with suppress(*GONE):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            with trio.move_on_after(stay_s):
+                await stream.send_all(data)
+                if read:
+                    await stream.receive_some(65536)
+                else:
+                    await trio.sleep(stay_s)
+
+
+def _worst(name: str) -> list[bytes]:
+    return list(next(row for row in PARSERS if row.name == name).worst())
+
+
+def _bodies(code: int, texts: list[bytes], ext: dict[str, str] | None = None) -> list[bytes]:
+    return [encode_command(request(code, ext or {}, text)) for text in texts if len(text) < 15 * MIB]
+
+
+async def references_in_headers(target: Target, rng: random.Random) -> None:
+    """The frame of 2 KB that took 2.7 GB."""
+    frame = encode_frame(JSON, bomb(), b"")
+    while True:
+        for port in (target.broker_port, target.namesrv_port):
+            await _send_and_read(port, frame * rng.randrange(1, 20))
+
+
+async def bodies_that_are_slow_to_read(target: Target, rng: random.Random) -> None:
+    """Non-standard JSON, references, a hundred thousand values: in every request that takes JSON."""
+    register = {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0"}
+    frames = [
+        *((target.broker_port, frame) for code in (34, 400, 41, 46) for frame in _bodies(code, _worst("JSON body"))),
+        *((target.namesrv_port, frame) for frame in _bodies(103, _worst("registration"), register)),
+        *((target.namesrv_port, frame) for frame in _bodies(322, _worst("JSON body"), register)),
+        *((target.broker_port, frame) for frame in _bodies(34, _worst("heartbeat"))),
+    ]
+    while True:
+        port, frame = rng.choice(frames)
+        await _send_and_read(port, frame)
+
+
+async def bodies_that_inflate(target: Target, rng: random.Random) -> None:
+    """Compressed registrations of 16 MiB and more."""
+    header = {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0"}
+    frames = _bodies(103, _worst("compressed registration"), header | {"compressed": "true"})
+    frames.append(encode_command(request(103, header | {"compressed": "true"}, zlib.compress(bytes(64 * MIB), 9))))
+    while True:
+        await _send_and_read(target.namesrv_port, rng.choice(frames))
+
+
+def _pull(target: Target, wait_ms: int, offset: int = 0) -> bytes:
+    ext = {
+
+            "consumerGroup": "CG",
+            "topic": target.topic,
+            "queueId": "0",
+            "queueOffset": str(offset),
+            "maxMsgNums": "32"
+        ,
+        "sysFlag": "6" if wait_ms else "4", "commitOffset": "0", "suspendTimeoutMillis": str(wait_ms),
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }
+    return encode_command(request(11, ext))
+
+
+async def pulls_that_nobody_reads(target: Target, rng: random.Random) -> None:
+    frame = _pull(target, 0)
+    while True:
+        await _send_and_read(target.broker_port, frame * 400, read=False, stay_s=5.0)
+
+
+async def tables_that_nobody_reads(target: Target, rng: random.Random) -> None:
+    frames = [encode_command(request(code)) for code in (21, 201, 43, 206, 106)]
+    while True:
+        port = rng.choice((target.broker_port, target.namesrv_port))
+        await _send_and_read(port, rng.choice(frames) * 8760, read=False, stay_s=5.0)
+
+
+async def pulls_that_wait_for_one_message(target: Target, rng: random.Random) -> None:
+    """Many wait on one connection; then a message of 3 MiB comes for all of them."""
+    waiting = _pull(target._replace(topic="Parked"), 20_000) * 2000
+    while True:
+        with suppress(*GONE):
+            stream = await trio.open_tcp_stream("127.0.0.1", target.broker_port)
+            async with stream:
+                await stream.send_all(waiting)
+                await trio.sleep(0.5)
+                ext = {
+                    "a": "PG",
+                    "b": "Parked",
+                    "c": "TBW102",
+                    "d": "1",
+                    "e": "0",
+                    "f": "0",
+                    "g": "1",
+                    "h": "0",
+                    "i": "",
+                }
+                await _send_and_read(target.broker_port, encode_command(request(310, ext, bytes(3 * MIB))))
+                await trio.sleep(3)
+
+
+async def connections_that_say_nothing(target: Target, rng: random.Random) -> None:
+    """Half-open ones at each port, greetings of TLS among them, frames that never end."""
+    starts = (
+        b"",
+        b"\x16",
+        b"\x00\xf0\x00\x00\x00\x00\x00\x10",
+        b"GET / HTTP/1.1\r\nHost: x\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+    )
+    while True:
+        streams: list[trio.SocketStream] = []
+        for _ in range(600):
+            with suppress(*GONE):
+                port = rng.choice((target.broker_port, target.namesrv_port, target.page_port))
+                stream = await trio.open_tcp_stream("127.0.0.1", port)
+                streams.append(stream)
+                await stream.send_all(rng.choice(starts) + b" ")
+        await trio.sleep(2)
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+
+
+async def frames_that_never_end(target: Target, rng: random.Random) -> None:
+    """Twelve megabytes of a frame of sixteen, then silence."""
+    data = struct.pack(">II", 16 * MIB - 8, 100) + bytes(12 * MIB)
+    while True:
+        await _send_and_read(target.broker_port, data, read=False, stay_s=5.0)
+
+
+async def names_without_end(target: Target, rng: random.Random) -> None:
+    """A new topic with each send, a new group with each heartbeat."""
+    while True:
+        frames = []
+        for _ in range(50):
+            name = f"junk{rng.getrandbits(60):x}"
+            ext = {"a": "PG", "b": name, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+            frames.append(encode_command(request(310, ext, b"x")))
+            beat = b'{"clientID":"%b","consumerDataSet":[{"groupName":"%b"}]}' % (name.encode(), name.encode())
+            frames.append(encode_command(request(34, {}, beat)))
+        await _send_and_read(target.broker_port, b"".join(frames))
+
+
+async def expressions_without_end(target: Target, rng: random.Random) -> None:
+    """Filters of the largest size, each another one."""
+    while True:
+        text = " OR ".join(f"a{rng.getrandbits(30)}='{number}'" for number in range(900))
+        ext = {"consumerGroup": "CG", "topic": target.topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
+        ext |= {"sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": text}
+        frame = encode_command(request(11, ext | {"subVersion": "0", "expressionType": "SQL92"}))
+        await _send_and_read(target.broker_port, frame)
+
+
+async def batches_of_nothing(target: Target, rng: random.Random) -> None:
+    ext = {
+        "a": "PG",
+        "b": "Batches",
+        "c": "TBW102",
+        "d": "1",
+        "e": "0",
+        "f": "0",
+        "g": "1",
+        "h": "0",
+        "i": "",
+        "m": "true",
+    }
+    frames = _bodies(320, _worst("batch"), ext)
+    while True:
+        await _send_and_read(target.broker_port, rng.choice(frames))
+
+
+ATTACKS: dict[str, Attack] = {
+    each.__name__.replace("_", " "): each
+    for each in (
+        references_in_headers,
+        bodies_that_are_slow_to_read,
+        bodies_that_inflate,
+        pulls_that_nobody_reads,
+        tables_that_nobody_reads,
+        pulls_that_wait_for_one_message,
+        connections_that_say_nothing,
+        frames_that_never_end,
+        names_without_end,
+        expressions_without_end,
+        batches_of_nothing,
+    )
+}

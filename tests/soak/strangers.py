@@ -1,0 +1,192 @@
+"""A box among strangers: every attack at once beside a good client, under a limit of memory.
+
+python tests/soak/strangers.py --minutes 60 [--each 2] [--only NAME] [--seed 1]; exit 1 when a promise was broken.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from netstack.channel import open_channel
+from netstack.command import request
+from tests.interop.box import Box
+from tests.ports import free_port
+from tests.soak.attacks import ATTACKS, Target
+
+LIMIT_MIB, MOST_MIB = 512, 192
+GROUPS = Path("/sys/fs/cgroup")
+QUIET_S, PAUSE_S = 3.0, 0.02
+
+
+class Served(NamedTuple):
+    """What a good client saw: how long its sends took, in milliseconds."""
+
+    quiet: list[float]
+    attacked: list[float]
+
+    def ratio(self) -> float:
+        """Return the longest wait under attack as a multiple of the quiet p99."""
+        return max(self.attacked) / percentile(self.quiet, 0.99)
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def peak_mib(pid: int) -> float:
+    """Return the most memory a process ever had. Source: proc(5), VmHWM."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise ValueError("no VmHWM")
+
+
+@contextmanager
+def limited(pid: int) -> Iterator[str]:
+    """Put a process under a memory limit; say how, or that it cannot be done here."""
+    for folder, name in ((GROUPS / "memory", "memory.limit_in_bytes"), (GROUPS, "memory.max")):
+        group = folder / f"rocketbox-strangers-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / name).write_text(str(LIMIT_MIB << 20))
+            (group / "cgroup.procs").write_text(str(pid))
+            yield f"{name} = {LIMIT_MIB} MiB"
+        except OSError:
+            continue
+        else:
+            return
+        finally:
+            _remove(group)
+    yield "no limit: this machine lets nobody make a control group"
+
+
+def _remove(group: Path) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            time.sleep(0.05)  # the process has not quite ended
+
+
+async def sends(port: int, seconds: float, times_ms: list[float]) -> None:
+    """Send a message every 20 ms, each when the one before was answered."""
+    ext = {"a": "Good", "b": "Good", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+    until = trio.current_time() + seconds
+    async with open_channel("127.0.0.1", port) as channel:
+        while trio.current_time() < until:
+            began = time.perf_counter()
+            answer = await channel.ask(request(310, ext, bytes(1024)), timeout_s=60)
+            assert answer.code == 0, f"a good client was refused: {answer.code} {answer.remark}"
+            times_ms.append((time.perf_counter() - began) * 1000)
+            await trio.sleep(PAUSE_S)
+
+
+async def fill(port: int, topic: str) -> None:
+    """Store some messages of 250 KiB for pulls to read."""
+    ext = {"a": "PG", "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+    async with open_channel("127.0.0.1", port) as channel:
+        for _ in range(40):
+            await channel.ask(request(310, ext, bytes(250 << 10)), timeout_s=60)
+
+
+def attackers(target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> subprocess.Popen[bytes]:
+    """Start the hostile clients in a process of their own."""
+    numbers = ",".join(map(str, target[:3]))
+    command = [sys.executable, __file__, "--attack", numbers, "--seconds", str(seconds), "--each", str(each)]
+    return subprocess.Popen([*command, "--seed", str(seed), *(word for name in names for word in ("--only", name))])
+
+
+async def attack(target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> None:
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                for number in range(each):
+                    nursery.start_soon(ATTACKS[name], target, random.Random(f"{seed} {name} {number}"))
+
+
+async def observe(box: Box, target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> Served:
+    """Measure a good client in quiet, then under attack."""
+    served = Served([], [])
+    await fill(target.broker_port, target.topic)
+    await sends(target.broker_port, QUIET_S, served.quiet)
+    children = attackers(target, seconds, each, names, seed)
+    try:
+        await sends(target.broker_port, seconds, served.attacked)
+    finally:
+        children.terminate()
+        await trio.to_thread.run_sync(children.wait)
+    return served
+
+
+def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]:
+    """Return the promises that were broken."""
+    with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
+        page = free_port()
+        config = f"[page]\nport = {page}\n[limits]\ntopics = 10000\n[store]\nsegment_mib = 64\nquota_gib = 4\n"
+        box = Box(Path(folder) / "data", config=config)
+        box.start()
+        try:
+            with limited(box.pid) as limit:
+                target = Target(box.broker_port, box.namesrv_port, page, "Filled")
+                served = trio.run(observe, box, target, seconds, each, names, seed)
+                most = peak_mib(box.pid) if box.running else float("inf")
+                alive = box.running
+                box.stop()
+        finally:
+            if box.running:
+                box.kill()
+        print(
+            f"{limit}; {len(served.attacked)} sends answered under attack, quiet p99 "
+            f"{percentile(served.quiet, 0.99):.1f} ms, attacked p99 {percentile(served.attacked, 0.99):.1f} ms, "
+            f"longest {max(served.attacked):.0f} ms = {served.ratio():.0f} times the quiet p99; peak {most:.0f} MiB"
+        )
+        broken = []
+        if not alive:
+            broken.append(f"the box ended:\n{box.log_tail()}")
+        if most > MOST_MIB:
+            broken.append(f"the box took {most:.0f} MiB, allowed are {MOST_MIB}")
+        if "request_failed" in box.log.read_text():
+            broken.append(f"a request failed:\n{box.log_tail(60)}")
+        return broken
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the attacks; return the exit code."""
+    parser = argparse.ArgumentParser(description="Every attack at once beside a good client.")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--each", type=int, default=2, help="hostile clients of each kind")
+    parser.add_argument("--only", action="append", choices=sorted(ATTACKS), default=None)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--attack", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    names = given.only or sorted(ATTACKS)
+    if given.attack:
+        target = Target(*map(int, given.attack.split(",")), "Filled")
+        trio.run(attack, target, given.seconds, given.each, names, given.seed)
+        return 0
+    broken = run(given.minutes * 60, given.each, names, given.seed)
+    for text in broken:
+        print(f"broken: {text}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
