@@ -41,6 +41,7 @@ SHORT_POLL_S = 1.0
 LONGEST_HOLD_S = 300.0
 MOST_SCANNED = 800  # queue entries per pull, as RocketMQ's 16000 bytes of them
 MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
+LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
 MAX_BYTES = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
 _CODES = {
     FoundStatus.FOUND: ResponseCode.SUCCESS,
@@ -235,21 +236,27 @@ class Pulls:
         return self._response(wanted, found)
 
     async def _read(self, wanted: Wanted, queue_offset: int, peer: Peer) -> Found:
-        """Read when the peer has taken enough of what it was given."""
+        """Read when the peer has taken enough of what it was given: one message may have 4 MiB, whatever was asked."""
         await peer.reserve(MAX_BYTES)
         try:
-            return await self._read_now(wanted, queue_offset)
+            found = await self._from_memory(wanted, queue_offset)
         finally:
             peer.give_back(MAX_BYTES)
-
-    async def _read_now(self, wanted: Wanted, queue_offset: int) -> Found:
-        header = wanted.header
-        if wanted.accepts_record is None:
-            found = self._hot(wanted, queue_offset)
-        else:
-            found = await self._hot_filtered(wanted, wanted.accepts_record, queue_offset)
         if found is not None:
             return found
+        await peer.reserve(LARGEST_BYTES)
+        try:
+            return await self._from_disk(wanted, queue_offset)
+        finally:
+            peer.give_back(LARGEST_BYTES)
+
+    async def _from_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+        if wanted.accepts_record is None:
+            return self._hot(wanted, queue_offset)
+        return await self._hot_filtered(wanted, wanted.accepts_record, queue_offset)
+
+    async def _from_disk(self, wanted: Wanted, queue_offset: int) -> Found:
+        header = wanted.header
         return await self._store.read(
             wanted.queue,
             queue_offset,

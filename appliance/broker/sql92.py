@@ -24,13 +24,12 @@ MAX_TEXT, MAX_NESTING, MAX_DEPTH = 32_768, 50, 200  # nesting bounds the parser'
 
 def compile_expression(text: str) -> Callable[[Properties], bool]:
     """Return the predicate that an SQL92 expression means. Raises ExpressionError; the predicate raises nothing."""
-    found = _compiled(text)
+    found = _compiled_small(text) if len(text) <= SMALL_TEXT else _compiled_large(text)
     if isinstance(found, ExpressionError):
         raise ExpressionError(str(found))
     return found
 
 
-@lru_cache(maxsize=256)
 def _compiled(text: str) -> Callable[[Properties], bool] | ExpressionError:
     try:
         truth = _Parser(text).selector()
@@ -45,6 +44,10 @@ def _compiled(text: str) -> Callable[[Properties], bool] | ExpressionError:
 
     return matches
 
+
+SMALL_TEXT = 1024  # characters: some 30 KB when compiled; the largest have a megabyte
+_compiled_small = lru_cache(maxsize=256)(_compiled)
+_compiled_large = lru_cache(maxsize=8)(_compiled)
 
 # compiled operands
 

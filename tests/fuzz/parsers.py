@@ -237,7 +237,7 @@ def _cut(data: bytes) -> object:
 
 def _compile(text: bytes) -> object:
     """Compile without the memory of what was compiled before."""
-    found = sql92._compiled.__wrapped__(text.decode("utf-8", "replace"))
+    found = sql92._compiled(text.decode("utf-8", "replace"))
     if isinstance(found, ExpressionError):
         raise SubscriptionError(str(found))
     return found
@@ -312,7 +312,7 @@ PARSERS = (
         lambda body: ConsumerStatus.from_bytes(body, STATUS),
         lambda: islice(_lenient(256 * KIB), 4, 7),
     ),
-    Parser("batch", "320, and 10 or 310 with `batch`", 4 * MIB, 400_000, 48 * MIB, _batch, _batches),
+    Parser("batch", "320, and 10 or 310 with `batch`", 4 * MIB, 200_000, 48 * MIB, _batch, _batches),
     Parser(
         "tags",
         "11, 34, 46",

@@ -86,15 +86,17 @@ async def bodies_that_inflate(target: Target, rng: random.Random) -> None:
 
 def _pull(target: Target, wait_ms: int, offset: int = 0) -> bytes:
     ext = {
-
-            "consumerGroup": "CG",
-            "topic": target.topic,
-            "queueId": "0",
-            "queueOffset": str(offset),
-            "maxMsgNums": "32"
-        ,
-        "sysFlag": "6" if wait_ms else "4", "commitOffset": "0", "suspendTimeoutMillis": str(wait_ms),
-        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+        "consumerGroup": "CG",
+        "topic": target.topic,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6" if wait_ms else "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(wait_ms),
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
     }
     return encode_command(request(11, ext))
 

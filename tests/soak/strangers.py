@@ -26,6 +26,7 @@ from tests.ports import free_port
 from tests.soak.attacks import ATTACKS, Target
 
 LIMIT_MIB, MOST_MIB = 512, 192
+MOST_RATIO = 500  # of the p99 of a good client under attack to that in quiet: some tens on a machine of its own
 GROUPS = Path("/sys/fs/cgroup")
 QUIET_S, PAUSE_S = 3.0, 0.02
 
@@ -162,6 +163,9 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
             broken.append(f"the box ended:\n{box.log_tail()}")
         if most > MOST_MIB:
             broken.append(f"the box took {most:.0f} MiB, allowed are {MOST_MIB}")
+        slower = percentile(served.attacked, 0.99) / percentile(served.quiet, 0.99)
+        if slower > MOST_RATIO:
+            broken.append(f"a good client waits {slower:.0f} times as long as in quiet, allowed are {MOST_RATIO}")
         if "request_failed" in box.log.read_text():
             broken.append(f"a request failed:\n{box.log_tail(60)}")
         return broken
