@@ -184,7 +184,7 @@ class Connection:
                 held = self._held = HeldTogether(answer.when)
             if answer.mark > held.mark:
                 held.mark = answer.mark
-            held.size += size
+            held.size += size if answer.size < size else answer.size
             # The frame is made now, while the disk is busy anyway.
             held.answers.append((b"" if flag & ONEWAY else _frame(answer.response), answer.failed))
         elif isinstance(answer, Reply):

@@ -30,7 +30,7 @@ class Held:
     thing wait together, for the highest of their marks.
     """
 
-    __slots__ = ("failed", "mark", "response", "when")
+    __slots__ = ("failed", "mark", "response", "size", "when")
 
     def __init__(
         self,
@@ -38,8 +38,9 @@ class Held:
         mark: int,
         response: RemotingCommand | bytes,  # bytes: a whole frame
         failed: Callable[[str], RemotingCommand],
+        size: int = 0,  # bytes that wait, if they are more than the request has
     ) -> None:
-        self.when, self.mark, self.response, self.failed = when, mark, response, failed
+        self.when, self.mark, self.response, self.failed, self.size = when, mark, response, failed, size
 
 
 class HeldTogether:

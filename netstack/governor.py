@@ -109,7 +109,7 @@ class Governor:
 
     @property
     def partial_full(self) -> bool:
-        return self._partial > self.limits.bytes_in_flight
+        return self._partial > self.limits.bytes_in_flight // 2
 
     async def wait_partial(self) -> None:
         """Wait until incomplete frames hold less; the oldest of them are closed by their age."""

@@ -50,6 +50,11 @@ class Body:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{cls.__name__}: the body is not as expected: {exc}") from None
         return read
 
+    @classmethod
+    def from_server(cls, body: bytes) -> Self:
+        """Return what a server answered, however large its tables are. Raises Refused."""
+        return cls.from_bytes(body, fastjson.FROM_SERVER)
+
     def to_bytes(self) -> bytes:
         return encode(self)
 

@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     requests_in_flight: int = 2048  # per connection: its reader stops
     bytes_in_flight: int = 64 * MIB  # per process: all readers stop, and go on at 75 %
     unsent_bytes: int = 8 * MIB  # per connection: its reader stops
-    unsent_in_all: int = 64 * MIB  # per process: then each connection's reader stops at 256 KiB
+    unsent_in_all: int = 32 * MIB  # per process: then each connection's reader stops at 256 KiB
     unsent_s: float = 30.0  # without progress while something is unsent: close
     idle_s: float = 120.0
 

@@ -260,7 +260,9 @@ class Sends:
             sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, places[8:], whole)
             self._dedup.remember(key, sent)
         self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
-        return self._held(request, queue_id, queue_offset, self._ids_of(places), end, key=key)
+        held = self._held(request, queue_id, queue_offset, self._ids_of(places), end, key=key)
+        held.size = end - offsets[0] + 4 * len(places)  # small messages are stored as larger ones, and each gets an id
+        return held
 
     def _batch_sent(
         self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: Peer, whole: int

@@ -71,7 +71,7 @@ class Admin:
     async def brokers(self) -> list[Broker]:
         """Return the masters, by name."""
         answer = await self._instance.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
-        table = _read(ClusterInfo.from_bytes, answer, self._instance.name_server).broker_addr_table
+        table = _read(ClusterInfo.from_server, answer, self._instance.name_server).broker_addr_table
         found = [
             Broker(name, row.cluster, row.broker_addrs[0])
             for name, row in sorted(table.items())
@@ -86,14 +86,14 @@ class Admin:
     async def topic_names(self) -> list[str]:
         """Return what the NameServer knows, retry and dead letter topics included."""
         answer = await self._instance.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(_read(TopicList.from_bytes, answer, self._instance.name_server).topic_list)
+        return sorted(_read(TopicList.from_server, answer, self._instance.name_server).topic_list)
 
     async def topics(self) -> dict[str, dict[str, TopicConfig]]:
         """Return topic -> broker -> its configuration."""
         found: dict[str, dict[str, TopicConfig]] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
-            for name, config in _read(TopicConfigTable.from_bytes, answer, broker.address).topic_config_table.items():
+            for name, config in _read(TopicConfigTable.from_server, answer, broker.address).topic_config_table.items():
                 found.setdefault(name, {})[broker.name] = config
         return found
 
@@ -102,7 +102,7 @@ class Admin:
         found: dict[MessageQueue, TopicOffset] = {}
         for broker in await self._brokers_of(topic):
             answer = await self._ask(broker, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
-            found |= _read(TopicStats.from_bytes, answer, broker.address).offset_table
+            found |= _read(TopicStats.from_server, answer, broker.address).offset_table
         return found
 
     async def put_topic(self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False) -> None:
@@ -124,7 +124,7 @@ class Admin:
         found: set[str] = set()
         for broker in await self._brokers_of(topic):
             answer = await self._ask(broker, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic))
-            found.update(_read(GroupList.from_bytes, answer, broker.address).group_list)
+            found.update(_read(GroupList.from_server, answer, broker.address).group_list)
         return sorted(found)
 
     # --- groups
@@ -134,7 +134,7 @@ class Admin:
         found: dict[str, SubscriptionGroup] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            found |= _read(SubscriptionGroupTable.from_bytes, answer, broker.address).subscription_group_table
+            found |= _read(SubscriptionGroupTable.from_server, answer, broker.address).subscription_group_table
         return found
 
     async def put_group(self, group: SubscriptionGroup) -> None:
@@ -155,7 +155,7 @@ class Admin:
         found: dict[MessageQueue, OffsetWrapper] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group, topic))
-            found |= _read(ConsumeStats.from_bytes, answer, broker.address).offset_table
+            found |= _read(ConsumeStats.from_server, answer, broker.address).offset_table
         return found
 
     async def members(self, group: str) -> ConsumerConnection | None:
@@ -166,7 +166,7 @@ class Admin:
             answer = await self._instance.ask(broker.address, code, ConsumerGroupHeader(group), timeout_s=ASK_S)
             if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 continue
-            seen = _read(ConsumerConnection.from_bytes, answer, broker.address)
+            seen = _read(ConsumerConnection.from_server, answer, broker.address)
             known = {each.client_id for each in joined.connection_set} if joined else set()
             more = tuple(each for each in seen.connection_set if each.client_id not in known)
             joined = seen if joined is None else _with_members(joined, more)
@@ -180,7 +180,7 @@ class Admin:
             answer = await self._instance.ask(broker.address, RequestCode.GET_ALL_PRODUCER_INFO, timeout_s=ASK_S)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 continue
-            for group, rows in _read(ProducerTable.from_bytes, answer, broker.address).producers.items():
+            for group, rows in _read(ProducerTable.from_server, answer, broker.address).producers.items():
                 found.setdefault(group, {}).update({row.client_id: row for row in rows})
         tables = {group: tuple(rows.values()) for group, rows in found.items()}
         return ProducerTable(tables)  # type: ignore[arg-type]
@@ -273,7 +273,7 @@ class Admin:
     async def runtime(self, broker: Broker) -> dict[str, str]:
         """Return a broker's numbers by Apache's names."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return dict(_read(KvTable.from_bytes, answer, broker.address).table)
+        return dict(_read(KvTable.from_server, answer, broker.address).table)
 
     async def route(self, topic: str) -> RouteData:
         """Return where clients are sent for a topic. Raises NoRoute."""

@@ -11,7 +11,6 @@ from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Later, Reply
 from netstack.errors import ProtocolError, Refused
-from netstack.fastjson import FROM_SERVER
 from netstack.headers import (
     CheckTransactionHeader,
     ConsumeDirectlyHeader,
@@ -77,7 +76,7 @@ class BrokerRequests:
         header = ResetOffsetHeader.from_ext(request.ext)
         consumer = self._instance.consumers.get(header.group)
         if consumer is not None:
-            consumer.reset(header.topic, ResetOffset.from_bytes(request.body, FROM_SERVER).offset_table)
+            consumer.reset(header.topic, ResetOffset.from_server(request.body).offset_table)
         return None
 
     def _status(self, request: RemotingCommand, peer: Peer) -> Answer:

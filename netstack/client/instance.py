@@ -37,7 +37,6 @@ from netstack.client.text import check_group
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import ExtFields, RemotingCommand, request
 from netstack.errors import AskTimeout, ChannelClosed
-from netstack.fastjson import FROM_SERVER
 from netstack.headers import UnregisterClientHeader
 from netstack.headers_namesrv import RouteHeader
 
@@ -289,7 +288,7 @@ class Instance:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(self.name_server, answer.code, answer.remark, f"route of {topic}")
         with reading(self.name_server, f"route of {topic}"):
-            return RouteData.from_bytes(answer.body, FROM_SERVER)
+            return RouteData.from_server(answer.body)
 
     def keep_route(self, route: TopicRoute) -> None:
         """Put a route into the cache; tell consumers when something changed."""

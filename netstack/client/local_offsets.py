@@ -15,7 +15,6 @@ from netstack.bodies import ResetOffset
 from netstack.client.errors import ClientError
 from netstack.client.offsets import UNKNOWN
 from netstack.errors import Refused
-from netstack.fastjson import FROM_SERVER
 from netstack.json_body import MessageQueue
 
 _log = logging.getLogger("netstack.client")
@@ -40,7 +39,7 @@ class LocalOffsets:
             try:
                 text = path.read_bytes()
                 if text.strip():
-                    return dict(ResetOffset.from_bytes(text, FROM_SERVER).offset_table)
+                    return dict(ResetOffset.from_server(text).offset_table)
             except FileNotFoundError:
                 continue
             except (OSError, Refused) as error:

@@ -27,7 +27,7 @@ async def test_readers_stop_above_the_limit_and_go_on_at_three_quarters() -> Non
 
 async def test_incomplete_frames_have_a_budget_of_their_own() -> None:
     governor = Governor(Limits(bytes_in_flight=100))
-    governor.hold_partial(101)
+    governor.hold_partial(51)
     assert (governor.partial_full, governor.paused) == (True, False)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(governor.wait_partial)

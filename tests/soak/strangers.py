@@ -183,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     names = given.only or sorted(ATTACKS)
     if given.attack:
-        target = Target(*map(int, given.attack.split(",")), "Filled")
+        broker, namesrv, page = map(int, given.attack.split(","))
+        target = Target(broker, namesrv, page, "Filled")
         trio.run(attack, target, given.seconds, given.each, names, given.seed)
         return 0
     broken = run(given.minutes * 60, given.each, names, given.seed)
