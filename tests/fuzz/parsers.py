@@ -312,7 +312,7 @@ PARSERS = (
         lambda body: ConsumerStatus.from_bytes(body, STATUS),
         lambda: islice(_lenient(256 * KIB), 4, 7),
     ),
-    Parser("batch", "320, and 10 or 310 with `batch`", 4 * MIB, 200_000, 48 * MIB, _batch, _batches),
+    Parser("batch", "320, and 10 or 310 with `batch`", 4 * MIB, 500_000, 48 * MIB, _batch, _batches),
     Parser(
         "tags",
         "11, 34, 46",
