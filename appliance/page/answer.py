@@ -1,7 +1,7 @@
 """The page's addresses: who may see what, and which template shows it.
 
-From this machine it is read without a word, from elsewhere with the token; what changes something wants the token from
-everybody. Nothing is loaded from anywhere else, and the Content-Security-Policy says so to the browser.
+This machine reads it without a login; other machines need the token, and so does everybody who changes something.
+Nothing is loaded from anywhere else, and the Content-Security-Policy says so to the browser.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class Page:
         return self._show("now.html", await self._values(request))
 
     async def _values(self, request: Request) -> dict[str, Any]:
-        return {**await self._overview.values(), "known": await self._knows_token(request)}
+        values = await self._overview.values(request.query.get("reach", ""))
+        return {**values, "known": await self._knows_token(request)}
 
     async def _health(self, request: Request) -> Response:
         board = self._watched.board

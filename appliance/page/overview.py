@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,22 @@ from typing import Any
 import trio
 
 from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
 from appliance.lag import Ages, lag_of
 from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
-from appliance.page.history import History
+from appliance.page.history import HOUR, REACHES, History, Point, Reach
+from appliance.page.vitals import Vitals
 from appliance.watched import Watched
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
 
-MOST_ROWS = 100
+MOST_ROWS, MOST_INTERFACES = 100, 8
+CURVE_PLACES, PERCENT = 120, " %"
+LINK_LOCAL = "fe80:"
 MOST_VERDICTS, MOST_BOOTS, MOST_GAPS = 8, 8, 10
 PER_BREATH = 100
+GIB = 1 << 30
 OWN_PRODUCER = "CLIENT_INNER_PRODUCER"  # every client library has one, for what it sends back itself
 Row = dict[str, Any]
 
@@ -32,18 +37,24 @@ class Overview:
 
     def __init__(self, watched: Watched, history: History) -> None:
         self._watched, self._history, self._ages = watched, history, Ages(watched.store)
+        self._interfaces = remembered(read_interfaces)
 
-    async def values(self) -> Row:
-        """Return everything that the first page shows."""
-        watched = self._watched
+    async def values(self, reach_name: str = HOUR.name) -> Row:
+        """Return everything that the first page shows; the curves reach back an hour or a week."""
+        watched, history = self._watched, self._history
+        reach = REACHES.get(reach_name, HOUR)
+        now_ms = watched.now_ms()
+        curves = Curves(history.rows[reach.name].since(now_ms), reach, now_ms, newest=history.newest)
         self._ages.looks = 0
         topics, groups = await topic_rows(watched), await group_rows(watched, self._ages)
         past = await trio.to_thread.run_sync(past_of, watched.data)
         return {
             "box": watched.config.box,
             "health": health_of(watched),
-            "tiles": tiles(watched, self._history),
-            "span": words.span(self._history.span_s),
+            "reach": reach.name,
+            "tiles": tiles(curves, with_uplink=watched.uplink is not None),
+            "vitals": vital_tiles(curves),
+            "machine": machine_of(history.vitals, self._interfaces()),
             "topics": topics,
             "groups": groups,
             "clients": client_rows(watched),
@@ -62,32 +73,75 @@ def health_of(watched: Watched) -> Row:
     return {"state": "failing" if failure else "ok", "reasons": [], "version": "-", "slot": "-", "proof": {}}
 
 
-def tiles(watched: Watched, history: History) -> list[Row]:
-    """Return the figures with their curves."""
+class Curves:
+    """The points of a reach in the places that a curve has; the figure beside a curve is the newest."""
+
+    def __init__(self, points: Sequence[Point], reach: Reach, now_ms: int, *, newest: Point | None) -> None:
+        self._places: list[list[Point]] = [[] for _ in range(CURVE_PLACES)]
+        self._newest = newest
+        width_ms = 1000 * reach.span_s / CURVE_PLACES
+        for point in points:
+            self._places[CURVE_PLACES - 1 - int((now_ms - point.at_ms) / width_ms)].append(point)
+
+    def has(self, figure: str) -> bool:
+        """Tell whether a figure was ever anything but 0."""
+        at = Point._fields.index(figure)
+        return any(point[at] for place in self._places for point in place)
+
+    def tile(self, name: str, figure: str, shown: Callable[[float], str], unit: str = "", *, hint: str) -> Row:
+        """Return one figure with its curve."""
+        at = Point._fields.index(figure)
+        values = [sum(each[at] for each in place) / len(place) if place else None for place in self._places]
+        known = [point[at] for place in self._places for point in place]
+        top = 1.0 if unit == PERCENT else 0.0
+        return {
+            "name": name,
+            "value": shown(self._newest[at]) if self._newest else "–",
+            "unit": unit if self._newest else "",
+            "most": shown(max(known)) + unit if known else "–",
+            "line": words.curve(values, top=top),
+            "area": words.curve(values, closed=True, top=top),
+            "hint": hint,
+        }
+
+
+def tiles(curves: Curves, *, with_uplink: bool) -> list[Row]:
+    """Return the box's rates with their curves."""
     made = [
-        _tile(
-            "Messages in", words.rate, history.rates("messages_in"), "/s", hint="stored, mean of the last ten seconds"
-        ),
-        _tile("Messages out", words.rate, history.rates("messages_out"), "/s", hint="pulled by consumers"),
-        _tile("Bytes in", words.size, history.rates("bytes_in"), "/s", hint="message bytes"),
-        _tile("Sync", lambda ms: words.span(ms / 1000) if ms else "–", history.sync_ms(), hint="mean time to disk"),
-        _tile("Connections", words.count, history.levels("connections"), hint="both ports"),
+        curves.tile("Messages in", "messages_in", words.rate, "/s", hint="stored, mean of the last ten seconds"),
+        curves.tile("Messages out", "messages_out", words.rate, "/s", hint="pulled by consumers"),
+        curves.tile("Bytes in", "bytes_in", words.size, "/s", hint="message bytes"),
+        curves.tile("Sync", "sync_ms", lambda ms: words.span(ms / 1000) if ms else "–", hint="mean time to disk"),
+        curves.tile("Connections", "connections", words.count, hint="both ports"),
     ]
-    if watched.uplink is not None:
-        made.append(_tile("Not shipped", words.size, history.levels("unshipped"), hint="waits for the gateway"))
+    if with_uplink:
+        made.append(curves.tile("Not shipped", "unshipped", words.size, hint="waits for the gateway"))
     return made
 
 
-def _tile(name: str, shown: Any, values: Sequence[float], unit: str = "", *, hint: str) -> Row:
-    recent = values[-2:]  # ten seconds
+def vital_tiles(curves: Curves) -> list[Row]:
+    """Return how loaded the machine is, with curves."""
+    made = [
+        curves.tile("Processor", "processor", words.share, PERCENT, hint="busy, all programs, mean of ten seconds"),
+        curves.tile("Memory", "memory", words.share, PERCENT, hint="not available to programs"),
+        curves.tile("Disk", "disk", words.share, PERCENT, hint="of the file system that holds the data"),
+    ]
+    if curves.has("temperature"):
+        made.append(curves.tile("Temperature", "temperature", words.degrees, hint="the hottest sensor"))
+    return made
+
+
+def machine_of(vitals: Vitals, interfaces: Interfaces) -> Row:
+    """Return what else there is to know of the machine."""
+    reached = {
+        name: [text for text in texts if not is_loopback(text) and not text.startswith(LINK_LOCAL)]
+        for name, texts in sorted(interfaces.items())
+    }
     return {
-        "name": name,
-        "value": shown(sum(recent) / len(recent)) if recent else "–",
-        "unit": unit if recent else "",
-        "most": shown(max(values)) + unit if values else "–",
-        "line": words.curve(values),
-        "area": words.curve(values, closed=True),
-        "hint": hint,
+        "memory_bytes": vitals.memory_bytes,
+        "own_bytes": vitals.own_bytes,
+        "up_s": vitals.up_s or None,
+        "addresses": [(name, texts) for name, texts in reached.items() if texts][:MOST_INTERFACES],
     }
 
 
@@ -188,11 +242,13 @@ async def disk_of(watched: Watched) -> Row:
     """Return how full the disk is, when it will be, and what the log holds."""
     seen = watched.store.statistics()
     age_ms = await age_of(watched, seen.first)
-    rules = watched.config.store
+    rules, log_bytes = watched.config.store, seen.end - seen.first
+    unshipped = watched.uplink.statistics().unshipped_bytes if watched.uplink else 0
     return {
         "percent": seen.disk_percent,
+        "quota": quota_of(log_bytes, unshipped, rules.quota_gib * GIB),
         "full_in_s": seen.full_in_h * 3600 if seen.full_in_h is not None else None,
-        "log_bytes": seen.end - seen.first,
+        "log_bytes": log_bytes,
         "oldest_s": age_ms / 1000 if age_ms is not None else None,
         "refused": seen.full,
         "damaged": seen.damaged_ranges,
@@ -200,6 +256,23 @@ async def disk_of(watched: Watched) -> Row:
         "retention_h": rules.retention_h,
         "messages": seen.messages,
         "slowest_sync_s": seen.slowest_sync_s,
+    }
+
+
+def quota_of(log_bytes: int, unshipped: int, quota_bytes: int) -> Row | None:
+    """Return the bar of the log in its quota, None without one: what is shipped, then what is not, in percent."""
+    if not quota_bytes:
+        return None
+    whole = max(quota_bytes, log_bytes)
+    waiting = min(unshipped, log_bytes)
+    return {
+        "bytes": quota_bytes,
+        "log_bytes": log_bytes,
+        "unshipped": waiting,
+        "shipped_percent": round(100 * (log_bytes - waiting) / whole, 1),
+        "unshipped_percent": round(100 * waiting / whole, 1),
+        "limit_percent": round(100 * quota_bytes / whole, 1),
+        "over": log_bytes > quota_bytes,
     }
 
 

@@ -7,7 +7,7 @@
     if (document.hidden || busy) return;
     busy = true;
     try {
-      const answer = await fetch("/now", {signal: AbortSignal.timeout(8000), credentials: "same-origin"});
+      const answer = await fetch("/now" + location.search, {signal: AbortSignal.timeout(8000), credentials: "same-origin"});
       if (answer.status === 401) return location.reload();
       if (!answer.ok) throw new Error(answer.statusText);
       const text = await answer.text();
@@ -22,7 +22,7 @@
       lost.classList.remove("on");
     } catch {
       since = since || Date.now();
-      lost.textContent = `The box has not answered for ${Math.round((Date.now() - since) / 1000)} s. What you see is old.`;
+      lost.textContent = `The box has not answered for ${Math.round((Date.now() - since) / 1000)} s. The figures below are old.`;
       lost.classList.add("on");
     } finally {
       busy = false;

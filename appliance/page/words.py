@@ -59,15 +59,35 @@ def moment(time_ms: float) -> str:
         return f"{time_ms:.0f} ms"
 
 
-def curve(values: Sequence[float], *, closed: bool = False) -> str:
-    """Return the path of a curve from 0 to the largest value; closed: down to the ground, to be filled."""
-    if len(values) < 2:
-        return ""
-    top = max(max(values), 1e-9)
-    step = WIDTH / (len(values) - 1)
-    points = [(number * step, HEIGHT - 1 - (HEIGHT - 3) * value / top) for number, value in enumerate(values)]
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f"{path}L{WIDTH:.0f} {HEIGHT:.0f}L0 {HEIGHT:.0f}Z" if closed else path
+def curve(values: Sequence[float | None], *, closed: bool = False, top: float = 0.0) -> str:
+    """Return the path of a curve from 0 to `top`, or to the largest value; None is a gap. Closed: to the ground."""
+    known = [value for value in values if value is not None]
+    top = max(top, *known, 1e-9) if known else 1.0
+    step = WIDTH / max(1, len(values))
+    path, run = "", list[str]()
+    for number, value in enumerate([*values, None]):
+        if value is not None:
+            run.append(f"{number * step:.1f} {HEIGHT - 1 - (HEIGHT - 3) * value / top:.1f}")
+        elif run:
+            path += _run(run, number * step, closed=closed)
+            run = []
+    return path
+
+
+def _run(points: list[str], end: float, *, closed: bool) -> str:
+    """Return one unbroken part of a curve; its last value lasts until `end`."""
+    path = "M" + "L".join(points) + f"H{end:.1f}"
+    return f"{path}V{HEIGHT:.0f}H{points[0].partition(' ')[0]}Z" if closed else path
+
+
+def share(value: float) -> str:
+    """Return a share in percent."""
+    return f"{value * 100:.0f}"
+
+
+def degrees(value: float) -> str:
+    """Return a temperature; 0 is none."""
+    return f"{value:.0f} °C" if value else "–"
 
 
 def body_text(body: bytes, most: int = PREVIEW_BYTES) -> tuple[str, str]:

@@ -12,7 +12,19 @@ import pytest
 
 from appliance.broker.topics import Topic
 from appliance.lag import Ages
-from appliance.page.overview import MOST_VERDICTS, _share, _tile, client_rows, group_rows, past_of, topic_rows
+from appliance.page.history import HOUR, Point
+from appliance.page.overview import (
+    MOST_VERDICTS,
+    Curves,
+    _share,
+    client_rows,
+    group_rows,
+    machine_of,
+    past_of,
+    quota_of,
+    topic_rows,
+)
+from appliance.page.vitals import Vitals
 from appliance.settings import Config
 from tests.appliance.admin_bench import Bench, bench
 
@@ -63,10 +75,14 @@ async def test_a_client_is_one_row_with_all_it_does(tmp_path: Path) -> None:
         assert dict(found["languages"]) == {"JAVA": 1, "GO": 1}
 
 
-def test_a_figure_is_the_mean_of_the_last_two_values_and_none_is_a_dash() -> None:
-    made = _tile("x", lambda value: f"{value:g}", [1, 9, 2, 4], "/s", hint="h")
+def test_a_figure_is_the_newest_point_and_none_is_a_dash() -> None:
+    points = [Point(NOON - 1000 * ago_s, value) for ago_s, value in ((900, 1), (20, 9), (0, 3))]
+    curves = Curves(points, HOUR, NOON, newest=points[-1])
+    made = curves.tile("x", "messages_in", lambda value: f"{value:g}", "/s", hint="h")
     assert (made["value"], made["most"], made["unit"]) == ("3", "9/s", "/s")
-    empty = _tile("x", lambda value: f"{value:g}", [], "/s", hint="h")
+    assert made["line"].count("M") == 2  # a gap between a quarter of an hour ago and now
+    assert not curves.has("temperature")
+    empty = Curves([], HOUR, NOON, newest=None).tile("x", "messages_in", lambda value: f"{value:g}", "/s", hint="h")
     assert (empty["value"], empty["most"], empty["unit"], empty["line"]) == ("–", "–", "", "")
 
 
@@ -89,3 +105,19 @@ def test_verdicts_that_cannot_be_read_are_passed_over_and_the_newest_are_shown(t
     found = past_of(tmp_path)["verdicts"]
     assert 0 < len(found) <= MOST_VERDICTS
     assert all(isinstance(row, dict) for row in found)
+
+
+def test_a_quota_is_a_bar_of_what_is_shipped_and_what_is_not() -> None:
+    assert quota_of(500, 100, 0) is None
+    made = quota_of(500, 100, 1000)
+    assert made is not None
+    assert (made["shipped_percent"], made["unshipped_percent"], made["over"]) == (40.0, 10.0, False)
+    over = quota_of(1800, 1700, 1000)
+    assert over is not None
+    assert (over["shipped_percent"], over["unshipped_percent"], over["limit_percent"]) == (5.6, 94.4, 55.6)
+    assert over["over"]
+
+
+def test_addresses_are_those_that_others_can_reach() -> None:
+    seen = {"lo": ["127.0.0.1", "::1"], "wlan0": ["192.0.2.7", "fe80::1"], "eth0": ["fe80::2"]}
+    assert machine_of(Vitals(), seen)["addresses"] == [("wlan0", ["192.0.2.7"])]

@@ -59,8 +59,15 @@ async def test_the_page_fits_a_desk_and_asks_nobody_else(tmp_path: Path) -> None
         text = await text_of(browser)
         for word in ("press-17", "Messages in", "press_cycles", "mes", "10.1.1.7@4711", "Disk", "Recoveries"):
             assert word in text
+        for word in ("Processor", "Memory", "Addresses"):
+            assert word in text
         await check(browser, url, 1280)
         await picture(browser, tmp_path, "desktop")
+        await browser.follow("document.querySelector('.reach a:last-child').click()")
+        assert await browser.ask("document.querySelector('.tiles').ariaLabel") == "Rates of the last week"
+        asked = "performance.getEntriesByType('resource').some((each) => each.name.endsWith('/now?reach=week'))"
+        await browser.wait_for(asked)
+        assert browser.complaints == []
 
 
 async def check(browser: Browser, url: str, width: int) -> None:
@@ -120,6 +127,10 @@ async def look_at_the_sick(tmp_path: Path, url: str, data: Path) -> None:
         text = await text_of(browser)
         for word in ("access.mode is open", "D303", 'Next: set access.mode = "subnet" or "keys"', "not connected"):
             assert word in text
+        above = "document.getElementById('groups').getBoundingClientRect().top < document.querySelector('.tiles')"
+        assert await browser.ask(f"{above}.getBoundingClientRect().top")  # consumers before rates
+        assert await browser.ask("[...document.querySelectorAll('header nav a')].every((each) => each.offsetWidth > 0)")
+        assert await browser.ask("(n => n.scrollWidth <= n.clientWidth)(document.querySelector('header nav'))")
         await browser.ask("document.querySelector('#gaps summary').click()")
         text = await text_of(browser)
         assert "operator" in text

@@ -23,12 +23,13 @@ def test_sizes_counts_and_rates_are_short() -> None:
     assert [words.rate(n) for n in (0, 0.25, 7.26, 1234.5)] == ["0", "0.25", "7.3", "1\u202f234"]
 
 
-def test_curves_stay_in_their_box_and_need_two_points() -> None:
-    assert words.curve([1.0]) == ""
-    points = [tuple(map(float, each.split())) for each in words.curve([0, 5, 10]).lstrip("M").split("L")]
-    assert [x for x, _ in points] == [0, words.WIDTH / 2, words.WIDTH]
-    assert all(0 <= y <= words.HEIGHT for _, y in points)
-    assert words.curve([0, 0], closed=True).endswith("Z")
+def test_curves_stay_in_their_box_and_break_where_nothing_is_known() -> None:
+    assert words.curve([]) == words.curve([None, None]) == ""
+    assert words.curve([0, 5, 10]) == "M0.0 27.0L40.0 14.5L80.0 2.0H120.0"
+    assert words.curve([None, 1.0, None]) == "M40.0 2.0H80.0"
+    assert words.curve([1.0, None, 1.0]).count("M") == 2
+    assert words.curve([0, 0], closed=True) == "M0.0 27.0L60.0 27.0H120.0V28H0.0Z"
+    assert words.curve([0.5], top=1.0) == "M0.0 14.5H120.0"
 
 
 def test_bodies_are_shown_as_what_they_are() -> None:
