@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from appliance.broker import sql92
@@ -343,6 +344,11 @@ PARSERS = (
     Parser("uplink message", "gateway and box", MAX_UPLINK_FRAME, 80_000, 8 * MIB, decode_map, _cbor),
     Parser("serial line", "technician's cable", 16 * KIB, 120_000, MIB, lambda data: LineDecoder().feed(data), _line),
 )
+
+
+def corpus_of(parser: Parser) -> Path:
+    """Return where inputs are kept that are worth trying: what a peer sends, what was found."""
+    return Path(__file__).parent / "corpus" / parser.name.replace(" ", "-").replace("'", "")
 
 
 def outcome(parser: Parser, data: bytes) -> str:

@@ -15,9 +15,8 @@ import atheris
 
 with atheris.instrument_imports(include=["netstack", "appliance", "storage_driver", "uplink_spark", "provisioning"]):
     from tests.costs import peak, steps
-    from tests.fuzz.parsers import PARSERS, Parser, outcome
+    from tests.fuzz.parsers import PARSERS, Parser, corpus_of, outcome
 
-CORPUS = Path(__file__).parent / "corpus"
 LONGEST = 64 << 10  # of an input: longer ones are in the rows
 COUNTED = 8  # instrumented code calls a counter at every branch: so many steps for one
 SEEDS = 40  # of the worst inputs of a row
@@ -45,15 +44,14 @@ def fuzz(parser: Parser, seconds: int, work: Path) -> None:
         if taken() > COUNTED * parser.most_steps or most() > 2 * parser.most_bytes:
             raise AssertionError(f"{parser.name}: {taken()} steps, {most()} bytes for {len(data)}")
 
-    found = CORPUS / parser.name.replace(" ", "-")
-    found.mkdir(parents=True, exist_ok=True)
+    found = corpus_of(parser)
     options = [
         f"-max_total_time={seconds}",
         f"-max_len={LONGEST}",
         f"-artifact_prefix={found}/",
         "-print_final_stats=0",
     ]
-    atheris.Setup([sys.argv[0], *options, "-verbosity=0", str(work), str(seeds)], one)
+    atheris.Setup([sys.argv[0], *options, "-verbosity=0", str(work), str(seeds), str(found)], one)
     atheris.Fuzz()
 
 
