@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from netstack.errors import ProtocolError
+from netstack.json_text import MAX_DEPTH, without_surrogates
 
-MAX_DEPTH = 64
 MOST_REPEATED = 1 << 20  # what references make a text grow by, in characters and values
 
 
@@ -77,11 +77,6 @@ def dumps(value: object) -> bytes:
 def object_map(items: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return {key:value,...} of encoded keys and values: the raw form of maps keyed by objects, which is not JSON."""
     return b"{" + b",".join(key + b":" + value for key, value in items) + b"}"
-
-
-def without_surrogates(text: str) -> str:
-    """Pairs become the character they mean, lone halves the replacement character."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _encodable(value: Any, depth: int = 0) -> Any:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from netstack.errors import ProtocolError
-from netstack.fastjson import MAX_DEPTH, without_surrogates
+from netstack.json_text import MAX_DEPTH, without_surrogates
 
 _WITHIN = -1  # in place of a size: this one is being looked into
 MOST_PATH = 1024  # characters of a reference

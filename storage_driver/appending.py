@@ -153,6 +153,10 @@ class Appender:
             if is_queued(pending.sys_flag):
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
 
+    def set_full(self, reason: str | None) -> None:
+        """Refuse appends for a reason, None: take them again."""
+        self.full, self.exhausted = reason, False
+
     def no_room(self, reason: str) -> None:
         """Appends are blocked until there is space."""
         self.full, self.exhausted = reason, True

@@ -12,10 +12,10 @@ from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
 from storage_driver.disk import Disk
 from storage_driver.index_file import Index
+from storage_driver.known_damage import KnownDamage
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
 from storage_driver.reading import Doubtful, Found, FoundStatus, Wanted, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record
-from storage_driver.scrub import Scrub
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
@@ -34,13 +34,13 @@ class Lookup:
         *,
         index: Index,
         boundaries: Callable[[], list[int]],
-        scrub: Scrub,
+        damage: KnownDamage,
         mend: Callable[[ConsumeQueue, int], Awaitable[None]],
     ) -> None:
         self.files = QueueFiles(disk, config.root, file_entries=config.queue_file_entries)  # for reads within the loop
         self.cold_reads = 0
         self._config, self._disk, self._log, self._queues, self._index = config, disk, log, queues, index
-        self._boundaries, self._damaged, self._known_damage = boundaries, scrub.found, scrub.damaged
+        self._boundaries, self._damage = boundaries, damage
         self._mend = mend
         self._threads = trio.CapacityLimiter(config.cold_readers)
         self._hot_bytes = config.hot_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
@@ -74,7 +74,7 @@ class Lookup:
         if found.min_cached[0] != self._log.first:
             return None  # where the queue begins now is looked for on the disk
         try:
-            source = HotSource(self._log, self.files, found, self._known_damage)
+            source = HotSource(self._log, self.files, found, self._damage.ranges)
             return edge(wanted, low, high) or collect(source, wanted, low, high)
         except (WouldBlock, Doubtful):
             return None
@@ -108,7 +108,7 @@ class Lookup:
             result = await trio.to_thread.run_sync(read, limiter=self._threads)
         finally:
             for start, end, reason in source.damaged:
-                await self._damaged(start, end, reason)
+                await self._damage.found(start, end, reason)
         if not queue.dropped:  # its topic was deleted meanwhile: a queue made anew has other files
             self.files.adopt(source.files)
         behind = self._log.end - source.last_read

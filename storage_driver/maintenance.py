@@ -2,22 +2,26 @@
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import trio
 
+from storage_driver.appending import Appender
 from storage_driver.clock import ClockEpochs
+from storage_driver.commit_log import CommitLog
+from storage_driver.config import StoreConfig
+from storage_driver.deletion import Deletion
 from storage_driver.disk import Disk
 from storage_driver.errors import StateDamaged
+from storage_driver.known_damage import KnownDamage
+from storage_driver.lookup import Lookup
 from storage_driver.reader import HEAD_BYTES
 from storage_driver.record import BLANK, MAGIC_V1, MAGIC_V2, MessageQueue, stored_ms_of
 from storage_driver.reserve import Reserve
 from storage_driver.retention import Candidate, DiskState, Forecast, choose, full_reason
 from storage_driver.scrub import Scrub
 from storage_driver.segment import Segment
-
-if TYPE_CHECKING:
-    from storage_driver.store import MessageStore
+from storage_driver.state_file import StateFile
+from storage_driver.tables import Tables
 
 EVERY_S = 10.0
 REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour
@@ -30,15 +34,33 @@ class Maintenance:
     """Keeps one store within its limits; owns the clock epochs."""
 
     def __init__(
-        self, store: "MessageStore", disk: Disk, *, now_ms: Callable[[], int], clock_trusted: Callable[[], bool]
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        tables: Tables,
+        *,
+        files: Callable[[str], StateFile],
+        appender: Appender,
+        lookup: Lookup,
+        deletion: Deletion,
+        clock: ClockEpochs,
+        damage: KnownDamage,
+        now_ms: Callable[[], int],
+        clock_trusted: Callable[[], bool],
+        may_go: Callable[[int, int], bool],
+        note_trouble: Callable[[str], None],
     ) -> None:
-        self.clock = ClockEpochs()
+        """files: gives the state file of a name. may_go: tells whether segment [base, end) may be deleted."""
+        self.clock = clock
         self.usage = DiskState(0, 1 << 60, 1 << 60)
         self.full_in_h: float | None = None
         self.deleted_segments = 0
         self.trusted: Sequence[MessageQueue] = ()  # queues whose files nobody has looked at since the start
-        self.scrub = Scrub(store, bytes_per_s=store.config.scrub_mib_per_h * (1 << 20) / 3600)
-        self._store, self._now_ms, self._trusted = store, now_ms, clock_trusted
+        self.scrub = Scrub(log, tables, damage, bytes_per_s=config.scrub_mib_per_h * (1 << 20) / 3600)
+        self._config, self._log, self._tables, self._appender = config, log, tables, appender
+        self._lookup, self._deletion, self._may_go = lookup, deletion, may_go
+        self._now_ms, self._trusted, self._note_trouble = now_ms, clock_trusted, note_trouble
         self._forecast = Forecast()
         self._age_rests_until = 0.0
         self._ticked_at = 0.0
@@ -46,9 +68,8 @@ class Maintenance:
         self._keep_ms: dict[int, int] = {}  # base -> how long the segment is kept, where topics differ in that
         self._rounds = 0
         self._one_thread = trio.CapacityLimiter(1)
-        self._file = store.state_file("clock", folder="rocketbox")
-        self._scrubbed = store.state_file("scrub", folder="rocketbox")
-        self._reserve = Reserve(disk, store.config.root, store.config.reserve_bytes)
+        self._file, self._scrubbed = files("clock"), files("scrub")
+        self._reserve = Reserve(disk, config.root, config.reserve_bytes)
 
     def begin(self) -> None:
         """Load the clock epochs and begin this opening's. Blocks. Raises OSError.
@@ -60,8 +81,8 @@ class Maintenance:
         except StateDamaged:
             pass  # derived: a new list begins
         self._resume_scrub()
-        self.clock.begin(self._store.end, self._now_ms(), trusted=self._trusted())
-        if self._store.end:
+        self.clock.begin(self._log.end, self._now_ms(), trusted=self._trusted())
+        if self._log.end:
             self._file.save(self.clock.to_json())
             self.clock.changed = False
 
@@ -72,7 +93,7 @@ class Maintenance:
         except StateDamaged:
             return
         at = stored.get("segment") if isinstance(stored, dict) else None
-        if at in [segment.base for segment in self._store.log_segments()]:  # where a record begins for sure
+        if at in [segment.base for segment in self._log.segments]:  # where a record begins for sure
             self.scrub.at = at
 
     def latest_ms(self) -> int:
@@ -92,13 +113,13 @@ class Maintenance:
         keys, self.trusted, wrong = self.trusted, [], 0
         try:
             for start in range(0, len(keys), AT_ONCE):
-                wrong += await self._store.wrong_ends(keys[start : start + AT_ONCE])
+                wrong += await self._tables.wrong_ends(keys[start : start + AT_ONCE])
                 await trio.sleep(0.02)  # senders and readers come first
             if wrong:
-                self._store.note_trouble(f"{wrong} queues had lost entries in their files: put right from the log")
+                self._note_trouble(f"{wrong} queues had lost entries in their files: put right from the log")
                 await self.scrub.whole()
         except OSError as exc:
-            self._store.note_trouble(f"look at queue files: {exc}")
+            self._note_trouble(f"look at queue files: {exc}")
 
     async def round(self) -> None:
         """Do all of it once; a step that fails keeps none of the others from its work."""
@@ -110,18 +131,18 @@ class Maintenance:
         if self._rounds % SCRUB_SAVED_EVERY == 0:
             await self._do("scrub's place", self._scrubbed.write({"segment": self.scrub.segment_base}))
         if self._rounds % COLD_EVERY == 0:
-            await trio.to_thread.run_sync(_forget_cold, self._store.log_segments()[:-1], limiter=self._one_thread)
+            await trio.to_thread.run_sync(_forget_cold, self._log.segments[:-1], limiter=self._one_thread)
 
     async def _do(self, name: str, step: Awaitable[None]) -> None:
         try:
             await step
         except OSError as exc:
-            self._store.note_trouble(f"{name}: {exc}")
+            self._note_trouble(f"{name}: {exc}")
 
     async def _tick(self) -> None:
         now = trio.current_time()
         elapsed_ms, self._ticked_at = int((now - self._ticked_at) * 1000), now
-        step = self.clock.tick(self._now_ms(), elapsed_ms, self._store.end, trusted=self._trusted())
+        step = self.clock.tick(self._now_ms(), elapsed_ms, self._log.end, trusted=self._trusted())
         if step > 3_600_000:
             self._age_rests_until = now + REST_AFTER_STEP_S
         if self.clock.changed or self._rounds % 60 == 59:
@@ -133,41 +154,39 @@ class Maintenance:
                 raise
 
     async def check_space(self) -> None:
-        """Measure the file system and set or clear the store's full mark. Raises OSError."""
-        store = self._store
+        """Measure the file system and set or clear the full mark of appends. Raises OSError."""
         usage = await trio.to_thread.run_sync(self._reserve.look, limiter=self._one_thread)
         self.usage = DiskState(usage.percent, usage.available, usage.used + usage.available)
         self._forecast.add(trio.current_time(), usage.available)
-        self.full_in_h = self._forecast.full_in_h(self.usage, store.config.retention)
-        store.full = full_reason(
-            self.usage, store.config.retention, store.segment_bytes, was_full=store.full is not None
-        )
+        self.full_in_h = self._forecast.full_in_h(self.usage, self._config.retention)
+        was_full = self._appender.full is not None
+        full = full_reason(self.usage, self._config.retention, self._log.segment_bytes, was_full=was_full)
+        self._appender.set_full(full)
 
     async def _retain(self) -> None:
-        store = self._store
-        segments = store.log_segments()
+        segments = list(self._log.segments)
         candidates = [await self._candidate(segments, at) for at in range(len(segments) - 1)]
         age_counts = self._trusted() and trio.current_time() >= self._age_rests_until
         log_bytes = sum(s.size for s in segments)
         for base in choose(
             candidates,
             self.usage,
-            store.config.retention,
+            self._config.retention,
             log_bytes=log_bytes,
             age_counts=age_counts,
-            may_go=store.retain,
+            may_go=self._may_go,
         ):
-            self.deleted_segments += await store.drop_first(base)
+            self.deleted_segments += await self._deletion.drop_first(base)
 
     async def _candidate(self, segments: Sequence[Segment], at: int) -> Candidate:
-        segment, rules = segments[at], self._store.config.retention
+        segment, rules = segments[at], self._config.retention
         age_ms = self.clock.age_ms(segment.end - 1, await self._ended_ms(segments, at))
         keep_ms = None
         if rules.classes and age_ms >= min(rules.keep_ms, *(each.keep_ms for each in rules.classes)):
             keep_ms = self._keep_ms.get(segment.base)
             if keep_ms is None:
-                keep_ms = self._keep_ms[segment.base] = await self._store.longest_kept(segment.base, segment.end)
-                self._keep_ms = {base: ms for base, ms in self._keep_ms.items() if base >= self._store.first}
+                keep_ms = self._keep_ms[segment.base] = await self._lookup.longest_kept(segment.base, segment.end)
+                self._keep_ms = {base: ms for base, ms in self._keep_ms.items() if base >= self._log.first}
         return Candidate(segment.base, segment.end, segment.size, age_ms, keep_ms)
 
     async def _ended_ms(self, segments: Sequence[Segment], at: int) -> int:
@@ -185,7 +204,7 @@ class Maintenance:
                     known = stored_ms_of(head)
                     break
             self._newest_ms = {
-                known_base: ms for known_base, ms in self._newest_ms.items() if known_base > self._store.first
+                known_base: ms for known_base, ms in self._newest_ms.items() if known_base > self._log.first
             }
             self._newest_ms[base] = known
         return known

@@ -1,19 +1,17 @@
 """Reads the log over and over, slowly, and checks every body: damage is noticed before somebody needs the message.
 
-What is damaged is copied to quarantine/ once and noted; it is covered with filler by the next recovery or by fsck.
+What is damaged goes to `known_damage`.
 """
-
-from typing import TYPE_CHECKING
 
 import trio
 
+from storage_driver.commit_log import CommitLog
 from storage_driver.dispatch import is_queued
+from storage_driver.known_damage import KnownDamage
 from storage_driver.record import Entry
 from storage_driver.scan import Bad, Blank, is_filler, next_good, walk
 from storage_driver.segment import Segment
-
-if TYPE_CHECKING:
-    from storage_driver.store import MessageStore
+from storage_driver.tables import Tables
 
 PIECE_BYTES = 1 << 20
 RECORDS_AT_ONCE = 200
@@ -24,31 +22,31 @@ REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read aga
 class Scrub:
     """Where the scrub is, and what it has found."""
 
-    def __init__(self, store: "MessageStore", *, bytes_per_s: float) -> None:
+    def __init__(self, log: CommitLog, tables: Tables, damage: KnownDamage, *, bytes_per_s: float) -> None:
         self.at = 0
         self.passes = 0
         self.checked_bytes = 0
-        self.damaged: list[tuple[int, int, str]] = []  # log ranges, why
-        self._store, self._bytes_per_s, self._credit = store, bytes_per_s, 0.0
+        self._log, self._tables, self._damage = log, tables, damage
+        self._bytes_per_s, self._credit = bytes_per_s, 0.0
         self._thread = trio.CapacityLimiter(1)
         self._rests_s = 0.0
 
     @property
     def pace(self) -> float:
         """Return the bytes a second: as configured, or more where that would not get through the log in a round."""
-        return max(self._bytes_per_s, (self._store.synced - self._store.first) / ROUND_S)
+        return max(self._bytes_per_s, (self._log.synced - self._log.first) / ROUND_S)
 
     @property
     def segment_base(self) -> int:
         """Return where the segment begins that is being read."""
-        return max((s.base for s in self._store.log_segments() if s.base <= self.at), default=self._store.first)
+        return max((s.base for s in self._log.segments if s.base <= self.at), default=self._log.first)
 
     @property
     def left_s(self) -> float:
         """Return until when this pass has seen everything that is stored now; 0 while it rests after one."""
         if self._rests_s > 0:
             return 0.0
-        return max(0, self._store.synced - max(self.at, self._store.first)) / max(1.0, self.pace)
+        return max(0, self._log.synced - max(self.at, self._log.first)) / max(1.0, self.pace)
 
     async def round(self, elapsed_s: float) -> None:
         """Check as much as the time since the last round allows. Raises OSError."""
@@ -71,42 +69,29 @@ class Scrub:
 
     async def whole(self) -> None:
         """Check all of the log now. Raises OSError."""
-        self.at, passes = self._store.first, self.passes
-        while self.passes == passes and self.at < self._store.synced:
+        self.at, passes = self._log.first, self.passes
+        while self.passes == passes and self.at < self._log.synced:
             await self._piece()
 
     async def _piece(self) -> None:
-        store = self._store
-        end = store.synced
+        log = self._log
+        end = log.synced
         if self.at >= end:
-            self.passes += self.at > store.first
-            self.at = store.first
+            self.passes += self.at > log.first
+            self.at = log.first
             if self.at >= end:
                 return
-        self.at = max(self.at, store.first)
-        segment = next((s for s in store.log_segments() if s.base <= self.at < s.end), None)
+        self.at = max(self.at, log.first)
+        segment = log.segment_of(self.at)
         if segment is None:
             return
         start = self.at
         entries: list[Entry] = []
         self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
-        await store.heal(entries)
+        await self._tables.heal(entries)
         self.checked_bytes += self.at - start
         if bad is not None:
-            await self.found(bad.log_offset, self.at, bad.reason)
-
-    async def found(self, start: int, end: int, reason: str) -> None:
-        """Note a damaged range and copy its bytes aside, once."""
-        if any(a <= start < b for a, b, _ in self.damaged):
-            return
-        self.damaged.append((start, end, reason))
-        store = self._store
-        segment = next((s for s in store.log_segments() if s.base <= start < s.end), None)
-        if segment is not None:
-            try:
-                await trio.to_thread.run_sync(store.copy_aside, segment, start, end, limiter=self._thread)
-            except OSError as exc:
-                store.note_trouble(f"damaged bytes {start} to {end} of the log were not copied aside: {exc}")
+            await self._damage.found(bad.log_offset, self.at, bad.reason)
 
 
 def check_piece(segment: Segment, at: int, end: int, entries: list[Entry]) -> tuple[int, Bad | None]:

@@ -9,6 +9,7 @@ import trio
 
 from storage_driver.appending import Appender
 from storage_driver.checkpoint import CommittedFile
+from storage_driver.clock import ClockEpochs
 from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
@@ -17,12 +18,12 @@ from storage_driver.disk import Disk, RealDisk
 from storage_driver.dispatch import Arrival, Dispatcher
 from storage_driver.errors import LogFailed, StoreUnwritable
 from storage_driver.facts import Evidence, Placed, StoreStatistics
+from storage_driver.known_damage import KnownDamage
 from storage_driver.lineage import Lineage
 from storage_driver.lookup import Lookup
 from storage_driver.maintenance import Maintenance
 from storage_driver.mending import Mender
 from storage_driver.opening import Opened, damage_told, open_folder, recovered_topics, state_path
-from storage_driver.quarantine import quarantine_range
 from storage_driver.raw_appending import RawAppender
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
@@ -101,12 +102,13 @@ class MessageStore:
         self.append_raw = self._raw.append
         if opened.committed is not None:
             self._begin_shared(opened.committed)
-        self._maintenance = Maintenance(self, disk, now_ms=now_ms, clock_trusted=clock_trusted)
-        self._maintenance.trusted = recovered.trusted
+        self._clock, self._damage = ClockEpochs(), KnownDamage(disk, self._log, self.note_trouble)
         self._mender = Mender(config, disk, self._log, self._tables)
         self._lookup = self._make_lookup()
         deletion = self._make_deletion()
         self.delete_topic, self.drop_first = deletion.delete_topic, deletion.drop_first
+        self._maintenance = self._make_maintenance(deletion, clock_trusted)
+        self._maintenance.trusted = recovered.trusted
 
     def damaged(self) -> list[tuple[int, int]]:
         """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks."""
@@ -138,20 +140,37 @@ class MessageStore:
         )
 
     def _make_lookup(self) -> Lookup:
-        maintenance = self._maintenance
         return Lookup(
             self.config,
             self._disk,
             self._log,
             self._queues,
             index=self._opened.index,
-            boundaries=maintenance.clock.boundaries,
-            scrub=maintenance.scrub,
+            boundaries=self._clock.boundaries,
+            damage=self._damage,
             mend=self._mender.mend,
         )
 
+    def _make_maintenance(self, deletion: Deletion, clock_trusted: Callable[[], bool]) -> Maintenance:
+        return Maintenance(
+            self.config,
+            self._disk,
+            self._log,
+            self._tables,
+            files=lambda name: self.state_file(name, folder="rocketbox"),
+            appender=self._appender,
+            lookup=self._lookup,
+            deletion=deletion,
+            clock=self._clock,
+            damage=self._damage,
+            now_ms=self._now_ms,
+            clock_trusted=clock_trusted,
+            may_go=lambda base, end: self.retain(base, end),
+            note_trouble=self.note_trouble,
+        )
+
     def _clock_stepped(self, log_offset: int, now_ms: int) -> None:
-        self._maintenance.clock.begin(log_offset, now_ms, trusted=False)
+        self._clock.begin(log_offset, now_ms, trusted=False)
 
     # ---- a log that others share
 
@@ -205,8 +224,7 @@ class MessageStore:
 
     @full.setter
     def full(self, reason: str | None) -> None:
-        self._appender.full = reason
-        self._appender.exhausted = False
+        self._appender.set_full(reason)
 
     @property
     def synced(self) -> int:
@@ -334,10 +352,6 @@ class MessageStore:
         """Return the open files of the log, oldest first; for this package's own tasks."""
         return list(self._log.segments)
 
-    def copy_aside(self, segment: Segment, start: int, end: int) -> None:
-        """Copy a log range to quarantine/. Blocks: for threads. Raises OSError."""
-        quarantine_range(self._disk, segment, start, end)
-
     async def check_space(self) -> None:
         """Look at the disk now instead of at the next round; appends resume when there is room. Raises OSError."""
         await self._maintenance.check_space()
@@ -400,7 +414,7 @@ class MessageStore:
             index_to=self._tables.index_to,
             first=log.first,
             deleted_segments=upkeep.deleted_segments,
-            damaged_ranges=len(upkeep.scrub.damaged),
+            damaged_ranges=len(self._damage.ranges),
             scrubbed_bytes=upkeep.scrub.checked_bytes,
             disk_percent=upkeep.usage.percent,
             full_in_h=upkeep.full_in_h,
