@@ -1,10 +1,10 @@
 """What brokers ask of a client, and the answers: transaction checks, group changes, resets, status, replies."""
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from netstack.bodies import ConsumerStatus, ResetOffset
+from netstack.client.members import ConsumerMember, ProducerMember
 from netstack.client.messages import ReceivedMessage
 from netstack.client.records import decode_records
 from netstack.codes import RequestCode, ResponseCode
@@ -22,18 +22,23 @@ from netstack.headers import (
 )
 from netstack.peer import Peer
 
-if TYPE_CHECKING:
-    from netstack.client.instance import Instance
-    from netstack.client.members import ConsumerMember
-
 _log = logging.getLogger("netstack.client")
 
 
 class BrokerRequests:
     """Serves the requests of brokers on all connections of one client; nothing here blocks the reader."""
 
-    def __init__(self, instance: "Instance") -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        producers: Mapping[str, ProducerMember],
+        consumers: Mapping[str, ConsumerMember],
+        *,
+        broker_name_at: Callable[[str], str],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """By group: who is asked. `broker_name_at` gives the name of the broker at an address."""
+        self._producers, self._consumers = producers, consumers
+        self._broker_name_at, self._now_ms = broker_name_at, now_ms
         self.replies: dict[str, Callable[[ReceivedMessage], None]] = {}  # correlation id -> who waits
         self._handlers = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
@@ -58,7 +63,7 @@ class BrokerRequests:
         header = CheckTransactionHeader.from_ext(request.ext)
         message = _only_message(request.body)
         group = message.properties.get("PGROUP", "")
-        producer = self._instance.producers.get(group)
+        producer = self._producers.get(group)
         if producer is None:
             _log.warning("event=check_ignored group=%s reason=no_such_producer", group)
         else:
@@ -67,21 +72,21 @@ class BrokerRequests:
 
     def _members_changed(self, request: RemotingCommand, peer: Peer) -> Answer:
         group = ConsumerGroupHeader.from_ext(request.ext).consumer_group
-        for consumer in self._instance.consumers.values():
+        for consumer in self._consumers.values():
             if not group or consumer.group == group:
                 consumer.wake()
         return None
 
     def _reset(self, request: RemotingCommand, peer: Peer) -> Answer:
         header = ResetOffsetHeader.from_ext(request.ext)
-        consumer = self._instance.consumers.get(header.group)
+        consumer = self._consumers.get(header.group)
         if consumer is not None:
             consumer.reset(header.topic, ResetOffset.from_server(request.body).offset_table)
         return None
 
     def _status(self, request: RemotingCommand, peer: Peer) -> Answer:
         header = ConsumerStatusHeader.from_ext(request.ext)
-        consumer = self._instance.consumers.get(header.group)
+        consumer = self._consumers.get(header.group)
         table = consumer.positions(header.topic) if consumer else {}
         return Reply(request.reply(body=ConsumerStatus(message_queue_table=table).to_bytes()))
 
@@ -94,7 +99,7 @@ class BrokerRequests:
         header = ConsumeDirectlyHeader.from_ext(request.ext)
         consumer = self._consumer(header.consumer_group)
         message = _only_message(request.body)
-        message.broker_name = header.broker_name or self._instance.broker_name_at(str(peer))
+        message.broker_name = header.broker_name or self._broker_name_at(str(peer))
 
         async def consume() -> RemotingCommand:
             result = await consumer.consume_directly(message)
@@ -102,14 +107,14 @@ class BrokerRequests:
 
         return Later(consume, pull=True)
 
-    def _consumer(self, group: str) -> "ConsumerMember":
-        consumer = self._instance.consumers.get(group)
+    def _consumer(self, group: str) -> ConsumerMember:
+        consumer = self._consumers.get(group)
         if consumer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {group} in this client")
         return consumer
 
     def _reply_arrived(self, request: RemotingCommand, peer: Peer) -> Answer:
-        message = pushed_reply(PushReplyHeader.from_ext(request.ext), request.body, self._instance.now_ms())
+        message = pushed_reply(PushReplyHeader.from_ext(request.ext), request.body, self._now_ms())
         take = self.replies.get(message.properties.get("CORRELATION_ID", ""))
         if take is not None:
             take(message)

@@ -114,9 +114,11 @@ class Instance:
         self.ids = IdMaker(socket.inet_aton(address), os.getpid(), random.getrandbits(32))
         self.routes: dict[str, TopicRoute] = {}
         self.broker_versions: dict[str, int] = {}
-        self.requests = BrokerRequests(self)
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
+        self.requests = BrokerRequests(
+            self.producers, self.consumers, broker_name_at=self.broker_name_at, now_ms=lambda: self.now_ms()
+        )
         self._links = Links(self.requests.handle, tls, self._opened)
         self._lifetime = Lifetime("the client instance")
         self._refreshing: Shared[str, TopicRoute] = Shared(self._fetch_route)

@@ -177,7 +177,7 @@ async def test_what_is_not_for_clients_is_refused_and_a_group_change_wakes_only_
             return ConsumerData(self.group)
 
     async with serving(broker) as port, Instance("127.0.0.1:1") as instance:
-        instance.consumers = {"a": Consumer("a"), "b": Consumer("b")}  # type: ignore[dict-item]
+        instance.consumers.update({"a": Consumer("a"), "b": Consumer("b")})  # type: ignore[dict-item]
         await instance.ask(f"127.0.0.1:{port}", 34)
         assert (await peers[0].ask(9999, timeout_s=60)).code == 3
         peers[0].tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "b"})
@@ -186,7 +186,7 @@ async def test_what_is_not_for_clients_is_refused_and_a_group_change_wakes_only_
         garbage = await peers[0].ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "a"}, b"xy", timeout_s=60)
         assert garbage.code == 1
         assert woken == ["b"]
-        instance.consumers = {}
+        instance.consumers.clear()
 
 
 def test_a_pushed_reply_is_a_message_with_its_arrival() -> None:
