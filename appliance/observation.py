@@ -6,6 +6,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,9 @@ from netstack.limits import plain_address
 from netstack.slots import share_of
 
 if TYPE_CHECKING:
+    from appliance.page.changes import Ask
     from appliance.page.history import History
-    from appliance.web import Respond
+    from appliance.web import Request, Respond, Response
 
 log = logging.getLogger("appliance")
 CONNECTIONS = 16  # at once, of each listener
@@ -33,16 +35,19 @@ Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it
 
 
 async def observe(
-    watched: Watched, runtime: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    watched: Watched, runtime: Path, ask: "Ask", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer until cancelled; what cannot be opened is logged, the box serves without it."""
+    """Answer until cancelled; what cannot be opened is logged, the box serves without it.
+
+    `ask` takes a request to the box's own broker port: what somebody with the token changes goes that way.
+    """
     config, doors = watched.config, list[tuple[trio.SocketListener, Load]]()
     metrics, history = partial(_metrics, watched), _history(watched) if config.page.port else None
     if (opened := _open_socket(runtime / SOCKET_NAME)) is not None:
         doors.append((opened, metrics))
     said: tuple[tuple[str, int, str, Load], ...] = (
         (config.metrics.host, config.metrics.port, "metrics.port", metrics),
-        (config.page.host, config.page.port, "page.port", partial(_page, watched, history)),
+        (config.page.host, config.page.port, "page.port", partial(_page, watched, history, ask)),
     )
     for host, port, key, load in said:
         doors += [(listener, load) for listener in await _open_port(host, port, key)] if port else []
@@ -100,8 +105,13 @@ class Door:
             return
         from appliance.web import converse
 
+        peer = _address(stream.socket)
+
+        async def answer(request: "Request") -> "Response":
+            return await respond(replace(request, peer=peer))
+
         try:
-            await converse(stream, respond, near=is_near(stream.socket))
+            await converse(stream, answer, near=is_near(stream.socket))
         except Exception as exc:  # the task of one connection: looking at the box must never end it
             log.error("event=page_connection_failed", exc_info=exc)
             await trio.aclose_forcefully(stream)
@@ -140,11 +150,11 @@ def _metrics(watched: Watched) -> "Respond":
     return metrics_answer(watched)
 
 
-def _page(watched: Watched, history: "History | None") -> "Respond":
+def _page(watched: Watched, history: "History | None", ask: "Ask") -> "Respond":
     from appliance.page.answer import page_answer
 
     assert history is not None
-    return page_answer(watched, history)
+    return page_answer(watched, history, ask)
 
 
 def _open_socket(path: Path) -> trio.SocketListener | None:

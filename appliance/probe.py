@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import trio
 
+from appliance.errors import ApplianceError
 from netstack.channel import open_channel
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
@@ -43,6 +44,25 @@ class Probe:
         broker = await answered(self.host, self.broker_port, offset, self._way)
         route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": PROBE_TOPIC})
         return broker and await answered(self.host, self.namesrv_port, route, self._way)
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """Return the broker's answer to a request of the box itself. Raises OwnPortSilent."""
+        answer: RemotingCommand | None = None
+        try:
+            async with open_channel(self.host, self.broker_port, tls=self._way.tls, connect_timeout_s=ASK_S) as channel:
+                answer = await channel.ask(self._way.signed(command), ASK_S)
+        except* (OSError, *LOST):
+            pass
+        if answer is None:
+            text = (
+                f"port {self.broker_port} did not answer within {ASK_S:g} s; it may have been done: look before a retry"
+            )
+            raise OwnPortSilent(text)
+        return answer
+
+
+class OwnPortSilent(ApplianceError):
+    """The box's own broker port does not answer."""
 
 
 async def answered(host: str, port: int, request: RemotingCommand, way: OwnWay = PLAIN) -> bool:

@@ -263,7 +263,7 @@ async def _let_in(
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
-    await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime)
+    await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime, probe.ask)
 
 
 def _watch(

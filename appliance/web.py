@@ -35,6 +35,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes = b""
     near: bool = True
+    peer: str = ""  # whose connection it is, for the log
 
     def form(self) -> dict[str, str]:
         """Return the fields of a submitted form."""

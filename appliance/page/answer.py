@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,27 +21,61 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from appliance.admin import Question
+from appliance.broker.topics import DEAD_PREFIX
 from appliance.metrics.answer import has_bearer, known_names
 from appliance.page import search, words
+from appliance.page.changes import Ask, ChangeRefused, Changes
 from appliance.page.detail import group_values, topic_values
 from appliance.page.history import History
 from appliance.page.overview import Overview
+from appliance.page.tickets import Pace, Tickets
 from appliance.page_token import is_token, read_token
 from appliance.uplink_admin import uplink_actions
 from appliance.watched import Watched
 from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
 
+log = logging.getLogger("appliance.page")
 HERE = Path(__file__).parent
+TOO_MANY, MOST_LOGGED = "too many changes at once: wait a few seconds", 300
 COOKIE = "rocketbox"
 COOKIE_S = 30 * 86_400
 FILTERS = (words.count, words.rate, words.size, words.span, words.moment, words.commands)
 View = Callable[[Request], Awaitable[Response]]
 
 
+class Desk:
+    """Takes changes: planned, shown, confirmed once, made, logged; not too many of them."""
+
+    def __init__(self, changes: Changes, now_s: Callable[[], float]) -> None:
+        self._changes, self._tickets, self.pace = changes, Tickets(now_s), Pace(now_s)
+
+    async def plan(self, do: str, form: dict[str, str]) -> dict[str, Any]:
+        """Return what the page of confirmation shows. Raises ChangeRefused."""
+        change = await self._changes.plan(do, form)
+        return {"change": change, "ticket": self._tickets.issue(change)}
+
+    async def confirm(self, ticket: str, peer: str) -> tuple[int, dict[str, Any]]:
+        """Make the change of a ticket; return a status and what the page shows."""
+        change = self._tickets.take(ticket)
+        if change is None:
+            said = "This was confirmed before, or five minutes have passed. Nothing was done now."
+            return 409, {"title": "Not done", "said": said, "back": "/"}
+        facts = " ".join(f"{name}={value!r}" for name, value in change.facts)[:MOST_LOGGED]
+        try:
+            said = await change.run()
+        except ChangeRefused as exc:
+            reason = str(exc)[:MOST_LOGGED]
+            log.warning("event=page_change_failed do=%s by=%s asked=%r reason=%r", change.do, peer, facts, reason)
+            return 409, {"title": "Not done", "said": str(exc), "back": change.back}
+        log.info("event=page_change do=%s by=%s asked=%r said=%r", change.do, peer, facts, said)
+        return 200, {"title": "Done", "said": said, "back": change.back}
+
+
 class Page:
     """Answers browsers."""
 
-    def __init__(self, watched: Watched, history: History) -> None:
+    def __init__(self, watched: Watched, history: History, ask: Ask) -> None:
+        self._desk = Desk(Changes(watched, ask), trio.current_time)
         self._watched, self._overview = watched, Overview(watched, history)
         self._names = known_names(watched)
         self._style, self._script = (HERE / "style.css").read_text(), (HERE / "script.js").read_text()
@@ -57,8 +92,15 @@ class Page:
             "/messages": self._messages,
             "/message": self._message,
             "/login": self._ask,
+            "/create": self._create,
         }
-        self._changes: dict[str, View] = {"/login": self._log_in, "/logout": self._log_out, "/uplink": self._uplink}
+        self._changes: dict[str, View] = {
+            "/login": self._log_in,
+            "/logout": self._log_out,
+            "/uplink": self._uplink,
+            "/plan": self._plan,
+            "/confirm": self._confirm,
+        }
 
     async def respond(self, request: Request) -> Response:
         """Return the answer to one request."""
@@ -83,6 +125,8 @@ class Page:
             return plain(403, "this came from a page of somebody else")
         if request.path != "/login" and not await self._knows_token(request):
             return self._show("login.html", {"wrong": False, "back": "/"}, status=401)
+        if request.path in ("/uplink", "/plan", "/confirm") and not self._desk.pace.allows():
+            return plain(429, TOO_MANY, ("Retry-After", "5"))
         return await change(request)
 
     async def _knows_token(self, request: Request) -> bool:
@@ -113,11 +157,15 @@ class Page:
 
     async def _topic(self, request: Request) -> Response:
         values = await topic_values(self._watched, request.query.get("name", ""))
-        return self._show("topic.html", values) if values else self._missing("There is no such topic.")
+        if values is None:
+            return self._missing("There is no such topic.")
+        return self._show("topic.html", {**values, "known": await self._knows_token(request)})
 
     async def _group(self, request: Request) -> Response:
         values = await group_values(self._watched, request.query.get("name", ""))
-        return self._show("group.html", values) if values else self._missing("There is no such group.")
+        if values is None:
+            return self._missing("There is no such group.")
+        return self._show("group.html", {**values, "known": await self._knows_token(request)})
 
     async def _messages(self, request: Request) -> Response:
         asked = {name: request.query.get(name, "").strip() for name in search.Wanted._fields}
@@ -129,11 +177,17 @@ class Page:
         found = await search.at_place(self._watched, request.query.get("at", ""))
         if found is None:
             return self._missing("That message is not on this box any more: its segment was deleted.")
-        return self._show("message.html", search.setting_out(found))
+        known = found.topic.startswith(DEAD_PREFIX) and await self._knows_token(request)
+        return self._show("message.html", {**search.setting_out(found), "resend": known})
 
     async def _ask(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()
         return self._show("login.html", {"wrong": False, "back": "/"})
+
+    async def _create(self, request: Request) -> Response:
+        if not await self._knows_token(request):
+            return self._show("login.html", {"wrong": False, "back": "/"}, status=401)
+        return self._show("create.html", {})
 
     def _missing(self, said: str) -> Response:
         return self._show("message_missing.html", {"said": said}, status=404)
@@ -159,7 +213,21 @@ class Page:
             return plain(400, "do is one of pause, resume, ship-now, on a box with an uplink")
         actions = uplink_actions(uplink, self._watched.data / "uplink.secret")
         await actions[f"uplink.{what}"](Question({}, None))
+        log.info("event=page_change do=uplink_%s by=%s", what, request.peer)
         return Response(303, b"", HTML, (("Location", "/#uplink"), *self._headers))
+
+    async def _plan(self, request: Request) -> Response:
+        """Show what a form would change, with a ticket that confirms exactly this."""
+        form = request.form()
+        try:
+            values = await self._desk.plan(form.get("do", ""), form)
+        except ChangeRefused as exc:
+            return self._show("changed.html", {"title": "Not possible", "said": str(exc), "back": "/"}, status=400)
+        return self._show("confirm.html", values)
+
+    async def _confirm(self, request: Request) -> Response:
+        status, values = await self._desk.confirm(request.form().get("ticket", ""), request.peer)
+        return self._show("changed.html", values, status=status)
 
     def _show(self, template: str, values: dict[str, Any], *, status: int = 200) -> Response:
         page = self._templates.get_template(template).render(
@@ -168,9 +236,9 @@ class Page:
         return Response(status, page.encode(), HTML, self._headers)
 
 
-def page_answer(watched: Watched, history: History) -> Respond:
+def page_answer(watched: Watched, history: History, ask: Ask) -> Respond:
     """Return what answers browsers."""
-    return Page(watched, history).respond
+    return Page(watched, history, ask).respond
 
 
 def session_of(token: str) -> str:

@@ -55,7 +55,14 @@ async def group_values(watched: Watched, name: str) -> Row | None:
         for queue_id, offset in sorted(tables.offsets.of(topic, name).items())[:MOST_QUEUES]:
             places.append(await _place(watched, ages, MessageQueue(topic, queue_id), offset))
     subscriptions = sorted(online.subscriptions.values(), key=lambda each: each.topic) if online else []
-    return {"group": name, "online": online, "members": members, "places": places, "subscriptions": subscriptions}
+    return {
+        "group": name,
+        "online": online,
+        "members": members,
+        "places": places,
+        "subscriptions": subscriptions,
+        "topics": sorted(topics)[:MOST_QUEUES],
+    }
 
 
 async def _place(watched: Watched, ages: Ages, queue: MessageQueue, offset: int) -> Row:

@@ -104,10 +104,9 @@ async def _by_time(watched: Watched, wanted: Wanted) -> Outcome:
     if not wanted.time:
         return _outcome(await _newest(watched, wanted.topic), f"in {wanted.topic}, the newest first")
     try:
-        since = datetime.fromisoformat(wanted.time.strip())
+        since_ms = time_ms(wanted.time)
     except ValueError:
         return Outcome([], f"{wanted.time} is not a time: write 2026-03-02 10:11 (UTC)")
-    since_ms = int((since if since.tzinfo else since.replace(tzinfo=UTC)).timestamp() * 1000)
     found: list[StoredMessage] = []
     for queue in _queues(watched, wanted.topic):
         first = await watched.store.offset_by_time(queue, since_ms, boundary="lower")
@@ -116,6 +115,15 @@ async def _by_time(watched: Watched, wanted: Wanted) -> Outcome:
     said = f"stored in {wanted.topic} from {words.moment(since_ms)} on"
     rows = [summary(message) for message in first_ones]
     return Outcome(rows, f"the first {len(rows)} {said}" if rows else f"nothing {said}")
+
+
+def time_ms(text: str) -> int:
+    """Return a time as it is written into a form, in UTC unless it says another zone. Raises ValueError."""
+    read = datetime.fromisoformat(text.strip())
+    try:
+        return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
+    except OverflowError as exc:  # a zone before the year 1
+        raise ValueError(text) from exc
 
 
 def _queues(watched: Watched, topic: str) -> Iterator[MessageQueue]:

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from appliance.probe import OwnWay, Probe, answered
+from appliance.probe import OwnPortSilent, OwnWay, Probe, answered
 from netstack.command import RemotingCommand
 from netstack.conversation import Answer, Reply
 from netstack.peer import Peer
@@ -75,3 +75,11 @@ async def test_requests_are_signed_where_the_box_asks_for_it() -> None:
     async with serving(handle) as port:
         assert await answered("127.0.0.1", port, RemotingCommand(105, ext={"topic": "x"}), OwnWay(sign))
     assert seen[0]["Signature"] == "s"
+
+
+async def test_a_request_of_the_box_itself_is_answered_or_says_that_the_port_is_silent() -> None:
+    async with serving(saying(17)) as port:  # type: ignore[arg-type]
+        probe = Probe("127.0.0.1", port, port)
+        assert (await probe.ask(RemotingCommand(105))).code == 17
+    with pytest.raises(OwnPortSilent, match="did not answer"):
+        await probe.ask(RemotingCommand(105))

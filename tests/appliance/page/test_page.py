@@ -185,3 +185,32 @@ async def test_another_machine_logs_in_with_the_token(tmp_path: Path, monkeypatc
         await trio.to_thread.run_sync(new_token, tmp_path / "data")
         await browser.open(url + "/")
         assert "press_cycles" not in await text_of(browser)
+
+
+async def test_a_change_is_confirmed_in_the_browser(tmp_path: Path) -> None:
+    async with page(tmp_path / "data") as (url, channel), open_browser(tmp_path / "profile") as browser:
+        await browser.open(url + "/topic?name=press_cycles", width=375)
+        assert await browser.ask("document.querySelector('form')") is None  # without the token it only reads
+        await browser.open(url + "/login")
+        token = await trio.to_thread.run_sync(read_token, tmp_path / "data")
+        await browser.follow(f"f = document.forms[0]; f.token.value = '{token}'; f.submit()")
+        await browser.open(url + "/create", width=375)
+        await browser.follow("f = document.forms[0]; f.elements.name.value = 'orders'; f.requestSubmit()")
+        assert "Create the topic orders?" in await text_of(browser)
+        await picture(browser, tmp_path, "confirm-phone")
+        await browser.follow("document.querySelector('button').click()")
+        assert "The topic orders exists, with 8 queues." in await text_of(browser)
+        await browser.follow("document.querySelector('a.button').click()")
+        await browser.ask("document.querySelector('textarea').value = 'hello'")
+        await browser.follow("document.querySelector('textarea').form.requestSubmit()")
+        await browser.follow("document.querySelector('button').click()")
+        assert "Stored in orders" in await text_of(browser)
+        await channel.ask(heartbeat("c1", consumers={"mes": {"orders": "*"}}), timeout_s=5)
+        await channel.ask(pull("%RETRY%mes", group="mes"), timeout_s=5)
+        sent = await channel.ask(send("%DLQ%mes", b"late", "RETRY_TOPIC\1orders"), timeout_s=5)
+        await browser.open(f"{url}/message?at={sent.ext['msgId']}", dark=True)
+        await browser.follow("document.querySelector('form.row button').click()")
+        await picture(browser, tmp_path, "resend-desktop")
+        await browser.follow("document.querySelector('button').click()")
+        assert "Stored in %RETRY%mes" in await text_of(browser)
+        assert browser.complaints == []
