@@ -214,6 +214,29 @@ def box_faults(modules: dict[str, Module]) -> list[str]:
     return [f"the box loads {name}: {' → '.join(chains[name])}" for name in sorted(NEVER_ON_THE_BOX & chains.keys())]
 
 
+def circles(modules: dict[str, Module]) -> list[list[str]]:
+    """Return the groups of modules that import one another, by whatever way: late, guarded, for types alone.
+
+    A package's own module is not looked at: its parts may stand beside each other. Source: Tarjan's algorithm, by
+    what each module reaches.
+    """
+    names = [name for name, module in modules.items() if module.path.name != "__init__.py"]
+    targets = {
+        name: {found for each in modules[name].imports if (found := resolve(modules, each.target)) in names} - {name}
+        for name in names
+    }
+    reach: dict[str, set[str]] = {}
+    for name in names:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            for target in targets[waiting.pop()] - seen:
+                seen.add(target)
+                waiting.append(target)
+        reach[name] = seen
+    found = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in names}
+    return sorted(list(group) for group in found if len(group) > 1)
+
+
 @pytest.fixture(scope="module")
 def modules() -> dict[str, Module]:
     return read_modules(ROOT)
@@ -231,6 +254,21 @@ def test_marked_modules_reach_for_no_input_output_clock_or_thread(modules: dict[
 
 def test_the_box_never_loads_what_belongs_to_the_centre(modules: dict[str, Module]) -> None:
     assert box_faults(modules) == []
+
+
+def test_no_modules_import_one_another_not_even_late_or_for_types(modules: dict[str, Module]) -> None:
+    assert circles(modules) == []
+
+
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "netstack.one", "def late():\n    from netstack.two import x\n")
+    plant(
+        tmp_path,
+        "netstack.two",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from netstack.three import y\n",
+    )
+    found = plant(tmp_path, "netstack.three", "import netstack.one\n")
+    assert circles(found) == [["netstack.one", "netstack.three", "netstack.two"]]
 
 
 def plant(root: Path, name: str, source: str) -> dict[str, Module]:

@@ -127,7 +127,12 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    wanted = Path("MANIFEST.in")  # where setuptools looks for it, and nobody else should
+    shutil.copy(Path(__file__).with_name("MANIFEST.in"), wanted)
+    try:
+        name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    finally:
+        wanted.unlink()
     rewrite_sdist(Path(sdist_directory, name))
     return name
 
