@@ -233,8 +233,8 @@ def circles(modules: dict[str, Module]) -> list[list[str]]:
                 seen.add(target)
                 waiting.append(target)
         reach[name] = seen
-    found = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in names}
-    return sorted(list(group) for group in found if len(group) > 1)
+    groups = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in names}
+    return sorted(list(group) for group in groups if len(group) > 1)
 
 
 @pytest.fixture(scope="module")
