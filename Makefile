@@ -136,6 +136,10 @@ soak: .venv/java/.ready compiled
 	$(IN) nice $(PY) tests/fuzz/run.py --minutes $$(( $(or $(MINUTES),60) / 2 )) || bad=1; \
 	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
 
+# Processor time of a send, in turns with another commit (AGAINST=…): part of the release check.
+bench-cost: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; $(IN) $(PY) tests/bench/bench_cost.py --against $(or $(AGAINST),HEAD~1) $(ARGS)
+
 power-cut: .venv/java/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/power_cut/run.py $(ARGS)
 

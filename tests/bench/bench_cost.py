@@ -1,0 +1,129 @@
+"""What a message costs in processor time, of two commits in turns: the figure that holds on a busy machine.
+
+python tests/bench/bench_cost.py [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
+
+A box of each commit runs as a process of its own and takes the same sends from one raw client; its processor time comes
+from /proc. With --against the other commit is checked out below .build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from netstack.command import encode_command, request
+from netstack.frame import FrameDecoder
+from tests.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+WARM_UP, COUNTED, CONNECTIONS, TOGETHER = 8_000, 40_000, 4, 64
+
+
+def sends(count: int) -> list[bytes]:
+    """Return frames as a Java producer makes them, 1 KiB of body each."""
+    made = []
+    for number in range(1, count + 1):
+        ext = {"a": "PG", "b": "Cost", "c": "TBW102", "d": "4", "e": str(number % 4), "f": "0", "g": "1700000000000"}
+        ext |= {"h": "0", "i": f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false"}
+        command = request(310, ext, bytes(1024))
+        command.opaque = number
+        made.append(encode_command(command))
+    return made
+
+
+def answer(connection: socket.socket, count: int) -> None:
+    decoder, left = FrameDecoder(), count
+    while left:
+        decoder.feed(connection.recv(1 << 20))
+        while decoder.next_frame() is not None:
+            left -= 1
+
+
+def drive(connections: Sequence[socket.socket], frames: Sequence[bytes]) -> None:
+    """Send in portions of 64 a connection, each when the one before was answered."""
+    portion = TOGETHER * len(connections)
+    for at in range(0, len(frames), portion):
+        parts = [frames[at + n * TOGETHER : at + (n + 1) * TOGETHER] for n in range(len(connections))]
+        for connection, part in zip(connections, parts, strict=True):
+            connection.sendall(b"".join(part))
+        for connection, part in zip(connections, parts, strict=True):
+            answer(connection, len(part))
+
+
+def cost_us(tree: Path, frames: Sequence[bytes]) -> float:
+    """Return the microseconds of processor time that the box of a tree takes for one send."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="cost-") as folder:
+        command = ["-m", "appliance", "serve", "--data", folder, "--namesrv-port", str(free_port())]
+        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONUNBUFFERED": "1"}
+        box = subprocess.Popen(
+            [sys.executable, *command, "--broker-port", str(port)],
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert box.stdout is not None
+            if not any(line.startswith("ready") for line in box.stdout):
+                raise SystemExit(f"the box of {tree} did not start")
+            connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
+            process = psutil.Process(box.pid)
+            drive(connections, frames[:WARM_UP])
+            before = process.cpu_times()
+            drive(connections, frames[WARM_UP:])
+            after = process.cpu_times()
+            for connection in connections:
+                connection.close()
+        finally:
+            box.terminate()
+            box.wait()
+    spent_s = float(after.user + after.system - before.user - before.system)
+    return spent_s / (len(frames) - WARM_UP) * 1e6
+
+
+def checked_out(commit: str) -> Path:
+    """Return a tree with the files of a commit."""
+    tree = ROOT / ".build" / f"cost-{commit.replace('/', '-')}"
+    tree.mkdir(parents=True, exist_ok=True)
+    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(tree)], input=packed, check=True)
+    return tree
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Processor time of a send, of two commits in turns.")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--most", type=float, help="the largest ratio of the medians that is good")
+    given = parser.parse_args(arguments)
+    frames = sends(WARM_UP + COUNTED)
+    trees = {"this tree": ROOT} | ({given.against: checked_out(given.against)} if given.against else {})
+    costs: dict[str, list[float]] = {name: [] for name in trees}
+    for _ in range(given.rounds):
+        for name, tree in trees.items():
+            costs[name].append(cost_us(tree, frames))
+    for name, values in costs.items():
+        print(f"{name}: median {statistics.median(values):.2f} us, least {min(values):.2f} us, of {given.rounds}")
+    if not given.against:
+        return 0
+    medians = [statistics.median(values) for values in costs.values()]
+    ratio = medians[0] / medians[1]
+    print(f"ratio of the medians {ratio:.3f}, of the least {min(costs['this tree']) / min(costs[given.against]):.3f}")
+    return 1 if given.most is not None and ratio > given.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
