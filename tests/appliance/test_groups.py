@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from appliance.broker.creations import Creations
 from appliance.broker.groups import FIRST_GROUPS, Group, GroupTable
 from appliance.testing import MemoryFile
 from netstack.errors import Refused
@@ -80,3 +81,15 @@ def test_only_the_inner_groups_are_made_where_creation_is_off_and_asking_makes_n
     table = GroupTable(MemoryFile(), auto_create=False, now_ms=lambda: 1)
     assert (table.get("CID_RMQ_SYS_X"), table.find("cid_rmq_sys_x")) == (None, None)
     assert len(table) == len(FIRST_GROUPS)
+
+
+def test_who_has_caused_enough_groups_gets_no_more_by_consuming() -> None:
+    table = GroupTable(MemoryFile(), now_ms=lambda: 1)
+    table.creations = Creations(MemoryFile(), per_hour=2, now_ms=lambda: 1)
+    for name in ("A", "B"):
+        assert table.find(name, "10.0.0.1") is not None
+    with pytest.raises(Refused, match=r"limits\.created_per_hour") as refused:
+        table.find("C", "10.0.0.1")
+    assert (refused.value.code, table.get("C")) == (26, None)
+    assert table.find("A", "10.0.0.1") is not None
+    assert table.find("C", "127.0.0.1") is not None

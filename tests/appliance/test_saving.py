@@ -9,7 +9,7 @@ import trio.testing
 
 from appliance.broker.groups import GroupTable
 from appliance.broker.offsets import OffsetTable
-from appliance.broker.saving import DataVersion, Saver, number, rows_of
+from appliance.broker.saving import DataVersion, Saver, WholeTable, number, rows_of
 from appliance.broker.topics import TopicRules, TopicTable
 from appliance.testing import MemoryFile
 from storage_driver.errors import StateDamaged
@@ -142,3 +142,15 @@ def test_a_number_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         number({"n": value}, "n", 1)
     assert (number({}, "n", 7), number({"n": "12"}, "n", 7), number({"n": -3}, "n", 7)) == (7, 12, -3)
+
+
+def test_a_whole_table_is_encoded_once_for_each_version_of_it() -> None:
+    whole, made = WholeTable(), list[int]()
+
+    def encode() -> bytes:
+        made.append(1)
+        return b"%d" % len(made)
+
+    first = whole.body(DataVersion(1, 5), encode)
+    assert whole.body(DataVersion(1, 5), encode) is first
+    assert whole.body(DataVersion(2, 5), encode) == b"2"

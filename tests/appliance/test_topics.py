@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from appliance.broker.creations import Creations
 from appliance.broker.groups import Group, group_from_json, group_to_json
 from appliance.broker.topics import (
     Topic,
@@ -201,3 +202,18 @@ def test_system_topics_are_named_as_such(name: str) -> None:
 @pytest.mark.parametrize("count", [-5, 0, 1, 7])
 def test_a_queue_chosen_by_the_broker_exists(count: int) -> None:
     assert all(0 <= random_queue(count) < max(count, 1) for _ in range(20))
+
+
+def test_who_has_caused_enough_topics_gets_no_more_by_sending() -> None:
+    table = topics()
+    table.creations = Creations(MemoryFile(), per_hour=3, now_ms=lambda: 1000)
+    for number in range(3):
+        table.for_send(f"new{number}", template="TBW102", queues=4, by="10.0.0.1")
+    with pytest.raises(Refused, match=r"limits\.created_per_hour") as refused:
+        table.for_send("new3", template="TBW102", queues=4, by="10.0.0.1")
+    assert (refused.value.code, table.get("new3")) == (17, None)
+    assert table.for_send("new0", template="TBW102", queues=4, by="10.0.0.1").name == "new0", "old ones are no matter"
+    assert table.for_send("new3", template="TBW102", queues=4, by="10.0.0.2").name == "new3"
+    assert len(table.creations) == 4
+    table.put(Topic("new0", 4, 4))
+    assert len(table.creations) == 3, "asked for by name now"

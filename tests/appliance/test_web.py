@@ -156,3 +156,9 @@ async def test_nothing_of_a_broken_request_waits_for_the_collector() -> None:
         assert held() is None
     finally:
         gc.enable()
+
+
+async def test_a_body_with_two_lengths_is_refused() -> None:
+    sent = get("/", "Transfer-Encoding: chunked", method="POST", body=b"0\r\n\r\n")
+    [(status, _, text)] = await told(sent)
+    assert (status, text) == (400, b"Content-Length and Transfer-Encoding in one request\n")

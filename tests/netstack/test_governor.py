@@ -8,6 +8,7 @@ import trio.testing
 
 from netstack.governor import Governor
 from netstack.limits import Limits
+from netstack.slots import Slot
 
 
 async def test_readers_stop_above_the_limit_and_go_on_at_three_quarters() -> None:
@@ -67,3 +68,21 @@ async def test_statistics_are_a_snapshot() -> None:
     assert (before.connections, before.addresses, dict(before.counted)) == (1, 1, {"accepted": 1})
     assert dict(governor.statistics().counted) == {"accepted": 1, "frames": 3, "bytes_in": 100}
     assert [governor.next_id() for _ in range(2)] == [1, 2]
+
+
+async def test_a_newcomer_gets_the_place_of_whoever_has_the_most() -> None:
+    governor, ended = Governor(Limits(connections=11, reserved_for_loopback=1)), list[int]()
+
+    def come(address: str, number: int = 0) -> str | None:
+        refused = governor.admit(address)
+        if refused is None:
+            slot = Slot(address, trio.current_time() + number, lambda: ended.append(number))
+            governor.slots.add(slot)
+        return refused
+
+    assert [come("10.0.0.1", number) for number in range(10)] == [None] * 10
+    assert come("10.0.0.1") == "limits.connections: 10 connections, 10 allowed"
+    assert come("10.0.0.2") is None
+    assert (ended, governor.counted["evicted"]) == ([0], 1), "the one that was silent longest"
+    governor.release("10.0.0.1")  # the connection has ended by now
+    assert governor.statistics().connections == 10

@@ -204,3 +204,20 @@ def test_unusable_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
 def test_client_certificates_without_a_ca_are_refused(server_files: tuple[Path, Path]) -> None:
     with pytest.raises(TlsUnusable, match=r"tls\.trust names no CA file"):
         TlsDoor(TlsConfig(*server_files, client_auth=ClientAuth.REQUIRE))
+
+
+@pytest.mark.parametrize(
+    ("ciphers", "agreed"), [("ECDHE+AESGCM", True), ("ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA", False)]
+)
+async def test_tls_1_2_agrees_on_authenticated_ciphers_alone(
+    server_files: tuple[Path, Path], ciphers: str, agreed: bool
+) -> None:
+    context = client_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ciphers)
+    async with serving(over, tls=TlsDoor(TlsConfig(*server_files, TlsMode.PERMISSIVE))) as port:
+        if agreed:
+            assert await remark(port, context) == "tls"
+        else:
+            with pytest.raises(ConnectionError, match="handshake"):
+                await remark(port, context)
