@@ -17,7 +17,7 @@ from appliance.conditions import CATALOGUE, STATES
 from appliance.lag import Ages
 from appliance.metrics import families
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
-from appliance.metrics.machine import UPDATE_RESULTS, MachineNotes
+from appliance.metrics.machine import EXIT_RESULTS, UPDATE_RESULTS, MachineNotes
 from appliance.metrics.topics import oldest_unshipped_s, read_topics
 from appliance.watched import Watched
 from netstack.codes import RequestCode, ResponseCode, names_of
@@ -91,7 +91,7 @@ class Gatherer:
     async def _machine(self, sheet: Sheet) -> None:
         seen = await self._notes.read()
         sheet.add_each("rocketbox_boots_total", "reason", dict.fromkeys(RESET_REASONS, 0) | dict(seen.boots))
-        sheet.add_each("rocketbox_restarts_total", "reason", seen.restarts)
+        sheet.add_each("rocketbox_restarts_total", "reason", dict.fromkeys(EXIT_RESULTS, 0) | dict(seen.restarts))
         sheet.add_each("rocketbox_update_total", "result", dict.fromkeys(UPDATE_RESULTS, 0) | dict(seen.updates))
         if seen.wear is not None:
             sheet.add("rocketbox_flash_wear_ratio", seen.wear)

@@ -14,6 +14,7 @@ from appliance.disk_wear import wear
 from watchdog.notes import read_json, read_lines, tally_of
 
 NOTES_S, WEAR_S = 15.0, 3600.0
+EXIT_RESULTS = ("success", "exit-code", "signal", "core-dump", "watchdog", "timeout", "oom-kill")  # systemd.exec(5)
 UPDATE_RESULTS = ("committed", "rolled_back")
 UPDATES = ("opt/slots/state.json", "var/lib/rocketbox-images/state.json")  # of programs, of whole images
 

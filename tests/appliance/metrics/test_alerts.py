@@ -1,5 +1,6 @@
 """Every alert rule over the series that a real box sends, before anything has happened and after."""
 
+import json
 import os
 import re
 import shutil
@@ -119,3 +120,42 @@ def test_a_condition_is_an_alert(series: list[Sample], tmp_path: Path) -> None:
         }
     ]
     assert promtool(tmp_path, inputs, tests) == ""
+
+
+NO_TRAFFIC = {  # what an idle box has no series of: topics, groups and refusals there were none of yet
+    *("rocketmq_messages_in_total", "rocketmq_messages_out_total", "rocketmq_consumer_lag_messages"),
+    *("rocketmq_consumer_lag_latency_milliseconds", "rocketbox_refusals_total", "rocketbox_delayed_messages"),
+    *("rocketmq_producer_connections", "rocketmq_consumer_connections"),
+}
+
+
+def test_every_panel_of_the_dashboard_shows_what_a_box_sends(series: list[Sample], tmp_path: Path) -> None:
+    panels = json.loads((ROOT / "docs/dashboard.json").read_text())["panels"]
+    asked = [(panel["title"], each["expr"]) for panel in panels for each in panel.get("targets", [])]
+    names = {sample.name for sample in series}
+    grows = ("_total", "_bucket", "_count", "_sum")
+    sent = [one for one in series if not one.name.endswith("_created")]
+    inputs = [written(one, f"{one.value:g}+{int(one.name.endswith(grows))}x60") for one in sent]
+    tests: list[dict[str, object]] = []
+    for _, expression in asked:
+        needed = set(re.findall(r"\b(?:rocketbox|rocketmq|process)_[a-z_]+", expression))
+        assert needed - names <= NO_TRAFFIC | ABSENT
+        shown = expression.replace("$__rate_interval", "5m").replace("$box", ".*")
+        maybe = needed - names or needed & (NO_TRAFFIC | {"rocketbox_condition"})
+        there = f"((count({shown}) or vector(0)) {'>=' if maybe else '>'} bool 0)"
+        tests.append({"expr": there, "eval_time": "30m", "exp_samples": [{"labels": "{}", "value": 1}]})
+    assert promtool(tmp_path, inputs, tests) == ""
+
+
+def test_panels_of_the_dashboard_have_places_of_their_own_and_ask_the_chosen_source() -> None:
+    panels = json.loads((ROOT / "docs/dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${source}"}, panel["title"]
