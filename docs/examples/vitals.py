@@ -323,8 +323,8 @@ def main(arguments: list[str]) -> int:
             return 2
     try:
         Path(options.var).mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        show(f"{failure.filename}: {failure.strerror}; it must be writable, or choose: make run ARGS='--var DIR'")
+    except OSError as wrong:
+        show(f"{wrong.filename}: {wrong.strerror}; it must be writable, or choose: make run ARGS='--var DIR'")
         return 2
     show(
         f"Starts a box, a gateway and Spark, sends this machine's vitals for {options.seconds:g} s and counts them in "
