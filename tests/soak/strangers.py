@@ -94,7 +94,7 @@ async def sends(port: int, seconds: float, times_ms: list[float]) -> None:
     async with open_channel("127.0.0.1", port) as channel:
         while trio.current_time() < until:
             began = time.perf_counter()
-            while (answer := await channel.ask(request(310, ext, bytes(1024)), timeout_s=60)).code == BUSY:
+            while (answer := await channel.ask(request(310, ext, bytes(1024)), timeout_s=60)).code == BUSY:  # noqa: ASYNC110 - no event
                 await trio.sleep(PAUSE_S)  # the disk stalls: every stock client sends again
             assert answer.code == 0, f"a good client was refused: {answer.code} {answer.remark}"
             times_ms.append((time.perf_counter() - began) * 1000)
