@@ -25,7 +25,7 @@ from storage_driver.record import MessageQueue, StoredMessage, decode_properties
 
 TEMPLATE, READ_WRITE = "TBW102", 6
 OWN_GROUP = "TOOLS_PAGE"
-MOST_QUEUES, BODY_BYTES, WORD_CHARS = 128, 4096, 127
+MOST_QUEUES, BODY_BYTES, WORD_CHARS = 128, 2048, 127  # a form has 8 KiB, and 3 letters for a byte
 END_OF_QUEUE = -1  # as a time
 TRANSACTION_BITS = 0xC  # of sys_flag
 NOT_SENT_AGAIN = ("MIN_OFFSET", "MAX_OFFSET", "DELAY", "RBX_OWNER", "TRAN_MSG", "REAL_TOPIC", "REAL_QID", "UNIQ_KEY")

@@ -170,15 +170,15 @@ def setting_out(message: StoredMessage) -> Row:
         "Topic": message.topic,
         "Queue, offset": f"{message.queue_id}, {message.queue_offset}",
         "Offset id": message.message_id,
-        "Client's id": properties.get("UNIQ_KEY", "–"),
+        "Unique key": properties.get("UNIQ_KEY", "–"),
         "Keys": properties.get("KEYS", "–"),
         "Tags": properties.get("TAGS", "–"),
         "Born": f"{words.moment(message.born_ms)} at {_host(message.born_host)}",
         "Stored": f"{words.moment(message.stored_ms)}, {message.stored_ms - message.born_ms} ms later",
-        "Consumed again": str(message.reconsume_times),
+        "Reconsumed": str(message.reconsume_times),
         "Size": f"{words.count(len(message.body))} bytes body, {words.count(message.size)} bytes record",
         "Log offset": str(message.log_offset),
-        "Flags": f"{message.flag} of the application, {message.sys_flag:#x} of the system",
+        "Flags": f"{message.flag} (application), {message.sys_flag:#x} (system)",
     }
     hidden = {"UNIQ_KEY", "KEYS", "TAGS", *INTERNAL}
     rest = {name: value for name, value in sorted(properties.items()) if name not in hidden}
