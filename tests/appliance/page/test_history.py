@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from appliance.page.history import (
     FILE_BYTES,
@@ -108,3 +110,39 @@ async def test_a_folder_that_takes_no_file_is_said_once(tmp_path: Path, caplog: 
             history.look()
             history.save()
     assert caplog.text.count("event=history_not_saved") == 1
+
+
+async def test_the_loop_looks_every_ten_seconds_saves_every_five_minutes_and_at_the_end(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    counts = SimpleNamespace(count=0, size=0)
+    stats = SimpleNamespace(puts=counts, gets=counts)
+    store = SimpleNamespace(statistics=lambda: SimpleNamespace(syncs=0, sync_s=0.0, disk_percent=40))
+    governor = SimpleNamespace(statistics=lambda: SimpleNamespace(connections=0))
+    watched: Any = SimpleNamespace(
+        tables=SimpleNamespace(stats=stats),
+        store=store,
+        uplink=None,
+        governor=governor,
+        now_ms=lambda: NOON + int(trio.current_time() * 1000),
+        data=tmp_path,
+    )
+    history = History(watched, vitals=Vitals)
+    saved = list[int]()
+    with trio.move_on_after(655):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(history.run)
+            for _ in range(65):
+                await trio.sleep(10)
+                there = (tmp_path / NAME).exists()
+                saved.append(len(kept_in(read_file(tmp_path / NAME))) if there else 0)
+            await trio.sleep_forever()
+    assert saved[20] == 0
+    assert 28 <= saved[31] <= 32
+    assert saved[31] == saved[58]  # nothing is written in between
+    assert len(kept_in(read_file(tmp_path / NAME))) == 66 + 1
+
+
+def kept_in(raw: bytes) -> list[Point]:
+    places = (raw[at : at + PLACE_BYTES] for at in range(0, len(raw), PLACE_BYTES))
+    return [point for place in places if (point := decode(place)) is not None]
