@@ -118,12 +118,17 @@ class Changes:
         return found
 
     async def _run_reset(self, group: str, topic: Topic, time_ms: int) -> str:
-        """Tell the members; where nobody is connected, or a queue has no offset yet, write the offsets instead."""
+        """Tell the members; where nobody is connected write the offsets instead. Raises ChangeRefused."""
         header = ResetOffsetHeader(topic.name, group, time_ms, is_force=True)
         command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext())
         answer = await self._asked(command, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
         if answer.code == ResponseCode.SUCCESS:
             return f"The members of {group} are told to go on from there."
+        if self._watched.tables.clients.consumers(group) is not None:  # they would write their own over it
+            text = (
+                f"{group} has members and no offset yet on some queue of {topic.name}: stop the members and reset again"
+            )
+            raise ChangeRefused(text)
         for queue_id, target in (await self._targets(topic, time_ms)).items():
             offset = UpdateConsumerOffsetHeader(group, topic.name, queue_id, target)
             await self._asked(request(RequestCode.UPDATE_CONSUMER_OFFSET, offset.to_ext()))
