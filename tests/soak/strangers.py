@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from netstack.channel import open_channel
 from netstack.command import request
+from netstack.errors import ChannelClosed
 from tests.interop.box import Box
 from tests.ports import free_port
 from tests.soak.attacks import ATTACKS, Target
@@ -37,6 +38,7 @@ class Served(NamedTuple):
 
     quiet: list[float]
     attacked: list[float]
+    broken: list[str]
 
     def ratio(self) -> float:
         """Return the longest wait under attack as a multiple of the quiet p99."""
@@ -126,12 +128,14 @@ async def attack(target: Target, seconds: float, each: int, names: Sequence[str]
 
 async def observe(box: Box, target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> Served:
     """Measure a good client in quiet, then under attack."""
-    served = Served([], [])
+    served = Served([], [], [])
     await fill(target.broker_port, target.topic)
     await sends(target.broker_port, QUIET_S, served.quiet)
     children = attackers(target, seconds, each, names, seed)
     try:
         await sends(target.broker_port, seconds, served.attacked)
+    except ChannelClosed as closed:
+        served.broken.append(f"the good client's connection ended: {closed}")
     finally:
         children.terminate()
         await trio.to_thread.run_sync(children.wait)
@@ -149,8 +153,8 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
             with limited(box.pid) as limit:
                 target = Target(box.broker_port, box.namesrv_port, page, "Filled")
                 served = trio.run(observe, box, target, seconds, each, names, seed)
-                most = peak_mib(box.pid) if box.running else float("inf")
                 alive = box.running
+                most = peak_mib(box.pid) if alive else float("inf")
                 box.stop()
         finally:
             if box.running:
@@ -160,9 +164,9 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
             f"{percentile(served.quiet, 0.99):.1f} ms, attacked p99 {percentile(served.attacked, 0.99):.1f} ms, "
             f"longest {max(served.attacked):.0f} ms = {served.ratio():.0f} times the quiet p99; peak {most:.0f} MiB"
         )
-        broken = []
+        broken = served.broken
         if not alive:
-            broken.append(f"the box ended:\n{box.log_tail()}")
+            broken.append(f"the box ended ({box.process and box.process.returncode}):\n{box.log_tail()}")
         if most > MOST_MIB:
             broken.append(f"the box took {most:.0f} MiB, allowed are {MOST_MIB}")
         slower = percentile(served.attacked, 0.99) / percentile(served.quiet, 0.99)

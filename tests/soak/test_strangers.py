@@ -14,6 +14,6 @@ def test_some_seconds_of_every_attack_leave_a_box_alive_small_and_serving(capsys
 
 
 def test_a_wait_is_told_as_a_multiple_of_the_quiet_p99() -> None:
-    served = Served([1.0] * 99 + [2.0], [1.0, 50.0])
+    served = Served([1.0] * 99 + [2.0], [1.0, 50.0], [])
     assert served.ratio() == 25
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
