@@ -133,6 +133,7 @@ soak: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=0; \
 	$(IN) nice $(PY) tests/soak/run.py --minutes $(or $(MINUTES),60) --report docs $(SOAK) || bad=1; \
 	$(IN) $(PY) tests/soak/strangers.py --minutes $(or $(MINUTES),60) || bad=1; \
+	$(IN) $(PY) tests/soak/strangers.py --minutes 5 --alone || bad=1; \
 	$(IN) nice $(PY) tests/fuzz/run.py --minutes $$(( $(or $(MINUTES),60) / 2 )) || bad=1; \
 	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
 

@@ -105,7 +105,7 @@ class Limits(Table):
     header_kib: int = key(256, Whole(4, 1024), "largest frame header")
     header_fields: int = key(256, Whole(16, 4096), "most header fields")
     requests_in_flight: int = key(2048, Whole(1, 65536), "unanswered requests of one connection")
-    bytes_in_flight_mib: int = key(64, Whole(4, 4096), "bytes not yet durable, in the process")
+    bytes_in_flight_mib: int = key(32, Whole(4, 4096), "bytes not yet durable, in the process")
     unsent_mib: int = key(8, Whole(1, 1024), "reply bytes one connection may leave unread")
     unsent_s: int = key(30, Whole(1, 600), "time without progress on unread replies")
     parked_pulls: int = key(10_000, Whole(0, 1_000_000), "long polls waiting for messages")

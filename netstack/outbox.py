@@ -14,7 +14,7 @@ SHARE = 256 * KIB  # what one peer may leave unread while all together leave too
 class Unsent:
     """What all peers of a process together leave unread."""
 
-    def __init__(self, most: int = 64 * MIB) -> None:
+    def __init__(self, most: int = 24 * MIB) -> None:
         self.bytes, self.most = 0, most
 
 
