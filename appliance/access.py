@@ -120,7 +120,7 @@ class Keys:
         except (AccountError, OSError) as exc:
             self._failure = str(exc)
             log.error(
-                "event=accounts_unusable reason=%r next_step=put_a_usable_file_the_old_keys_are_in_force", self._failure
+                "event=accounts_unusable reason=%r next_step=fix_the_file_the_previous_keys_stay_in_use", self._failure
             )
             return False
         self._failure, self._reloads = "", self._reloads + 1

@@ -87,7 +87,7 @@ class ConditionWatch:
             try:
                 await self.look()
             except OSError as exc:
-                log.warning("event=conditions_not_looked_at reason=%r next_step=rocketbox_doctor", str(exc))
+                log.warning("event=conditions_not_checked reason=%r next_step=rocketbox_doctor", str(exc))
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:

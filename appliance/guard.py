@@ -1,4 +1,4 @@
-"""Who is let in: permissions by place, keys, TLS, and how the box itself gets through its own doors."""
+"""Access control: permissions by place, keys, TLS, and how the box itself gets through its own doors."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable

@@ -49,7 +49,7 @@ class Governor:
         self._refusal = "process: short of memory or descriptors" if refuse else None
 
     def admit(self, address: str, *, descriptor: int = 0, own: bool = False) -> str | None:
-        """Return why a connection of this address is refused, or None; who is let in calls release once.
+        """Return why a connection of this address is refused, or None; an admitted connection calls release once.
 
         `own`: it comes from this machine, whose watchdog asks so whether requests are answered.
         """

@@ -39,7 +39,7 @@ def make_box(
     except OSError:
         before = ""
     if before and before != serial:
-        raise ProvisioningError("E402", f"this box is {before} already: a serial number is given once", serial=before)
+        raise ProvisioningError("E402", f"this box is {before}: serial number already assigned", serial=before)
     receipt: dict[str, Any] = {"serial": serial, "model": model, "time_s": int(now_s())}
     receipt["memory"] = check_memory(show)
     receipt["disk"] = check_disk(scratch, seconds, show)

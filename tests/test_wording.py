@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/cli.md", "docs/configuration.md", "docs/quickstart-box.md", "systemd/rocketbox.toml")
+PAGES = (
+    *("README.md", "docs/cli.md", "docs/configuration.md", "docs/glossary.md", "docs/limits.md", "docs/quickstart-box.md"),
+    "systemd/rocketbox.toml",
+)
+PACKAGES = ("appliance", "netstack", "provisioning", "storage_driver", "uplink_spark", "watchdog")
 READ = [*(ROOT / page for page in PAGES)] + [
-    path for top in ("appliance", "storage_driver", "docs/examples") for path in sorted((ROOT / top).rglob("*.py"))
+    path for top in (*PACKAGES, "docs/examples") for path in sorted((ROOT / top).rglob("*.py"))
 ]
 BANNED = {  # phrase: what to write
     "count does not come out even": "the counts differ",
@@ -24,6 +28,26 @@ BANNED = {  # phrase: what to write
     "dearer by half": "50-100 % more",
     "what of RocketMQ a box does not have": "unsupported features",
     "then rest: the mark": "read-only service",
+    "who is let in": "access control",
+    "who looks in": "observation",
+    "durable proof": "last disk sync",
+    "accepted proof": "last port check",
+    "not at the last hour's rate": "not filling up",
+    "it is of no finished commit": "left by an unfinished commit",
+    "bytes are no piece": "not a valid piece (N bytes)",
+    "no row lies between": "start is after end, no row matches",
+    "this one is to come again": "too many long polls, retry in a few seconds",
+    "the old are in force": "the previous certificate stays in use",
+    "pins nothing": "no longer blocks deletion",
+    "a serial number is given once": "serial number already assigned",
+    "more stands above": "see the log above",
+    "comes again has other seqs": "re-landed data has new sequence numbers",
+    "without a fork": "the fork offset is missing",
+    "log has them no more": "the log no longer has them",
+    "what of rocketmq": "unsupported features of RocketMQ",
+    "accounts for every message": "compares sent and received messages",
+    "what a stranger can send": "threat model",
+    "until told otherwise": "by default",
 }
 
 

@@ -119,7 +119,7 @@ def encode_header(header: PieceHeader) -> bytes:
 def decode_header(data: Buffer) -> tuple[PieceHeader, int]:
     """Return the header at the beginning of data and where the payload begins. Raises PieceDamaged."""
     if len(data) < _START.size:
-        raise PieceDamaged(f"{len(data)} bytes are no piece")
+        raise PieceDamaged(f"not a valid piece ({len(data)} bytes)")
     magic, length = _START.unpack_from(data)
     if magic != MAGIC:
         raise PieceDamaged(f"magic {magic.hex()}, expected {MAGIC.hex()}")

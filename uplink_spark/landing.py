@@ -224,7 +224,7 @@ class ShardWriter:
             except (OSError, PieceDamaged) as error:
                 if behind:
                     raise LandingError(f"{error}; {RESTORE}") from error
-                log.warning("pack removed path=%s reason=%s: it is of no finished commit", attempts[-1], error)
+                log.warning("pack removed path=%s reason=%s: left by an unfinished commit", attempts[-1], error)
                 attempts[-1].unlink()
                 break
         if behind:

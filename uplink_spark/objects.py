@@ -219,7 +219,7 @@ class ObjectShardWriter:
             try:
                 entries = entries_of(f"s3://{self._store.bucket}: {pack}", data, place, draft)
             except PieceDamaged as error:
-                log.warning("pack not taken reason=%s: it is of no finished commit", error)
+                log.warning("pack not taken reason=%s: left by an unfinished commit", error)
                 break
             if not entries:
                 break

@@ -141,7 +141,7 @@ def clean(files: Keeping, shards: int, keep_days: int, now_ms: Callable[[], int]
     done = [plan_removal(files, shard, keep_days, now_ms()) for shard in range(shards)]
     for removal in done:
         for name in removal.silent:
-            log.warning("consumer=%s has been silent for 30 days and pins nothing any more", name)
+            log.warning("consumer=%s has been silent for 30 days and no longer blocks deletion", name)
         if not removal.empty:
             remove(files, removal)
             log.info("retention shard=%04x packs=%d files=%d", removal.shard, len(removal.packs), len(removal.files))

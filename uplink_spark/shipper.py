@@ -145,7 +145,7 @@ class Shipper:
         log.warning("uplink turned away code=%s reason=%s", fault.code, fault.text)
         if fault.code == "diverged":
             if fault.fork is None:
-                return self._after_protocol("diverged without a fork")
+                return self._after_protocol("diverged: the fork offset is missing")
             await state.fork(fault.fork)
             return 0.0
         if fault.code == "moved" and fault.to:

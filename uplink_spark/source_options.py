@@ -299,7 +299,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
             raise OptionError(f"options {' and '.join(used)} exclude one another: give one of them")
     for first, last in (("startingTimestamp", "endingTimestamp"), ("storeSince", "storeUntil")):
         if first in values and last in values and values[first] > values[last]:
-            raise OptionError(f"option {first} is later than {last}: no row lies between")
+            raise OptionError(f"option {first} is later than {last}: start is after end, no row matches")
     if "minBytesPerTrigger" in values and not values.get("maxTriggerDelay"):
         raise OptionError("option minBytesPerTrigger needs maxTriggerDelay: how long may data wait for more?")
     if values.get("raw") and "include" in values:

@@ -156,7 +156,7 @@ def _check_order(start: Seqs, end: Seqs) -> None:
     for shard, seq in start.items():
         if seq > end[shard]:
             told = f"the query begins at seq {seq} of shard {shard} and ends at {end[shard]}"
-            raise OptionError(f"{told}: no row lies between")
+            raise OptionError(f"{told}: start is after end, no row matches")
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]

@@ -137,7 +137,7 @@ def _check_history(index: StickIndex, cover: BoxCover, records: CentreRecords) -
     fork = stick_fork(book.runs.get(epoch, ()), index.runs, cover.covered(epoch), index.durable)
     if fork is not None:
         raise StickRefused(
-            f"box {index.box}: its history parts from the centre's at log offset {fork}; "
+            f"box {index.box}: its history differs from the centre's from log offset {fork} on; "
             "connect it once, then export again"
         )
     if not book.runs.get(epoch):

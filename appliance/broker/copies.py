@@ -73,7 +73,7 @@ async def wait_kept(store: MessageStore, end: int, since: int) -> None:
     LogFailed: then all of them are to be stored again.
     """
     if store.taken_back != since:
-        raise LogFailed("the disk was full meanwhile, copies were taken back")
+        raise LogFailed("the disk is full, the copies were undone")
     await store.wait_committed(end)
 
 

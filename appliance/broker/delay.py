@@ -181,7 +181,7 @@ class DelayLevels:
 
     def _note_lost(self, level: int, delivered: int, low: int) -> None:
         if delivered < low:
-            text = "event=delayed_messages_lost level=%d from=%d to=%d reason='the log has them no more'"
+            text = "event=delayed_messages_lost level=%d from=%d to=%d reason='the log no longer has them'"
             log.error(text, level, delivered, low)
 
     async def _unless_set_back(self, level: int, queue: MessageQueue, due_ms: int) -> int:

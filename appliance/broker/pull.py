@@ -196,7 +196,7 @@ class Pulls:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]{arrivals.parked} pulls wait for messages, limits.parked_pulls = {arrivals.most_parked}; "
-                "this one is to come again in some seconds: have fewer consumers or queues, or raise the limit",
+                "too many long polls, retry in a few seconds: have fewer consumers or queues, or raise the limit",
             )
         arrivals.enter(peer)
 

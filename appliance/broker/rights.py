@@ -1,7 +1,7 @@
 """What a key is granted, and whose a thing is.
 
 What a key brought is that key's: client ids, producer groups, half messages, queue locks, registrations. A request is
-bound when the mode asked for a key and one signed it. Who is let in without a key, by place or by a white list, is
+bound when the mode asked for a key and one signed it. Who has access without a key, by place or by a white list, is
 bound to nothing and brings what is nobody's. An admin's key opens everything.
 """
 

@@ -122,7 +122,7 @@ class TransactionChecks:
         except (Busy, Full, LogFailed) as exc:
             if self._store.failure is not None:
                 raise
-            log.warning("event=transaction_checks_put_off reason=%r", str(exc))
+            log.warning("event=transaction_checks_postponed reason=%r", str(exc))
 
     async def _round(self) -> None:
         """Look once at every half that is open now."""
@@ -137,7 +137,7 @@ class TransactionChecks:
                 if stored is None or stored.queue_offset != half:
                     after = stored.queue_offset if stored else max(found.next_offset, half + 1)
                     self._table.skip_to(after)
-                    text = "event=half_messages_lost from=%d to=%d reason='the log has them no more'"
+                    text = "event=half_messages_lost from=%d to=%d reason='the log no longer has them'"
                     log.error(text, half, after)
                     half = after
                     continue

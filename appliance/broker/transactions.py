@@ -198,7 +198,7 @@ class Transactions:
     def _stored(self, queue: MessageQueue) -> int:
         stored, low = self._offsets.get(GROUP, queue.topic, 0), self.store.min_offset(queue)
         if queue == HALF_QUEUE and 0 <= stored < low:
-            log.error("event=half_messages_lost from=%d to=%d reason='the log has them no more'", stored, low)
+            log.error("event=half_messages_lost from=%d to=%d reason='the log no longer has them'", stored, low)
         return max(stored, low, 0)
 
 

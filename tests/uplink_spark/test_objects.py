@@ -331,7 +331,7 @@ def test_a_pack_that_is_not_whole_is_of_no_commit(url: str, caplog: pytest.LogCa
     open_object_zone(store, 1)
     store.put(f"pack/0000/2023-11-14/{0:020d}-0badcafe00000001.pack", piece(0).container[:-1])
     made, _ = writer(store)
-    assert "of no finished commit" in caplog.text
+    assert "left by an unfinished commit" in caplog.text
     made.commit([piece(970)], NOW)
     assert [entry.start for entry in tail(store).poll()] == [970]
 

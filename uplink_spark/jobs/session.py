@@ -73,7 +73,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
         return builder.getOrCreate()
     except (PySparkRuntimeError, Py4JError) as error:
         what = f"Spark does not start with master {master} and {_java()} (Java 17 or newer is needed)"
-        raise ConfigError(f"{what}: {reason_of(error)} More stands above.") from error
+        raise ConfigError(f"{what}: {reason_of(error)} See the log above.") from error
 
 
 def check_master(url: str, *, wait_s: float = MASTER_WAIT_S) -> None:
