@@ -129,7 +129,10 @@ class TlsDoor:
             self._context, self._seen, self._not_after_ms = await trio.to_thread.run_sync(_load, self._config, judged)
         except TlsUnusable as exc:
             self._failure = str(exc)
-            _log.error('event=tls_files_unusable reason="%s" next_step="fix the files; the previous certificate stays in use"', exc)
+            _log.error(
+                'event=tls_files_unusable reason="%s" next_step="fix the files; the old certificate stays in use"',
+                exc,
+            )
             return False
         self._failure, self._reloads = "", self._reloads + 1
         _log.info("event=tls_files_loaded not_after_ms=%d", self._not_after_ms)

@@ -6,7 +6,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    *("README.md", "docs/cli.md", "docs/configuration.md", "docs/glossary.md", "docs/limits.md", "docs/quickstart-box.md"),
+    *(
+        "README.md",
+        "docs/cli.md",
+        "docs/configuration.md",
+        "docs/architecture.md",
+        "docs/box.md",
+        "docs/glossary.md",
+        "docs/operate.md",
+        "docs/limits.md",
+        "docs/quickstart-box.md",
+    ),
     "systemd/rocketbox.toml",
 )
 PACKAGES = ("appliance", "netstack", "provisioning", "storage_driver", "uplink_spark", "watchdog")
@@ -37,7 +47,7 @@ BANNED = {  # phrase: what to write
     "bytes are no piece": "not a valid piece (N bytes)",
     "no row lies between": "start is after end, no row matches",
     "this one is to come again": "too many long polls, retry in a few seconds",
-    "the old are in force": "the previous certificate stays in use",
+    "the old are in force": "the old certificate stays in use",
     "pins nothing": "no longer blocks deletion",
     "a serial number is given once": "serial number already assigned",
     "more stands above": "see the log above",
@@ -48,6 +58,11 @@ BANNED = {  # phrase: what to write
     "accounts for every message": "compares sent and received messages",
     "what a stranger can send": "threat model",
     "until told otherwise": "by default",
+    "how the box fares and why": "health and its reasons",
+    "without anybody near it": "unattended",
+    "whoever is woken": "the operator on call",
+    "what leaves the disk": "retention",
+    "leading nowhere": "an invalid entry",
 }
 
 
