@@ -12,6 +12,9 @@ PAGES = (
         "docs/configuration.md",
         "docs/architecture.md",
         "docs/box.md",
+        "docs/durability.md",
+        "docs/security.md",
+        "docs/threat-model.md",
         "docs/glossary.md",
         "docs/operate.md",
         "docs/limits.md",
@@ -62,6 +65,13 @@ BANNED = {  # phrase: what to write
     "without anybody near it": "unattended",
     "whoever is woken": "the operator on call",
     "what leaves the disk": "retention",
+    "keeping strangers out": "security",
+    "nobody, ever": "always refused",
+    "so that nobody relies on more": "the remaining risks",
+    "is not yours": "foreign",
+    "gone all the same": "lost",
+    "a disk that lied": "a disk that ignores syncs",
+    "what ext4 does not tell": "ext4 can hide a failed flush",
     "leading nowhere": "an invalid entry",
 }
 
