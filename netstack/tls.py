@@ -1,7 +1,7 @@
 """TLS on the same port as plain text: the first byte of a connection decides.
 
 0x16 begins a TLS greeting and can begin no frame, whose first byte is always 0. Certificate files are looked at again
-every 30 s; new ones count for new connections, and bad ones leave the old in force. While the clock cannot be trusted
+every 30 s; new ones count for new connections; if they are bad the old ones stay in use. While the clock is not trusted
 the dates of client certificates are not judged.
 Source: RocketMQ 4.9.8 TlsSystemConfig, NettyRemotingServer.HandshakeHandler.
 """

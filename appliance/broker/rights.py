@@ -1,4 +1,4 @@
-"""What a key is granted, and whose a thing is.
+"""What a key is granted, and who owns a thing.
 
 What a key brought is that key's: client ids, producer groups, half messages, queue locks, registrations. A request is
 bound when the mode asked for a key and one signed it. Who has access without a key, by place or by a white list, is

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-HEAD = """# What stock clients were seen to do
+HEAD = """# Tested features of stock clients
 
 Written by `make interop`, from unmodified clients against a box; nothing here is edited by hand. *Works* means that its
 test passed, *not tried* that a tool was missing on the machine that wrote this.
