@@ -112,7 +112,7 @@ async def test_a_copy_that_the_full_disk_took_back_while_the_next_one_waited_for
         disk.ends.clear()
         second = await put_patiently(store, message)  # waits until the next look at the disk
         assert second.end == first.end
-        with pytest.raises(LogFailed, match="taken back"):
+        with pytest.raises(LogFailed, match="undone"):
             await wait_kept(store, second.end, since)
         await wait_kept(store, second.end, store.taken_back)
         assert store.max_offset(MessageQueue("T", 0)) == 2
