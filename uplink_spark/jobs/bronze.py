@@ -214,7 +214,8 @@ class Bronze:
             if seq > end or (entry is not None and noted and known != found):
                 raise TableError(
                     f"{told} {here[:8]} up to shard {shard}, {known or f'seq {seq - 1}'}; {place} now: "
-                    f"{found}. Is it an older copy? Re-landed data has new sequence numbers: start a new table"
+                    f"{found}. Was it set back to an older copy? "
+                    "Re-landed data has new sequence numbers: start a new table"
                 )
 
     def _write(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
