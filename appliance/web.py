@@ -112,6 +112,8 @@ async def _exchange(
             head = await _next_event(conn, stream)
         if not isinstance(head, h11.Request):
             return None, False
+        if _has_two_lengths(head):  # whoever passed it on may take the other: nothing more is read
+            return plain(400, "Content-Length and Transfer-Encoding in one request"), False
         with trio.fail_after(REQUEST_S):
             body = await _read_body(conn, stream)
     except trio.TooSlowError:
@@ -120,14 +122,17 @@ async def _exchange(
         exc.__traceback__ = None  # h11's frames hold it, and all that came would wait for the collector
         return plain(exc.error_status_hint, str(exc)), False
     method = head.method.decode("ascii")
-    names = [name for name, _ in head.headers]
-    if b"content-length" in names and b"transfer-encoding" in names:
-        return plain(400, "Content-Length and Transfer-Encoding in one request"), False
     if body is None:
         return plain(413, f"a request body may have {BODY_BYTES} bytes"), False
     if len(head.target) > TARGET_LENGTH:
         return plain(414, f"an address may have {TARGET_LENGTH} characters"), False
     return await _responded(_request(head, body, near), respond), method == "HEAD"
+
+
+def _has_two_lengths(head: h11.Request) -> bool:
+    """Source: RFC 9112, 6.1."""
+    names = [name for name, _ in head.headers]
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 async def _next_event(conn: h11.Connection, stream: trio.abc.Stream) -> object:

@@ -85,6 +85,8 @@ async def test_a_head_has_the_length_of_the_answer_and_no_body() -> None:
         (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
         (get("/", "Content-Length: -1"), 400),
         (get("/", "Content-Length: 1", "Content-Length: 2"), 400),
+        (get("/", "Content-Length: 3", "Transfer-Encoding: chunked", method="POST") + b"0\r\n\r\n", 400),
+        (get("/", "Transfer-Encoding: chunked", "Content-Length: 3", method="POST") + b"0\r\n\r\n", 400),
     ],
 )
 async def test_the_limits_of_a_request(sent: bytes, status: int) -> None:
@@ -93,10 +95,11 @@ async def test_the_limits_of_a_request(sent: bytes, status: int) -> None:
 
 
 async def test_after_a_request_that_was_refused_nothing_more_is_taken_from_it() -> None:
-    smuggled = get("/", method="POST", body=b"x" * (BODY_BYTES + 1)) + get("/secret")
-    answers = await told(smuggled)
-    assert [answer[0] for answer in answers] == [413]
-    assert answers[0][1]["connection"] == "close"
+    two_lengths = get("/", "Transfer-Encoding: chunked", "Content-Length: 3", method="POST") + b"0\r\n\r\n"
+    for refused, status in ((get("/", method="POST", body=b"x" * (BODY_BYTES + 1)), 413), (two_lengths, 400)):
+        answers = await told(refused + get("/secret"))
+        assert [answer[0] for answer in answers] == [status]
+        assert answers[0][1]["connection"] == "close"
 
 
 async def test_a_page_that_fails_costs_its_answer_alone(caplog: pytest.LogCaptureFixture) -> None:
