@@ -219,6 +219,22 @@ async def test_a_connection_over_the_limit_is_closed_at_once_and_counted() -> No
         assert (await channel.ask(request(34))).code == 0
 
 
+async def test_a_newcomer_gets_the_place_of_an_address_that_holds_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = ["10.0.0.1"] * 6 + ["10.0.0.2"]
+    monkeypatch.setattr("netstack.server._ends", lambda sock: ((addresses.pop(0), 5), ("10.0.0.9", 10911)))
+    governor = Governor(Limits(connections=4, reserved_for_loopback=0))
+    async with serving(echo, governor=governor) as port:
+        greedy = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(6)]
+        for stream in greedy[1:4]:
+            await stream.send_all(numbered(34, 1))
+            await read_commands(stream, 1)
+        async with open_channel("127.0.0.1", port) as channel:
+            assert (await channel.ask(request(34))).code == 0
+        assert await greedy[0].receive_some(1) == b"", "it was silent longest"
+        counted = governor.statistics().counted
+        assert (counted["evicted"], counted["refused_limits.connections"]) == (1, 2)
+
+
 async def test_a_thousand_shuffled_requests_each_get_one_answer() -> None:
     async def wait(command: RemotingCommand) -> RemotingCommand:
         for _ in range(command.opaque * 7919 % 13):
