@@ -113,7 +113,8 @@ class Outbox:
         self.progress_at = trio.current_time()
         if self.full:
             return
-        self._waiting.unpark_all()
+        if self._waiting:
+            self._waiting.unpark_all()
         if self.drained is not None:
             self.drained.set()
             self.drained = None

@@ -74,18 +74,6 @@ async def test_one_port_serves_tls_and_plain_text_when_permissive(server_files: 
         assert await remark(port, None) == "plain"
 
 
-@pytest.mark.parametrize("ciphers", ["AES128-SHA", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"])
-async def test_a_client_that_has_only_cbc_is_refused(server_files: tuple[Path, Path], ciphers: str) -> None:
-    context = client_context()
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    async with serving(over, tls=TlsDoor(TlsConfig(*server_files))) as port:
-        context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
-        with pytest.raises(ConnectionError, match="TLS handshake"):
-            await remark(port, context)
-        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")  # Java 8 has it
-        assert await remark(port, context) == "tls"
-
-
 async def test_enforcing_closes_plain_text_and_disabled_closes_tls(server_files: tuple[Path, Path]) -> None:
     async with serving(over, tls=TlsDoor(TlsConfig(*server_files, mode=TlsMode.ENFORCING))) as port:
         assert await first_answer_bytes(port, bytes.fromhex("00000006000000027b7d")) == b""
