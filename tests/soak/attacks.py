@@ -1,4 +1,4 @@
-"""Hostile clients, one function for each kind: raw bytes at a box's ports, again and again until cancelled.
+"""Hostile clients, one function for each kind: raw bytes at ports of a box and a gateway until cancelled.
 
 They come from this machine, which has no limits per address: the worst case for all other limits.
 """
@@ -16,17 +16,19 @@ from netstack.command import encode_command, request
 from netstack.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
 from tests.netstack.test_command import bomb
+from uplink_spark.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20
 GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class Target(NamedTuple):
-    """Where a box answers, and a topic with messages."""
+    """Where a box and a gateway answer, and a topic with messages."""
 
     broker_port: int
     namesrv_port: int
     page_port: int
+    gateway_port: int
     topic: str
 
 
@@ -151,7 +153,7 @@ async def connections_that_say_nothing(target: Target, rng: random.Random) -> No
         streams: list[trio.SocketStream] = []
         for _ in range(600):
             with suppress(*GONE):
-                port = rng.choice((target.broker_port, target.namesrv_port, target.page_port))
+                port = rng.choice(target[:4])
                 stream = await trio.open_tcp_stream("127.0.0.1", port)
                 streams.append(stream)
                 await stream.send_all(rng.choice(starts) + b" ")
@@ -208,6 +210,36 @@ async def batches_of_nothing(target: Target, rng: random.Random) -> None:
         await _send_and_read(target.broker_port, rng.choice(frames))
 
 
+def hello(box: str) -> bytes:
+    """Return what a box says first."""
+    return Hello(box, ((1, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "strange").encode()
+
+
+async def status_without_end(target: Target, rng: random.Random) -> None:
+    """Lines that differ, each as long as it may be, from a few boxes by turns."""
+    texts = tuple("x" * 400 for _ in range(20))
+    while True:
+        lines = [
+            Status(number, 2, 3, 4, 5, 6, "clean", "strange", rng.getrandbits(40), 1, "degraded", texts).encode()
+            for number in range(200)
+        ]
+        first = hello(f"strange-{rng.randrange(4)}")
+        await _send_and_read(target.gateway_port, first + b"".join(lines), read=False)
+
+
+async def pings_that_nobody_reads(target: Target, rng: random.Random) -> None:
+    """Questions to the gateway, ten thousand at once."""
+    pings = encode_ping(FrameType.PING, 5) * 10_000
+    while True:
+        await _send_and_read(target.gateway_port, hello(f"strange-{rng.randrange(4)}") + pings, read=False)
+
+
+async def handshakes_without_end(target: Target, rng: random.Random) -> None:
+    """Connections to the gateway that say nothing useful, as fast as they are made."""
+    while True:
+        await _send_and_read(target.gateway_port, rng.randbytes(rng.randrange(1, 600)), stay_s=0.02)
+
+
 ATTACKS: dict[str, Attack] = {
     each.__name__.replace("_", " "): each
     for each in (
@@ -222,5 +254,8 @@ ATTACKS: dict[str, Attack] = {
         names_without_end,
         expressions_without_end,
         batches_of_nothing,
+        status_without_end,
+        pings_that_nobody_reads,
+        handshakes_without_end,
     )
 }

@@ -1,4 +1,4 @@
-"""A box among strangers: every attack at once beside a good client, under a limit of memory.
+"""A box and a gateway among strangers: every attack at once beside a good client, the box under a limit of memory.
 
 python tests/soak/strangers.py --minutes 60 [--each 2] [--only NAME] [--alone] [--seed 1]; exit 1 when a promise was
 broken. With --alone each kind has a box to itself, and its share of the time.
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from netstack.channel import open_channel
 from netstack.command import request
 from netstack.errors import ChannelClosed
+from tests.bench.bench_uplink import gateway
 from tests.interop.box import Box
 from tests.ports import free_port
-from tests.soak.attacks import ATTACKS, Target
+from tests.soak.attacks import ATTACKS, Target, hello
+from uplink_spark.frames import FrameType
 
 LIMIT_MIB = 512
 MOST_MIB, MOST_TOGETHER_MIB = 192, 384  # of one kind of attack alone, and of all at once
@@ -33,6 +35,8 @@ MOST_RATIO = 500  # of the p99 of a good client under attack to that in quiet: s
 GROUPS = Path("/sys/fs/cgroup")
 QUIET_S, PAUSE_S = 3.0, 0.02
 BUSY = 2
+MOST_STATUS_MIB = 16  # of an hour: a line of 8 KiB in 20 s from each of four boxes
+WELCOME = FrameType.WELCOME.to_bytes(1, "big")
 
 
 class Served(NamedTuple):
@@ -115,7 +119,7 @@ async def fill(port: int, topic: str) -> None:
 
 def attackers(target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> subprocess.Popen[bytes]:
     """Start the hostile clients in a process of their own."""
-    numbers = ",".join(map(str, target[:3]))
+    numbers = ",".join(map(str, target[:4]))
     command = [sys.executable, __file__, "--attack", numbers, "--seconds", str(seconds), "--each", str(each)]
     return subprocess.Popen([*command, "--seed", str(seed), *(word for name in names for word in ("--only", name))])
 
@@ -136,6 +140,8 @@ async def observe(box: Box, target: Target, seconds: float, each: int, names: Se
     children = attackers(target, seconds, each, names, seed)
     try:
         await sends(target.broker_port, seconds, served.attacked)
+        if children.poll():
+            served.broken.append(f"the hostile clients ended by themselves ({children.returncode})")
     except ChannelClosed as closed:
         served.broken.append(f"the good client's connection ended: {closed}")
     finally:
@@ -144,16 +150,29 @@ async def observe(box: Box, target: Target, seconds: float, each: int, names: Se
     return served
 
 
+async def welcomes(port: int) -> bool:
+    """Tell whether a gateway lets a new box in once nobody attacks it any more."""
+    with trio.move_on_after(30):
+        while True:
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(hello("good"))
+                with suppress(trio.BrokenResourceError):
+                    if (await stream.receive_some(5))[4:] == WELCOME:
+                        return True
+            await trio.sleep(0.5)
+    return False
+
+
 def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]:
     """Return the promises that were broken."""
-    with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
+    with tempfile.TemporaryDirectory(prefix="strangers-") as name, gateway(Path(name), None) as (uplink, centre):
         page = free_port()
         config = f"[page]\nport = {page}\n[limits]\ntopics = 10000\n[store]\nsegment_mib = 64\nquota_gib = 4\n"
-        box = Box(Path(folder) / "data", config=config)
+        box = Box(Path(name) / "data", config=config)
         box.start()
         try:
             with limited(box.pid) as limit:
-                target = Target(box.broker_port, box.namesrv_port, page, "Filled")
+                target = Target(box.broker_port, box.namesrv_port, page, uplink, "Filled")
                 served = trio.run(observe, box, target, seconds, each, names, seed)
                 alive = box.running
                 most = peak_mib(box.pid) if alive else float("inf")
@@ -164,7 +183,8 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
         print(
             f"{limit}; {len(served.attacked)} sends answered under attack, quiet p99 "
             f"{percentile(served.quiet, 0.99):.1f} ms, attacked p99 {percentile(served.attacked, 0.99):.1f} ms, "
-            f"longest {max(served.attacked):.0f} ms = {served.ratio():.0f} times the quiet p99; peak {most:.0f} MiB"
+            f"longest {max(served.attacked):.0f} ms = {served.ratio():.0f} times the quiet p99; peak {most:.0f} MiB, "
+            f"of the gateway {peak_mib(centre):.0f} MiB"
         )
         broken = served.broken
         if not alive:
@@ -177,7 +197,20 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
             broken.append(f"a good client waits {slower:.0f} times as long as in quiet, allowed are {MOST_RATIO}")
         if "request_failed" in box.log.read_text():
             broken.append(f"a request failed:\n{box.log_tail(60)}")
-        return broken
+        return broken + of_gateway(uplink, centre, Path(name) / "landing")
+
+
+def of_gateway(port: int, pid: int, landing: Path) -> list[str]:
+    """Return what a gateway did not keep to."""
+    broken, most = list[str](), peak_mib(pid)
+    said = sum(file.stat().st_size for file in (landing / "status").rglob("*") if file.is_file()) / 2**20
+    if most > MOST_MIB:
+        broken.append(f"the gateway took {most:.0f} MiB, allowed are {MOST_MIB}")
+    if said > MOST_STATUS_MIB:
+        broken.append(f"status lines took {said:.0f} MiB of the landing zone, allowed are {MOST_STATUS_MIB}")
+    if not trio.run(welcomes, port):
+        broken.append("the gateway welcomes no box within 30 s after the attack")
+    return broken
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -193,8 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     names = given.only or sorted(ATTACKS)
     if given.attack:
-        broker, namesrv, page = map(int, given.attack.split(","))
-        target = Target(broker, namesrv, page, "Filled")
+        broker, namesrv, page, uplink = map(int, given.attack.split(","))
+        target = Target(broker, namesrv, page, uplink, "Filled")
         trio.run(attack, target, given.seconds, given.each, names, given.seed)
         return 0
     rounds = [[name] for name in names] if given.alone else [names]
