@@ -93,7 +93,7 @@ WAITING = (
 )
 NETWORK = (
     Family("rocketbox_connections", GAUGE, "Open connections on both ports."),
-    Family("rocketbox_connection_events_total", COUNTER, "Connections accepted and closed.", ("event",), 20),
+    Family("rocketbox_connection_events_total", COUNTER, "Connections accepted, closed and evicted.", ("event",), 20),
     Family(
         "rocketbox_connections_refused_total",
         COUNTER,
