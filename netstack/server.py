@@ -1,6 +1,7 @@
 """Accept connections and serve them: `serve_remoting`."""
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from netstack.peer import Peer
 from netstack.slots import Slot
 
 BACKLOG = 1024
+_log = logging.getLogger("netstack")
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _TIMES = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 30_000}
@@ -124,10 +126,12 @@ class _Server:
         try:
             with scope:
                 await self._run(slot, stream, remote, local)
+                return
+        except Exception:  # before it is served; see Connection.run
+            _log.exception("event=connection_failed peer=%s next_step=report_this", remote)
         finally:
             self._governor.slots.remove(slot)
-            if scope.cancelled_caught:
-                await trio.aclose_forcefully(stream)
+        await trio.aclose_forcefully(stream)
 
     async def _run(
         self, slot: Slot, stream: trio.SocketStream, remote: tuple[str, int], local: tuple[str, int]

@@ -86,6 +86,7 @@ class TlsDoor:
         mode = self._config.mode
         try:
             first = await stream.socket.recv(1, socket.MSG_PEEK)
+            context = self._context.itself if self._from_here(stream) else self._context.others
         except OSError as exc:
             raise trio.BrokenResourceError from exc
         if first[:1] != bytes([GREETING]):
@@ -94,7 +95,6 @@ class TlsDoor:
             return stream
         if mode is TlsMode.DISABLED:
             raise ProtocolError("a TLS greeting, but tls.mode is disabled")
-        context = self._context.itself if self._from_here(stream) else self._context.others
         secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
         try:
             with trio.move_on_after(self._config.handshake_s):
@@ -108,6 +108,7 @@ class TlsDoor:
         raise ProtocolError(f"TLS handshake incomplete after {self._config.handshake_s:g} s")
 
     def _from_here(self, stream: trio.SocketStream) -> bool:
+        """Tell whether a program of this machine connects. Raises OSError: it has reset the connection."""
         if not self._config.trusting_self:
             return False
         remote, local = stream.socket.getpeername()[0], stream.socket.getsockname()[0]

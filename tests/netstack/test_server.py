@@ -235,6 +235,29 @@ async def test_a_newcomer_gets_the_place_of_an_address_that_holds_nearly_all(mon
         assert (counted["evicted"], counted["refused_limits.connections"]) == (1, 2)
 
 
+async def test_a_bug_before_a_connection_is_served_ends_that_one_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        """Fails at the first connection."""
+
+        asked = 0
+
+        async def secure(self, stream: trio.SocketStream) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            self.asked += 1
+            if self.asked == 1:
+                raise OSError(107, "not connected")
+            return stream
+
+    governor = Governor()
+    async with serving(echo, governor=governor, tls=Broken()) as port:
+        first = await trio.open_tcp_stream("127.0.0.1", port)
+        assert await first.receive_some(1) == b""
+        async with open_channel("127.0.0.1", port) as channel:
+            assert (await channel.ask(request(34))).code == 0
+            assert governor.statistics().connections == 1
+    assert "event=connection_failed" in caplog.text
+
+
 async def test_a_thousand_shuffled_requests_each_get_one_answer() -> None:
     async def wait(command: RemotingCommand) -> RemotingCommand:
         for _ in range(command.opaque * 7919 % 13):

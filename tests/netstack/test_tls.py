@@ -3,7 +3,9 @@
 import gc
 import logging
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
 import time
 import weakref
@@ -18,6 +20,7 @@ from netstack.conversation import Answer, Reply
 from netstack.governor import Governor
 from netstack.limits import Limits
 from netstack.peer import Peer
+from netstack.server import open_listeners
 from netstack.testing import serving
 from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsUnusable, client_context, not_after_ms
 
@@ -90,6 +93,21 @@ async def test_a_greeting_without_an_end_is_closed_and_others_go_on(
         assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""
         assert await remark(port, client_context()) == "tls"
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=tls_refused"]
+
+
+async def test_who_greets_and_resets_the_connection_harms_nobody_else(server_files: tuple[Path, Path]) -> None:
+    (listener,) = await open_listeners("127.0.0.1", 0)
+    async with listener:
+        client = await trio.open_tcp_stream(*listener.socket.getsockname())
+        server = await listener.accept()
+        await client.send_all(bytes.fromhex("160301"))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.aclose()
+        with pytest.raises(OSError, match="not connected"):
+            server.socket.getpeername()
+        with pytest.raises(trio.BrokenResourceError):
+            await TlsDoor(TlsConfig(*server_files, trusting_self=True)).secure(server)
+        await trio.aclose_forcefully(server)
 
 
 async def test_nothing_of_an_ended_connection_waits_for_the_collector(server_files: tuple[Path, Path]) -> None:
