@@ -4,6 +4,7 @@ They come from this machine, which has no limits per address: the worst case for
 """
 
 import random
+import socket
 import struct
 import zlib
 from collections.abc import Awaitable, Callable
@@ -162,6 +163,18 @@ async def connections_that_say_nothing(target: Target, rng: random.Random) -> No
             await trio.aclose_forcefully(stream)
 
 
+async def greetings_that_are_reset(target: Target, rng: random.Random) -> None:
+    """A greeting of TLS or a part of a frame, and a reset before anybody has looked at it."""
+    while True:
+        for _ in range(100):
+            with suppress(*GONE):
+                stream = await trio.open_tcp_stream("127.0.0.1", rng.choice(target[:4]))
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                await stream.send_all(rng.choice((b"\x16\x03\x01", b"\x00\x00", b"GET /")))
+                await trio.aclose_forcefully(stream)
+        await trio.sleep(0.5)
+
+
 async def frames_that_never_end(target: Target, rng: random.Random) -> None:
     """Twelve megabytes of a frame of sixteen, then silence."""
     data = struct.pack(">II", 16 * MIB - 8, 100) + bytes(12 * MIB)
@@ -250,6 +263,7 @@ ATTACKS: dict[str, Attack] = {
         tables_that_nobody_reads,
         pulls_that_wait_for_one_message,
         connections_that_say_nothing,
+        greetings_that_are_reset,
         frames_that_never_end,
         names_without_end,
         expressions_without_end,

@@ -144,6 +144,7 @@ async def observe(box: Box, target: Target, seconds: float, each: int, names: Se
             served.broken.append(f"the hostile clients ended by themselves ({children.returncode})")
     except ChannelClosed as closed:
         served.broken.append(f"the good client's connection ended: {closed}")
+        await trio.sleep(2)  # a box that ends closes its connections first
     finally:
         children.terminate()
         await trio.to_thread.run_sync(children.wait)
