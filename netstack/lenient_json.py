@@ -8,6 +8,8 @@ from netstack.json_text import MAX_DEPTH, without_surrogates
 
 _WITHIN = -1  # in place of a size: this one is being looked into
 MOST_PATH = 1024  # characters of a reference
+MOST_PATHS = 64 << 10  # of all references of a text together: each element of a path is a step
+_INT64 = range(-(1 << 63), 1 << 63)
 _SPACE = re.compile(r"[\s\ufeff]*")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|' + r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -15,7 +17,8 @@ _BARE = re.compile(r"[^\s:,{}\[\]\"']+")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _WORDS = {"null": None, "true": True, "false": False, "NaN": None, "undefined": None}
-_STEP = re.compile(r"\.((?:[^.\[\]\\]|\\.)+)|\[(\d+)\]|\[[\"'](.*?)[\"']\]")
+_STEP = re.compile(r"""\.((?:[^.\[\]\\]|\\.)+)|\[(\d+)\]|\["([^"]*)"\]|\['([^']*)'\]""")
+_QUOTED = re.compile(r"\\(.)")
 
 
 def read(text: str) -> Any:
@@ -134,8 +137,17 @@ def _unescape(escape: re.Match[str]) -> str:
 
 
 def _hashable(value: Any) -> Any:
+    """Return an object that is a key as its sorted items.
+
+    Raises ProtocolError on a key inside a key, whose text would be escaped once more at each level, and on numbers
+    beyond 64 bits, which can be chosen to have one hash.
+    """
     if isinstance(value, dict):
-        return tuple(sorted(((str(key), _hashable(item)) for key, item in value.items()), key=lambda item: item[0]))
+        if not all(isinstance(key, str) for key in value):
+            raise ProtocolError("JSON: an object as key inside an object that is a key itself")
+        return tuple(sorted(((key, _hashable(item)) for key, item in value.items()), key=lambda item: item[0]))
+    if isinstance(value, int) and value not in _INT64:
+        raise ProtocolError("JSON: a number beyond 64 bits in an object that is a key")
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
@@ -143,16 +155,21 @@ def resolved(root: Any, most: int) -> Any:
     """Put the object in the place of every {"$ref": path}: $ is the root, @ the object around, .. its parent.
 
     Objects are shared, not copied. Raises ProtocolError when a reference leads to what is around it, or when writing
-    all of them out would take more than `most` characters and values.
+    all of them out would take more than `most` characters and values, or following them more than MOST_PATHS.
     """
+    left = MOST_PATHS
 
     def walk(node: Any, parents: tuple[Any, ...]) -> None:
+        nonlocal left
         if len(parents) > MAX_DEPTH:
             raise ProtocolError(f"JSON: deeper than {MAX_DEPTH} levels")
         pairs = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
         for key, item in pairs:
-            if isinstance(item, dict) and isinstance(item.get("$ref"), str):
-                node[key] = _target(item["$ref"], root, (*parents, node))
+            if isinstance(item, dict) and isinstance(path := item.get("$ref"), str):
+                left -= len(path)
+                if left < 0:
+                    raise ProtocolError(f"JSON: references of more than {MOST_PATHS} characters together")
+                node[key] = _target(path, root, (*parents, node))
             elif isinstance(item, dict | list):
                 walk(item, (*parents, node))
 
@@ -190,8 +207,10 @@ def _target(path: str, root: Any, parents: tuple[Any, ...]) -> Any:
     if len(path) > MOST_PATH:
         raise ProtocolError(f"JSON: a reference of {len(path)} characters, allowed are {MOST_PATH}")
     node = root
-    for name, index, quoted in _STEP.findall(path):
-        key: Any = int(index) if index else re.sub(r"\\(.)", r"\1", name or quoted)
+    for name, index, double, single in _STEP.findall(path):
+        key: Any = int(index) if index else name or double or single
+        if not index and "\\" in key:
+            key = _QUOTED.sub(r"\1", key)
         try:
             node = node[key]
         except (KeyError, IndexError, TypeError):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netstack import fastjson
 from netstack.errors import ProtocolError
-from tests.costs import peak
+from tests.costs import peak, steps
 
 QUEUE_KEY = (("brokerName", "b"), ("queueId", 0), ("topic", "T"))
 
@@ -45,6 +45,9 @@ def test_the_dialect_is_read(text: str, value: Any) -> None:
         ("{,:1}", "key expected"),
         ("{a:" * 65 + "1" + "}" * 65, "deeper than 64 levels"),
         ("{a:" + "9" * 401 + "}", "number too long"),
+        ("{{{a:1}:1}:1}", "an object as key inside an object that is a key itself"),
+        ("{{a:[{{b:1}:1}]}:1}", "an object as key inside an object that is a key itself"),
+        ("{{a:[9223372036854775808]}:1}", "a number beyond 64 bits in an object that is a key"),
         ("", "value expected"),
     ],
 )
@@ -138,6 +141,20 @@ def test_a_text_with_references_has_fewer_values_than_others() -> None:
 def test_a_long_reference_is_refused() -> None:
     with pytest.raises(ProtocolError, match="a reference of 2001 characters"):
         fastjson.loads(b'{"a":{"$ref":"$%b"}}' % (b".a" * 1000))
+
+
+def test_references_are_followed_as_far_as_all_of_them_together_may_lead() -> None:
+    text = b'{"a":{"$ref":"$"},"b":[%b]}' % b",".join([b'{"$ref":"$%b"}' % (b".a" * 500)] * 3000)
+    with steps() as taken, pytest.raises(ProtocolError, match="references of more than 65536 characters together"):
+        fastjson.loads(text)
+    assert taken() < 2000
+
+
+def test_keys_in_keys_are_refused_before_their_text_doubles() -> None:
+    text = b"{" * 40 + b"'\\\\':1" + b"}:1" * 39 + b"}"
+    with peak() as most, pytest.raises(ProtocolError, match="an object as key inside"):
+        fastjson.loads(text)
+    assert most() < 1 << 20
 
 
 @pytest.mark.parametrize("of", [b"[],", b"{},", b"1,", b'"",'])
