@@ -12,6 +12,7 @@ from appliance.broker.filters import TAG, Subscription, SubscriptionError, parse
 from netstack import fastjson
 from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
+from netstack.ext import INT32
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
@@ -108,7 +109,7 @@ def _subscription(item: Mapping[str, Any]) -> Subscription:
     text = str(item.get("subString") or "")
     try:
         version = int(item.get("subVersion") or 0)
-        codes = frozenset(int(code) for code in item.get("codeSet") or ())
+        codes = frozenset(_hash_code(code) for code in item.get("codeSet") or ())
         tags = tuple(str(tag) for tag in item.get("tagsSet") or ())
     except (TypeError, ValueError, OverflowError) as exc:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"subscription of {topic}: {exc}") from exc
@@ -119,6 +120,13 @@ def _subscription(item: Mapping[str, Any]) -> Subscription:
         except SubscriptionError:
             pass  # names no tag: everything, as RocketMQ does
     return Subscription(topic, text, kind, version, tags, codes, bool(item.get("classFilterMode", False)))
+
+
+def _hash_code(value: Any) -> int:
+    """Return a tag's hash. Raises ValueError beyond 32 bits: larger numbers can be chosen to collide in a set."""
+    if (code := int(value)) not in INT32:
+        raise ValueError(f"a tag's hash of more than 32 bits: {str(value)[:40]}")
+    return code
 
 
 def _queue(item: Mapping[str, Any]) -> MessageQueue | None:

@@ -51,6 +51,13 @@ def test_a_heartbeat_that_says_nothing_is_refused(body: bytes) -> None:
         read_heartbeat(body)
 
 
+@pytest.mark.parametrize("code", ["2147483648", "-2147483649", '"2305843009213693951"', "1e300"])
+def test_hashes_that_no_tag_has_are_refused_before_they_collide(code: str) -> None:
+    group = b'{"groupName":"g","subscriptionDataSet":[{"topic":"T","codeSet":[%b]}]}' % code.encode()
+    with pytest.raises(Refused, match="subscription of T: a tag's hash of more than 32 bits"):
+        read_heartbeat(b'{"clientID":"c","consumerDataSet":[%b]}' % group)
+
+
 @pytest.mark.parametrize(
     "body", [b'{"clientID":"c"}' + b" " * (4 << 20), b'{clientID:"c",x:"' + b"x" * (64 << 10) + b'"}']
 )
