@@ -10,7 +10,7 @@ class ExpressionError(Exception):
 
 
 _TOKEN = re.compile(
-    r"""(?P<skip>[ \t\r\n\f]+ | --[^\r\n]*(?:\r\n|\r|\n) | /\*.*?\*/)
+    r"""(?P<skip>[ \t\r\n\f]+ | --[^\r\n]*+(?:\r\n|\r|\n) | /\*.*?\*/)
       | (?P<float>\d+\.\d*(?:[eE][+-]?\d+)? | \.\d+(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+)
       | (?P<int>(?:0|[1-9]\d*)[lL]?)
       | (?P<string>'(?:''|[^'])*')
@@ -34,6 +34,7 @@ class Tokens:
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._taken = text, 0, 0
+        self._comments_end = max(text.rfind("\n"), text.rfind("\r"))  # `--` behind it is two signs: nothing to look for
         self.next = self._read()
 
     def take(self) -> Token:
@@ -45,6 +46,9 @@ class Tokens:
 
     def _read(self) -> Token:
         while self._at < len(self._text):
+            if self._at > self._comments_end and self._text.startswith("--", self._at):
+                self._at += 1
+                return Token("-", "-", self._at - 1)
             found = _TOKEN.match(self._text, self._at)
             if found is None:
                 raise ExpressionError(f"unexpected character {self._text[self._at]!r} at column {self._at + 1}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 Value = str | int | float | bool | None
 INT32, INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 _INT = re.compile(r"[+-]?\d+")
-_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII)
 
 
 class Incomparable(Exception):

@@ -96,3 +96,11 @@ def test_a_filter_that_is_none_is_refused_at_its_first_wrong_word_however_long_i
     with pytest.raises(ExpressionError):
         compile_expression(text)
     assert time.process_time() - began < 5
+
+
+def test_signs_that_begin_no_comment_do_not_look_for_its_end() -> None:
+    """Each looked through the rest of the text for a line end before: this took minutes."""
+    tokens = Tokens("\n" + "--" * 1900 + " " * 4_000_000)
+    kinds = [tokens.take().kind for _ in range(3800)]
+    assert kinds == ["-"] * 3800
+    assert words("a --b\n--c") == [("name", "a"), ("-", "-"), ("-", "-"), ("name", "c")]

@@ -43,6 +43,12 @@ def test_a_text_of_a_million_digits_is_refused_before_it_is_read() -> None:
         int_of("9" * 1_000_000, INT64)
 
 
+def test_a_million_digits_that_end_in_a_letter_are_no_fraction_at_first_sight() -> None:
+    """The place of the point is tried once, not once for each digit, or this never ends."""
+    with pytest.raises(Incomparable):
+        double_of("1" * 1_000_000 + "x")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
