@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 120.0, 28.0  # of a curve, in its own units
 PREVIEW_BYTES = 64 << 10
+MOST_SET_OUT = 8 * PREVIEW_BYTES  # characters of JSON that is set out
 
 
 def commands(text: str) -> Markup:
@@ -101,11 +102,22 @@ def body_text(body: bytes, most: int = PREVIEW_BYTES) -> tuple[str, str]:
     except UnicodeDecodeError:
         return "bytes", hexadecimal(shown[:4096])
     try:
-        set_out = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        set_out = _set_out(json.loads(text)) or text
         return "JSON", set_out.encode(errors="backslashreplace").decode()  # half a surrogate pair is no UTF-8
     except (ValueError, RecursionError):
         readable = all(letter.isprintable() or letter in "\r\n\t" for letter in text)
         return ("text", text) if readable else ("bytes", hexadecimal(shown[:4096]))
+
+
+def _set_out(value: object) -> str:
+    """Return JSON with one value a line, "" when that is too long: deep arrays are indented to a thousand times."""
+    parts, size = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        size += len(part)
+        if size > MOST_SET_OUT:
+            return ""
+        parts.append(part)
+    return "".join(parts)
 
 
 def hexadecimal(data: bytes) -> str:

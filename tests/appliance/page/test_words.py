@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.page import words
+from tests.costs import peak
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,10 @@ def test_half_a_surrogate_pair_in_json_is_shown_as_it_was_written() -> None:
 def test_commands_are_set_as_code_and_markup_stays_text() -> None:
     assert words.commands("run `a <b>` & see") == "run <code>a &lt;b&gt;</code> &amp; see"
     assert words.commands("one ` alone") == "one ` alone"
+
+
+def test_json_that_indents_would_blow_up_is_shown_as_it_came() -> None:
+    deep = "[" * 500 + ",".join(["1"] * 30_000) + "]" * 500
+    with peak() as most:
+        assert words.body_text(deep.encode()) == ("JSON", deep)
+    assert most() < 4 << 20
