@@ -50,6 +50,7 @@ class Outbox:
         """The answer is in the outbox now, or there is none."""
         self._reserved -= size
         self._waiting.unpark()
+        self._tell_drained()
 
     def put(self, frame: bytes) -> None:
         """Queue a frame; never blocks. What is put after close is dropped."""
@@ -115,7 +116,10 @@ class Outbox:
             return
         if self._waiting:
             self._waiting.unpark_all()
-        if self.drained is not None:
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self.drained is not None and not self.full:
             self.drained.set()
             self.drained = None
 

@@ -174,3 +174,11 @@ async def test_while_all_together_leave_too_much_each_has_a_share() -> None:
     assert [outbox.full for outbox in (*greedy, modest)] == [True, True, False]
     greedy[0].close()
     assert (together.bytes, greedy[1].full) == (2 * SHARE + 1000, False)
+
+
+async def test_who_waits_for_room_is_told_when_what_was_reserved_is_given_back_without_an_answer() -> None:
+    outbox = Outbox(limit_bytes=10)
+    await outbox.reserve(20)
+    room = outbox.drained = trio.Event()
+    outbox.give_back(20)
+    assert room.is_set()
