@@ -111,6 +111,7 @@ def test_a_length_of_two_gib_ends_the_connection_at_once_without_waiting_for_mor
     running: dict[str, tuple[Child, int]], name: str
 ) -> None:
     child, port = running[name]
+    still_serves(child, port)
     source = f"127.0.7.{next(_sources)}"
     with connect(port, source) as bad:
         bad.sendall(BAD["a length of 2 GiB"])

@@ -138,7 +138,7 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
         ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': name each column once"),
         (
             {"startingOffsets": "latest", "endingOffsets": "earliest"},
-            "at seq 1 of shard 0 and ends at 0: no row",
+            "at seq 1 of shard 0 and ends at 0: start is after end, no row matches",
         ),
         ({"startingOffsets": '{"0": 9}'}, "shard 0 ends at seq 1; an offset of 9 is beyond it"),
         ({"startingOffsets": '{"3": 0}'}, "shard 3 is not in this landing zone"),
