@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from uplink_spark.admission import Admission, Begun, address_of
+from uplink_spark.admission import LOOPBACK, Admission, Begun, address_of
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.contents import Contents
 from uplink_spark.coverage import ShardCover
@@ -43,19 +43,22 @@ Open = Callable[[trio.SocketStream, str], Awaitable[BoxSession]]
 
 
 class PeerLog:
-    """One line per peer and minute; the rest is counted."""
+    """One line per peer and minute; the rest is counted, and the next line says how many."""
 
     def __init__(self) -> None:
-        self._last: dict[str, float] = {}
+        self._last: dict[str, tuple[float, int]] = {}  # when the last line was written, how many were not since
 
-    def due(self, host: str) -> bool:
+    def due(self, host: str) -> int | None:
+        """Return how many lines were left out before this one, None when this one is to be left out too."""
         now = trio.current_time()
-        if now - self._last.get(host, -60) < 60:
-            return False
+        at, left_out = self._last.get(host, (-60.0, 0))
+        if now - at < 60:
+            self._last[host] = (at, left_out + 1)
+            return None
         if len(self._last) > 10_000:
             self._last.clear()
-        self._last[host] = now
-        return True
+        self._last[host] = (now, 0)
+        return left_out
 
 
 def _stamp(path: Path) -> int:
@@ -127,6 +130,7 @@ class Gateway:
             await trio.aclose_forcefully(stream)
             return
         peer, who = f"{host}:{port}", address_of(host)
+        who = host if who == LOOPBACK else who
         try:
             begun = self._admission.begin(host, trio.current_time())
         except Refused as reason:
@@ -158,8 +162,10 @@ class Gateway:
         self._tell(host, peer, cause, text)
 
     def _tell(self, host: str, peer: str, cause: str, text: str) -> None:
-        if self._log.due(host):
-            log.info("connection ended peer=%s cause=%s reason=%s", peer, cause, text)
+        left_out = self._log.due(host)
+        if left_out is not None:
+            more = f" not_logged_before={left_out}" if left_out else ""
+            log.info("connection ended peer=%s cause=%s reason=%s%s", peer, cause, text, more)
 
     async def _open(self, begun: Begun, stream: trio.SocketStream, peer: str) -> BoxSession:
         context = self._certificates.context()
