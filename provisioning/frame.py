@@ -22,6 +22,16 @@ U32 = struct.Struct(">I")
 Message = list[Any]
 
 
+def _no_tag(decoder: object) -> object:
+    """Refuse before the tag's value is made: one that repeats strings turns 8 KB into 5 MB when it is written."""
+    raise ValueError("a tag")
+
+
+_TAGS = dict.fromkeys(  # all that cbor2 knows; others come out as a CBORTag, which is not plain
+    (*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _no_tag
+)
+
+
 def encode_frame(message: Message) -> bytes:
     """Return the frame of one message."""
     item = cbor2.dumps(message, canonical=True)
@@ -74,7 +84,14 @@ def decode_piece(piece: bytes) -> Message | None:
         return None
     item = payload[:-4]
     try:
-        message = cbor2.loads(item, max_depth=MAX_DEPTH, allow_indefinite=False, allow_duplicate_keys=False)
+        message = cbor2.loads(
+            item,
+            max_depth=MAX_DEPTH,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            semantic_decoders=_TAGS,
+            strict_hashable_types=True,  # numbers can be chosen to have one hash
+        )
         if not _is_message(message) or cbor2.dumps(message, canonical=True) != item:
             return None
     except (cbor2.CBORError, ValueError, TypeError, OverflowError):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioning.frame import FrameDecoder, decode_piece, encode_frame
+from tests.costs import peak
 
 GOLDEN = [
     ([1, 1, "identify", {}], "c0840101686964656e74696679a096a062bdc0"),
@@ -106,3 +107,11 @@ def test_dropped_and_received_frames_are_counted() -> None:
     good = encode_frame([5, 1, 2, 3])
     decoder.feed(good + good[:-3] + b"\xc0" + b"\xc0\xc0" + good)
     assert (decoder.received, decoder.dropped) == (2, 1)
+
+
+def test_bytes_that_a_tag_repeats_are_dropped_before_they_are_written() -> None:
+    repeated = b"\xd9\x01\x00\x99\x05\x15" + b"\x59\x0f\xa0" + b"x" * 4000 + b"\xd8\x19\x00" * 1300
+    item = b"\x84\x01\x01\x61x\xa1\x61a" + repeated
+    with peak() as most:
+        assert decode_piece(item + zlib.crc32(item).to_bytes(4, "big")) is None
+    assert most() < 1 << 20

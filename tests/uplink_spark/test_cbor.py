@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.costs import peak
 from uplink_spark.cbor import Fields, decode_map, encode_map
 from uplink_spark.errors import PieceDamaged
 
@@ -53,6 +54,8 @@ def test_any_bytes_are_a_map_with_one_encoding_or_damage(data: bytes) -> None:
         ("a1 6161 c2410a", "a long integer"),
         ("9f" * 2000, "nested without end"),
         ("81" * 2000, "nested deep"),
+        ("a1 6161 d9010082 6178 d81900", "a text and the tag that repeats it"),
+        ("a1 6161 82 d81c 6178 d81d00", "a text and the tag that shares it"),
         ("bb ffffffffffffffff", "a length nobody has"),
         ("a1 6161 5b 7fffffffffffffff", "bytes nobody has"),
     ],
@@ -96,3 +99,13 @@ def test_each_getter_names_the_field_and_what_it_should_be() -> None:
     ):
         with pytest.raises(PieceDamaged, match=f"W: {text}"):
             get()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"), [(b"", b"\xd8\x19\x00"), (b"\xd8\x1c", b"\xd8\x1d\x00")], ids=["repeated", "shared"]
+)
+def test_a_text_that_tags_repeat_is_refused_before_it_is_written(first: bytes, again: bytes) -> None:
+    text = first + b"\x79\x75\x30" + b"x" * 30_000
+    with peak() as most, pytest.raises(PieceDamaged):
+        decode_map(b"\xa1\x61a\xd9\x01\x00\x99\x27\x11" + text + again * 10_000)
+    assert most() < 1 << 20
