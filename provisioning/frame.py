@@ -89,7 +89,7 @@ def decode_piece(piece: bytes) -> Message | None:
             max_depth=MAX_DEPTH,
             allow_indefinite=False,
             allow_duplicate_keys=False,
-            semantic_decoders=_TAGS,
+            semantic_decoders=_TAGS,  # type: ignore[arg-type]
             strict_hashable_types=True,  # numbers can be chosen to have one hash
         )
         if not _is_message(message) or cbor2.dumps(message, canonical=True) != item:

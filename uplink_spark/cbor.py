@@ -47,7 +47,7 @@ def decode_map(data: bytes) -> dict[str, object]:
             allow_indefinite=False,
             allow_duplicate_keys=False,
             max_depth=MAX_DEPTH,
-            semantic_decoders=_TAGS,
+            semantic_decoders=_TAGS,  # type: ignore[arg-type]
             strict_hashable_types=True,  # numbers can be chosen to have one hash
         )
     except HOSTILE as error:

@@ -30,6 +30,8 @@ from uplink_spark.errors import PieceDamaged
 from uplink_spark.frames import MAX_FRAME as MAX_UPLINK_FRAME
 
 KIB, MIB = 1024, 1 << 20
+FILTERS = tuple(sql92.compile_expression(f"a > {number}") for number in ("1", "3000000000", "1.5"))
+COLLIDING = (1 << 61) - 1  # whole numbers that differ by this have one hash
 REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged)
 
 
@@ -66,6 +68,9 @@ def _lenient(size: int) -> Iterator[bytes]:
     yield b"{a:'" + b"\\x41" * ((size - 10) // 4) + b"'}"
     yield b"{" + b"{" * (size - 1)
     yield b"'" + b"\\'" * (size // 2 - 1)
+    for key in (b"'\\\\'", b"'\"\\''", b"\xe2\x80\x8b"):
+        yield b"{" * 60 + key + b":1" + b"}:1" * 59 + b"}"
+    yield b"{%b}" % b",".join(b"{q:%d}:1" % (COLLIDING * number) for number in range(1, size // 31))
 
 
 def _references() -> Iterator[bytes]:
@@ -79,6 +84,8 @@ def _references() -> Iterator[bytes]:
     yield b"[" + b",".join([b'{"$ref":"$%b"}' % (b"[0]" * 341)] * 3000) + b"]"
     yield b'[%b,{"$ref":"$"}]' % b",".join([b'{"$ref":"$[0"}'] * 2600)
     yield b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"},"c":[%b]}' % b",".join([b'{"$ref":"$.a"}'] * 2000)
+    for path, count in ((b".a" * 500, 3000), (b".a" * 500, 64), (b".\\\\a" * 200, 64), (b"['" * 500, 18)):
+        yield b'{"a":{"$ref":"$"},"b":[%b]}' % b",".join([b'{"$ref":"$%b"}' % path] * count)
 
 
 def _bodies() -> Iterator[bytes]:
@@ -123,6 +130,8 @@ def _heartbeats() -> Iterator[bytes]:
     )
     yield b'{"clientID":"c","consumerDataSet":[%b]}' % given
     yield b'{"clientID":"c","producerDataSet":[%b]}' % b",".join([b"{}"] * 45_000)
+    codes = b",".join(b'"%d"' % (COLLIDING * number) for number in range(1, 90_000))
+    yield b'{"clientID":"c","consumerDataSet":[{"subscriptionDataSet":[{"topic":"T","codeSet":[%b]}]}]}' % codes
     yield from (text for text in _bodies() if len(text) <= MOST_BYTES)
 
 
@@ -184,6 +193,8 @@ def _expressions() -> Iterator[bytes]:
         "a IN ('x','y') OR ",
         "'x'=",
         "a BETWEEN 1 AND 2 OR ",
+        "a=--1 OR ",
+        "a=1/*x*/OR ",
     ):
         yield (of * (32_768 // len(of))).encode()
         yield (of * (32_700 // len(of)) + "a=1").encode()
@@ -208,6 +219,12 @@ def _cbor() -> Iterator[bytes]:
     for of in (b"\x80", b"\xa0", b"\x00", b"\x60", b"\x40"):
         yield b"\xa1\x61a\x9a" + struct.pack(">I", size) + of * size
         yield b"\xa1\x61a\x99" + struct.pack(">H", size // 2) + of * (size // 2)
+    for first, again in ((b"", b"\xd8\x19\x00"), (b"\xd8\x1c", b"\xd8\x1d\x00")):
+        text = first + b"\x79" + struct.pack(">H", 30_000) + b"x" * 30_000
+        yield b"\xa1\x61a\xd9\x01\x00\x99" + struct.pack(">H", 10_001) + text + again * 10_000
+    longs = b"".join(b"\xc2\x4a" + (COLLIDING << 13 | number).to_bytes(10, "big") + b"\0" for number in range(4000))
+    yield b"\xa1\x61a\xb9" + struct.pack(">H", 4000) + longs
+    yield b"\xa1\x61a\xd8\x23\x79" + struct.pack(">H", 60_004) + b"(a|b)*?" * 8572
     yield b"\x81" * size
     yield b"\xbb" + b"\xff" * 8
     yield b"\x5b" + b"\x7f" * 8 + bytes(size)
@@ -217,6 +234,20 @@ def _cbor() -> Iterator[bytes]:
 def _line() -> Iterator[bytes]:
     for of in (b"\xc0", b"\xdb", b"\xc0\x80", b"x", b"\xc0\x81\xdb\xdc"):
         yield of * (16 * KIB // len(of))
+    repeated = b"\xd9\x01\x00\x99\x05\x15\x59\x0f\xa0" + b"x" * 4000 + b"\xd8\x19\x00" * 1300
+    item = b"\x84\x01\x01\x61x\xa1\x61a" + repeated
+    yield b"\xc0" + item + zlib.crc32(item).to_bytes(4, "big") + b"\xc0"
+
+
+def _compared() -> Iterator[bytes]:
+    for of, behind in ((b"1", b"x"), (b"1", b"e"), (b"1", b"."), (b" ", b"1"), (b"1", b"d"), (b".", b"1"), (b"9", b"")):
+        yield of * 32_000 + behind
+
+
+def _compare(text: bytes) -> object:
+    """Compare a property with each kind of number, as a filter does with each message."""
+    properties = {"a": text.decode("utf-8", "replace")}
+    return [matches(properties) for matches in FILTERS]
 
 
 def _frames() -> Iterator[bytes]:
@@ -332,6 +363,7 @@ PARSERS = (
         _compile,
         _expressions,
     ),
+    Parser("SQL92 comparison", "each message of a filtered pull", 32_767, 60, MIB, _compare, _compared),
     Parser(
         "properties",
         "10, 310, 320",

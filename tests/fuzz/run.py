@@ -18,6 +18,7 @@ with atheris.instrument_imports(include=["netstack", "appliance", "storage_drive
     from tests.fuzz.parsers import PARSERS, Parser, corpus_of, outcome
 
 LONGEST = 64 << 10  # of an input: longer ones are in the rows
+SLOWEST = 20  # seconds for one input: a pattern or a set of numbers that goes wrong is one call, however long it takes
 COUNTED = 8  # instrumented code calls a counter at every branch: so many steps for one
 SEEDS = 40  # of the worst inputs of a row
 
@@ -48,6 +49,7 @@ def fuzz(parser: Parser, seconds: int, work: Path) -> None:
     options = [
         f"-max_total_time={seconds}",
         f"-max_len={LONGEST}",
+        f"-timeout={SLOWEST}",
         f"-artifact_prefix={found}/",
         "-print_final_stats=0",
     ]
