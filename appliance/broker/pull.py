@@ -4,7 +4,7 @@ What is in memory is answered at once in the loop; what is not, and what waits, 
 order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessage.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from appliance.broker.filters import (
     tags_predicate,
 )
 from appliance.broker.groups import Group, GroupTable
+from appliance.broker.kept_filters import KeptFilters, filtered
 from appliance.broker.lookups import FIRST_5X_VERSION
 from appliance.broker.offsets import OffsetTable
 from appliance.broker.topics import FAQ, Topic, TopicTable
@@ -97,6 +98,7 @@ class Pulls:
 
     def __init__(self, rules: PullRules, tables: PullTables, store: MessageStore) -> None:
         self._rules, self._tables, self._store = rules, tables, store
+        self._filters = KeptFilters()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -105,24 +107,46 @@ class Pulls:
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Return what is there, or wait for it when the client allows. Raises Refused."""
         header = PullMessageHeader.from_ext(request.ext)
+        request.body, request.remark = b"", None  # nobody reads them, and the pull may wait for long
         self._check(header, peer)
         subscription = self._subscription(header)
         if header.sys_flag & PullMessageHeader.COMMIT_OFFSET:
             with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
                 self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = MessageQueue(header.topic, header.queue_id)
-        wanted = Wanted(request, header, queue, tags_predicate(subscription), _record_predicate(subscription))
+        accepts = tags_predicate(subscription), _record_predicate(subscription)
+        wanted = Wanted(request, header, queue, *accepts)
         if self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
             return Reply(moved)
         if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
-            return Later(lambda: self._read_then_hold(wanted, peer), reads=True)
+            return self._later(self._read_then_hold, wanted, peer, subscription)
         found = self._hot(wanted, header.queue_offset)
         if found is None:
-            return Later(lambda: self._read_then_hold(wanted, peer), reads=True)
+            return self._later(self._read_then_hold, wanted, peer, subscription)
         if _is_to_wait(header, found):
-            self._park(peer)
-            return Later(lambda: self._held(wanted, peer), pull=True)
+            return self._later(self._held, wanted, peer, subscription)
         return Reply(self._response(wanted, found))
+
+    def _later(
+        self,
+        run: Callable[[Wanted, Peer], Awaitable[RemotingCommand]],
+        wanted: Wanted,
+        peer: Peer,
+        subscription: Subscription,
+    ) -> Later:
+        """Return an answer that takes a while, and that keeps little of what came. Raises Refused."""
+        header, waits = wanted.header, run == self._held
+        inline = bool(header.sys_flag & PullMessageHeader.SUBSCRIPTION)
+        kept = filtered(subscription, (wanted.accepts, wanted.accepts_record), inline=inline)
+        self._filters.check(kept)
+        if waits:
+            self._park(peer)
+        wanted.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
+        if kept.is_small:
+            return Later(lambda: run(wanted, peer), pull=waits, reads=True)
+        key, (tags, record) = kept.key, self._filters.enter(kept)
+        shared = wanted._replace(accepts=tags, accepts_record=record)
+        return Later(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
 
     def _check(self, header: PullMessageHeader, peer: Peer) -> None:
         rules, tables, group_name = self._rules, self._tables, header.consumer_group
@@ -210,7 +234,6 @@ class Pulls:
 
     async def _held(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
         """Wait for a match, then answer with whatever is there, also nothing."""
-        wanted.request.ext = {}  # read; as long as this waits it would hold a kilobyte
         header, at = wanted.header, wanted.header.queue_offset
         timeout_s = header.suspend_ms / 1000 if self._rules.long_poll else SHORT_POLL_S
         deadline_s = trio.current_time() + min(max(timeout_s, 0.0), LONGEST_HOLD_S)
