@@ -26,6 +26,7 @@ RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others hav
 LARGE_FRAME = 8 * KIB  # those of batches; four times as much is received while they come
 PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on them: then others have their turn
 ANSWER_BYTES = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
+GIVEN_UP = "unsent: all peers together leave too much unread, and this one took nothing for longest"
 _log = logging.getLogger("netstack")
 
 
@@ -48,7 +49,7 @@ class Connection:
         """Return why the connection ended. The stream is closed, all tasks are over."""
         try:
             async with trio.open_nursery() as self._nursery:
-                self.peer.finish = self.finish
+                self.peer.finish, self._outbox.end = self.finish, self._give_up
                 task_status.started()
                 self._nursery.start_soon(self._write)
                 self.finish(await self._read())
@@ -56,7 +57,7 @@ class Connection:
             self.peer.close_reason = "failed"
             _log.exception("event=connection_failed peer=%s next_step=report_this", self.peer)
         finally:
-            self.peer.finish = None
+            self.peer.finish = self._outbox.end = None
             self._outbox.close()
             self.peer.end(self.peer.close_reason or "cancelled")
             with trio.CancelScope(shield=True):
@@ -67,6 +68,11 @@ class Connection:
         """End the connection; the first reason counts."""
         self.peer.close_reason = self.peer.close_reason or reason
         self._nursery.cancel_scope.cancel()
+
+    def _give_up(self) -> None:
+        """All peers together leave too much unread, and this one has taken nothing for longest."""
+        self._governor.note("connection_closed", self.peer.remote[0], port=self.peer.remote[1], reason=GIVEN_UP)
+        self.finish(GIVEN_UP)
 
     @property
     def heard_at(self) -> float | None:
@@ -108,24 +114,24 @@ class Connection:
         try:
             wanted = RECEIVE
             while received := await self._receive(wanted):
+                size = len(received)
                 decoder.feed(received)
+                received = b""  # an idle connection keeps no receive buffer alive
                 frames, began = 0, time.perf_counter()
                 while (frame := decoder.next_frame()) is not None:
                     frames += 1
-                    size = len(frame.header) + len(frame.body)
-                    self._serve(headers.decode(frame), size)
+                    self._serve(headers.decode(frame), len(frame.header) + len(frame.body))
                     if self._in_flight >= limits.requests_in_flight:
                         await self._wait_room()
                     if self._made and (self._made > PASS_BYTES or time.perf_counter() - began > PASS_S):
                         await self._give_turn()
                         began = time.perf_counter()
                 self._let_go()
-                large = len(received) >= RECEIVE and len(received) > LARGE_FRAME * frames > 0
-                wanted = 4 * RECEIVE if large else RECEIVE
+                wanted = 4 * RECEIVE if size >= RECEIVE and size > LARGE_FRAME * frames > 0 else RECEIVE
                 pace.received(frames, trio.current_time(), incomplete=decoder.buffered > 0)
-                governor.received(frames, len(received))
+                governor.received(frames, size)
                 if decoder.buffered or pace.partial:
-                    await self._hold_partial(decoder.buffered)
+                    wanted = await self._hold_partial(decoder.buffered, wanted)
                 if governor.paused or self._outbox.full:
                     await self._wait_room()
         except ProtocolError as broken:
@@ -146,12 +152,16 @@ class Connection:
         else:
             await trio.lowlevel.checkpoint()
 
-    async def _hold_partial(self, size: int) -> None:
-        """Count the bytes of the incomplete frame; wait while all connections together hold too many of them."""
+    async def _hold_partial(self, size: int, wanted: int) -> int:
+        """Count the bytes of the incomplete frame; return how many more may come.
+
+        While all connections together hold too many of them, one has no more than PARTIAL_FREE, or waits.
+        """
         change, self._pace.partial = size - self._pace.partial, size
         self._governor.hold_partial(change)
-        while size > PARTIAL_FREE and self._governor.partial_full:
+        while size >= PARTIAL_FREE and self._governor.partial_full:
             await self._governor.wait_partial()
+        return min(wanted, PARTIAL_FREE - size) if self._governor.partial_full else wanted
 
     async def _wait_room(self) -> None:
         limits, governor = self._governor.limits, self._governor

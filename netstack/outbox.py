@@ -1,7 +1,7 @@
 """Frames on their way to one peer: many put, one writer sends what is there in one call."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -12,10 +12,25 @@ SHARE = 256 * KIB  # what one peer may leave unread while all together leave too
 
 
 class Unsent:
-    """What all peers of a process together leave unread."""
+    """What all peers of a process together leave unread.
 
-    def __init__(self, most: int = 24 * MIB) -> None:
-        self.bytes, self.most = 0, most
+    Above `limit` the peer that has taken nothing for longest loses its connection: each may have asked for one answer
+    of 4 MiB, and a thousand may do so at the same time.
+    """
+
+    def __init__(self, most: int = 24 * MIB, limit: int = 64 * MIB) -> None:
+        self.bytes, self.most, self._limit = 0, most, limit
+        self._owing: set[Outbox] = set()
+
+    def add(self, outbox: "Outbox", change: int) -> None:
+        """Count what a peer leaves unread more, or less; end those that are too many."""
+        self.bytes += change
+        if outbox.unsent_bytes:
+            self._owing.add(outbox)
+        else:
+            self._owing.discard(outbox)
+        while change > 0 and self.bytes > self._limit and len(self._owing) > 1:
+            min(self._owing - {outbox}, key=lambda owing: owing.progress_at).give_up()
 
 
 class Outbox:
@@ -33,6 +48,7 @@ class Outbox:
         self._frames: list[bytes] = []
         self._writer: trio.lowlevel.Task | None = None
         self._closed = False
+        self.end: Callable[[], None] | None = None  # ends the connection, when it is to be given up
         self.drained: trio.Event | None = None  # set, once, when the outbox is no longer full
 
     @property
@@ -89,9 +105,15 @@ class Outbox:
         self._frames.clear()
         self._add(-self.unsent_bytes)
 
+    def give_up(self) -> None:
+        """Drop what is unread, and end the connection."""
+        self.close()
+        if self.end is not None:
+            self.end()
+
     def _add(self, change: int) -> None:
         self.unsent_bytes += change
-        self._together.bytes += change
+        self._together.add(self, change)
 
     async def run(self, stream: trio.abc.SendStream) -> None:
         """Send until cancelled. The stream's errors pass through."""
@@ -109,6 +131,8 @@ class Outbox:
 
     async def _send(self, stream: trio.abc.SendStream, ready: bytes | memoryview) -> None:
         await stream.send_all(ready)
+        if self._closed:
+            return
         self._add(-len(ready))
         self.sent_bytes += len(ready)
         self.progress_at = trio.current_time()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+FIRST = 64 << 10  # the most that a peer has received for it after it was silent
 Receive = Callable[[int], Awaitable[bytes | bytearray]]
 
 
@@ -36,6 +37,7 @@ class SocketReceiver:
             try:
                 received = os.read(self._fd, most)
             except BlockingIOError:
+                most = min(most, FIRST)  # a thousand may wait at once
                 await trio.lowlevel.wait_readable(self._fd)
             except OSError as exc:
                 raise trio.BrokenResourceError(str(exc)) from exc

@@ -68,24 +68,22 @@ async def test_fifty_kilobytes_of_pulls_that_nobody_reads_take_a_bounded_room(tm
         assert {answer.code for answer in answers} == {0}, "whoever reads at last gets all of it"
 
 
-@pytest.mark.parametrize("part", ["body", "remark", "text", "tags"])
+@pytest.mark.parametrize("part", ["body", "remark", "text"])
 async def test_pulls_that_wait_keep_little_of_what_came_with_them(tmp_path: Path, part: str) -> None:
     async with running_box(tmp_path) as box, connected(box) as channel:
         assert (await channel.ask(send("T"))).code == 0
         stream = await trio.open_tcp_stream("127.0.0.1", box.broker_port)
         with peak() as taken:
-            for number in range(100):
-                await stream.send_all(encode_command(_waiting(part, number)))
+            for _ in range(100):
+                await stream.send_all(encode_command(_waiting(part)))
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert (await channel.ask(ask(RequestCode.GET_BROKER_RUNTIME_INFO), 30)).code == 0
-        assert taken() < (32 if part == "tags" else 4) * MIB
+        assert taken() < 4 * MIB
         await stream.aclose()
 
 
-def _waiting(part: str, number: int) -> RemotingCommand:
+def _waiting(part: str) -> RemotingCommand:
     """Return a pull that waits and has a large part."""
-    if part == "tags":
-        return pull("T", 1, suspend_ms=20_000, subscription="||".join(f"{number}t{tag}" for tag in range(3500)))
     flags = PullMessageHeader.CLASS_FILTER if part == "text" else 0
     waiting = pull("T", 1, suspend_ms=20_000, flags=flags, subscription="t" * 100_000 if part == "text" else "*")
     waiting.body, waiting.remark = bytes(100_000 * (part == "body")), "r" * (100_000 * (part == "remark"))

@@ -1,5 +1,8 @@
 """One connection over memory streams, with a clock that the test owns."""
 
+import struct
+from contextlib import AsyncExitStack
+
 import pytest
 import trio
 import trio.testing
@@ -10,7 +13,7 @@ from netstack.conversation import Answer, Held, Later, Reply, Wake
 from netstack.errors import Refused
 from netstack.governor import Governor
 from netstack.limits import Limits
-from netstack.outbox import Outbox
+from netstack.outbox import Outbox, Unsent
 from netstack.peer import Peer
 from netstack.testing import connected, echo, read_commands, serving
 
@@ -260,3 +263,30 @@ async def test_answers_that_take_a_while_are_not_made_faster_than_they_are_read(
         assert governor.unsent.bytes < 10 << 20
         assert done < 150, "some lie in the socket, nothing has been read"
         assert len(await read_commands(stream, 300)) == 300
+
+
+async def test_halves_of_frames_are_received_no_further_than_all_together_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    governor = Governor(LIMITS._replace(bytes_in_flight=8 * RECEIVE))
+    start = encode_command(request(34, None, bytes(60_000))) + struct.pack(">II", 15 << 20, 100)
+    async with AsyncExitStack() as stack:
+        for _ in range(20):
+            _, stream = await stack.enter_async_context(connected(lambda command, peer: None, governor))
+            await stream.send_all(start + bytes(10 * RECEIVE))
+            await trio.testing.wait_all_tasks_blocked()
+        assert governor.statistics().partial_bytes <= 4 * RECEIVE + 20 * RECEIVE
+
+
+async def test_a_peer_that_is_given_up_for_what_it_left_unread_is_told_from_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    governor = Governor(LIMITS)
+    governor.unsent = Unsent(limit=RECEIVE)
+    async with connected(echo, governor) as (first, _), connected(echo, governor) as (second, _):
+        first._outbox.put(bytes(RECEIVE))
+        second._outbox.put(bytes(RECEIVE))
+        await first.peer.closed.wait()
+        assert first.peer.close_reason.startswith("unsent: all peers together")
+        assert not second.peer.closed.is_set()
+    assert "took nothing for longest" in caplog.text

@@ -1,6 +1,7 @@
 """One writer: what is ready leaves in one call, in order, and progress is seen."""
 
 import socket
+from functools import partial
 
 import pytest
 import trio
@@ -182,3 +183,34 @@ async def test_who_waits_for_room_is_told_when_what_was_reserved_is_given_back_w
     room = outbox.drained = trio.Event()
     outbox.give_back(20)
     assert room.is_set()
+
+
+async def test_above_the_limit_of_all_whoever_took_nothing_for_longest_is_given_up(autojump_clock: object) -> None:
+    together, ended = Unsent(limit=1000), list[int]()
+    outboxes = [Outbox(together=together) for _ in range(4)]
+    for number, outbox in enumerate(outboxes):
+        outbox.end = partial(ended.append, number)
+        outbox.put(bytes(300))
+        await trio.sleep(1)
+    assert (ended, together.bytes, outboxes[0].unsent_bytes) == ([0], 900, 0)
+    outboxes[3].put(bytes(5000))
+    assert ended == [0, 1, 2]
+    assert (together.bytes, outboxes[3].unsent_bytes) == (5300, 5300)
+    for outbox in outboxes:
+        outbox.close()
+    assert together.bytes == 0
+
+
+async def test_what_a_given_up_peer_takes_after_all_is_not_counted_twice() -> None:
+    together, sink = Unsent(limit=1000), Sink()
+    first, second = Outbox(together=together), Outbox(together=together)
+    sink.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.run, sink)
+        first.put(bytes(900))
+        await trio.testing.wait_all_tasks_blocked()
+        second.put(bytes(200))
+        sink.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert together.bytes == 200
+        nursery.cancel_scope.cancel()
