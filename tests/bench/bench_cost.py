@@ -1,9 +1,10 @@
 """What a message costs in processor time, of two commits in turns: the figure that holds on a busy machine.
 
-python tests/bench/bench_cost.py [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
+python tests/bench/bench_cost.py [--load sends] [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
 
-A box of each commit runs as a process of its own and takes the same sends from one raw client; its processor time comes
-from /proc. With --against the other commit is checked out below .build.
+A box of each commit runs as a process of its own and takes the same requests from one raw client; its processor time
+comes from /proc. Loads: `sends` of 1 KiB, `pulls` of one message each that is in memory, `waits` (a pull waits, a send
+wakes it; the figure is for both). With --against the other commit is checked out below .build.
 """
 
 from __future__ import annotations
@@ -27,16 +28,43 @@ from netstack.frame import FrameDecoder
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-WARM_UP, COUNTED, CONNECTIONS, TOGETHER = 8_000, 40_000, 4, 64
+WARM_UP, COUNTED, CONNECTIONS, TOGETHER, QUEUES = 8_000, 40_000, 4, 64, 4
+SHORTER = 5  # the load that waits for the disk at each step
 
 
 def sends(count: int) -> list[bytes]:
     """Return frames as a Java producer makes them, 1 KiB of body each."""
     made = []
-    for number in range(1, count + 1):
-        ext = {"a": "PG", "b": "Cost", "c": "TBW102", "d": "4", "e": str(number % 4), "f": "0", "g": "1700000000000"}
+    for number in range(count):
+        ext = {
+            "a": "PG",
+            "b": "Cost",
+            "c": "TBW102",
+            "d": str(QUEUES),
+            "e": str(number % QUEUES),
+            "f": "0",
+            "g": "1700000000000",
+        }
         ext |= {"h": "0", "i": f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false"}
         command = request(310, ext, bytes(1024))
+        command.opaque = number
+        made.append(encode_command(command))
+    return made
+
+
+def pulls(count: int, *, waits: bool = False) -> list[bytes]:
+    """Return frames as a Java push consumer makes them, for one message each."""
+    made = []
+    for number in range(count):
+        ext = {
+            "consumerGroup": "CG",
+            "topic": "Cost",
+            "queueId": str(number % QUEUES),
+            "queueOffset": str(number // QUEUES),
+        }
+        ext |= {"maxMsgNums": "1", "sysFlag": "6" if waits else "4", "commitOffset": "0", "subscription": "*"}
+        ext |= {"suspendTimeoutMillis": "15000", "subVersion": "1", "expressionType": "TAG"}
+        command = request(11, ext, b"")
         command.opaque = number
         made.append(encode_command(command))
     return made
@@ -61,8 +89,45 @@ def drive(connections: Sequence[socket.socket], frames: Sequence[bytes]) -> None
             answer(connection, len(part))
 
 
-def cost_us(tree: Path, frames: Sequence[bytes]) -> float:
-    """Return the microseconds of processor time that the box of a tree takes for one send."""
+def drive_waits(connections: Sequence[socket.socket], sent: Sequence[bytes], pulled: Sequence[bytes]) -> None:
+    """Let a pull wait at the end of each queue, then send what they wait for."""
+    for at in range(0, len(sent), QUEUES):
+        connections[0].sendall(b"".join(pulled[at : at + QUEUES]))
+        connections[1].sendall(b"".join(sent[at : at + QUEUES]))
+        answer(connections[1], QUEUES)
+        answer(connections[0], QUEUES)
+
+
+class Load:
+    """The requests of one name, the same for each box."""
+
+    def __init__(self, name: str) -> None:
+        shorter = SHORTER if name == "waits" else 1
+        self._warm_up, self.counted = WARM_UP // shorter, COUNTED // shorter
+        total = self._warm_up + self.counted
+        self._sent = sends(total)
+        self._pulled = pulls(total, waits=name == "waits") if name != "sends" else []
+        self._waits = name == "waits"
+
+    def prepare(self, connections: Sequence[socket.socket]) -> None:
+        """Store what the pulls are to find, and warm the box up."""
+        if self._pulled and not self._waits:
+            drive(connections[:1], self._sent)
+        self._drive(connections, slice(self._warm_up))
+
+    def run(self, connections: Sequence[socket.socket]) -> None:
+        """Send what is counted."""
+        self._drive(connections, slice(self._warm_up, None))
+
+    def _drive(self, connections: Sequence[socket.socket], part: slice) -> None:
+        if self._waits:
+            drive_waits(connections, self._sent[part], self._pulled[part])
+        else:
+            drive(connections, (self._pulled or self._sent)[part])
+
+
+def cost_us(tree: Path, load: Load) -> float:
+    """Return the microseconds of processor time that the box of a tree takes for one request of a load."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="cost-") as folder:
         command = ["-m", "appliance", "serve", "--data", folder, "--namesrv-port", str(free_port())]
@@ -81,9 +146,9 @@ def cost_us(tree: Path, frames: Sequence[bytes]) -> float:
                 raise SystemExit(f"the box of {tree} did not start")
             connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
             process = psutil.Process(box.pid)
-            drive(connections, frames[:WARM_UP])
+            load.prepare(connections)
             before = process.cpu_times()
-            drive(connections, frames[WARM_UP:])
+            load.run(connections)
             after = process.cpu_times()
             for connection in connections:
                 connection.close()
@@ -91,7 +156,7 @@ def cost_us(tree: Path, frames: Sequence[bytes]) -> float:
             box.terminate()
             box.wait()
     spent_s = float(after.user + after.system - before.user - before.system)
-    return spent_s / (len(frames) - WARM_UP) * 1e6
+    return spent_s / load.counted * 1e6
 
 
 def checked_out(commit: str) -> Path:
@@ -104,17 +169,18 @@ def checked_out(commit: str) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Processor time of a send, of two commits in turns.")
+    parser = argparse.ArgumentParser(description="Processor time of a request, of two commits in turns.")
+    parser.add_argument("--load", choices=("sends", "pulls", "waits"), default="sends")
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--most", type=float, help="the largest ratio of the medians that is good")
     given = parser.parse_args(arguments)
-    frames = sends(WARM_UP + COUNTED)
+    load = Load(given.load)
     trees = {"this tree": ROOT} | ({given.against: checked_out(given.against)} if given.against else {})
     costs: dict[str, list[float]] = {name: [] for name in trees}
     for _ in range(given.rounds):
         for name, tree in trees.items():
-            costs[name].append(cost_us(tree, frames))
+            costs[name].append(cost_us(tree, load))
     for name, values in costs.items():
         print(f"{name}: median {statistics.median(values):.2f} us, least {min(values):.2f} us, of {given.rounds}")
     if not given.against:
