@@ -19,8 +19,8 @@ from typing import Any
 import trio
 
 from appliance.admin import Question
-from appliance.broker.accounts import Account, AccountError, Accounts, check_signature
-from appliance.broker.permissions import Asker, Denied
+from appliance.broker.access.accounts import Account, AccountError, Accounts, check_signature
+from appliance.broker.access.permissions import Asker, Denied
 from appliance.private_file import replace_private
 from netstack.acl import ACCESS_KEY, sign
 from netstack.command import RemotingCommand

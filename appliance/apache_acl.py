@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.broker.accounts import DENY, Account, AccountError, perm_of
-from appliance.broker.address_patterns import matcher
+from appliance.broker.access.accounts import DENY, Account, AccountError, perm_of
+from appliance.broker.access.address_patterns import matcher
 from appliance.broker.rights import Perm
 
 NO_READER = (

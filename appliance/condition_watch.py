@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance.broker.assembly import BrokerTables
-from appliance.broker.groups import FIRST_GROUPS, INNER_PREFIX
-from appliance.broker.saving import load_table
-from appliance.broker.topics import DEAD_PREFIX
+from appliance.broker.tables.groups import FIRST_GROUPS, INNER_PREFIX
+from appliance.broker.tables.saving import load_table
+from appliance.broker.tables.topics import DEAD_PREFIX
 from appliance.condition_rules import GapSeen, SpaceSeen, clock_conditions, gap_conditions, space_conditions
 from appliance.condition_rules import uplink_conditions as decide_uplink
 from appliance.conditions import Condition
@@ -23,7 +23,7 @@ from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from uplink_spark.shipper import Uplink
+    from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
 LOOK_S = 10.0

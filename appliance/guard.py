@@ -6,7 +6,7 @@ from pathlib import Path
 
 from appliance.access import Keys, accounts_path
 from appliance.admin import Action
-from appliance.broker.permissions import KEYS, AccessRules, Permissions
+from appliance.broker.access.permissions import KEYS, AccessRules, Permissions
 from appliance.clock import clock_trusted, wall_ms
 from appliance.condition_rules import certificate
 from appliance.conditions import Condition
@@ -47,7 +47,7 @@ class Guard(NamedTuple):
         """Return the handlers of Apache's account commands, loaded when the first is asked."""
 
         def make() -> dict[int, Handle]:
-            from appliance.broker.admin_accounts import AccountAdmin
+            from appliance.broker.admin.accounts import AccountAdmin
 
             return AccountAdmin(self.keys, broker=broker, cluster=cluster, address=address).handlers()
 

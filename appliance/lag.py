@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from appliance.broker.assembly import BrokerTables
-from appliance.broker.offsets import NOT_STORED
+from appliance.broker.tables.offsets import NOT_STORED
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from appliance.admin import Action, AdminRefused, Question
-from appliance.broker.saving import StateFile, load_table
+from appliance.broker.tables.saving import StateFile, load_table
 from appliance.conditions import KINDS, Condition
 from storage_driver.named_tuple import NamedTuple
 

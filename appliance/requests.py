@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
-from appliance.broker.permissions import Denied
+from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
 from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance import admin, sockets
-from appliance.broker.arrivals import Arrivals
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, dealing_out, look_back, make_tables
-from appliance.broker.delay import parse_levels
+from appliance.broker.delay.levels import parse_levels
 from appliance.broker.intake import Space
-from appliance.broker.saving import Saver, load_table
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted, wall_ms
 from appliance.condition_watch import Looked
 from appliance.errors import ConfigError, ConfigProblem
@@ -52,7 +52,7 @@ from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:
     from appliance.namesrv.registrar import Registrar
-    from uplink_spark.shipper import Uplink
+    from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -230,7 +230,7 @@ async def _opening(frame: _Frame, arrivals: Arrivals) -> AsyncIterator[tuple[Mes
 
 def _receipts(frame: _Frame) -> dict[str, int]:
     """Return how far the gateway has receipted this log: what it has was durable here. Blocks."""
-    from uplink_spark.ledger import Ledger
+    from uplink_spark.box.ledger import Ledger
 
     try:
         return {"receipts of the gateway": Ledger(frame.data / "store" / "rocketbox").receipted_to()}
@@ -309,8 +309,8 @@ def _start_uplink(
     """
     from appliance.uplink_admin import uplink_actions  # none of it is loaded by a box without an uplink
     from uplink_spark import config as uplink
+    from uplink_spark.box.shipper import make_uplink
     from uplink_spark.errors import ConfigError as UplinkConfigError
-    from uplink_spark.shipper import make_uplink
 
     said, supervision, root = frame.config.uplink, frame.supervision, store.config.root
     settings = uplink.UplinkConfig(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from appliance.broker.arrivals import Arrivals
 from appliance.broker.rights import Signer
+from appliance.broker.tables.arrivals import Arrivals
 from appliance.clock import wall_ms as wall_ms
 from netstack.command import RemotingCommand, decode_command
 from netstack.conversation import Answer, Held, Later, Reply

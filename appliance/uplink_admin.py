@@ -10,7 +10,7 @@ from appliance.admin import Action, AdminRefused, Question
 from appliance.private_file import replace_private
 
 if TYPE_CHECKING:
-    from uplink_spark.shipper import Uplink
+    from uplink_spark.box.shipper import Uplink
 
 Result = TypeVar("Result")
 GOOD, UNHEALTHY = 0, 10
@@ -52,7 +52,7 @@ class _Asked:
         self._secret_file = secret_file
 
     async def status(self, question: Question) -> object:
-        from uplink_spark.report import healthy, status_json, status_text
+        from uplink_spark.box.report import healthy, status_json, status_text
 
         status = self._uplink.statistics()
         return said(status_text(status), status_json(status), GOOD if healthy(status) else UNHEALTHY)
@@ -78,7 +78,7 @@ class _Asked:
         return said(f"shipping {waiting} bytes up to log offset {self._state.ship_now_to}", {"bytes": waiting})
 
     async def gaps(self, question: Question) -> object:
-        from uplink_spark.report import gap_rows
+        from uplink_spark.box.report import gap_rows
 
         ledger = self._state.ledger
         rows = gap_rows(ledger.gap_log.gaps[-SHOWN:], ledger.delivered)
@@ -90,7 +90,7 @@ class _Asked:
         return said("\n".join(lines) or "no receipt since this start of the box", rows)
 
     async def test(self, question: Question) -> object:
-        from uplink_spark.report import try_uplink
+        from uplink_spark.box.report import try_uplink
 
         tried = await try_uplink(self._state, self._state.config, self._uplink.shipper.hello)
         lines = [f"{line.step:<8} {'ok    ' if line.ok else 'FAILED'}  {line.text}" for line in tried]
@@ -98,7 +98,7 @@ class _Asked:
         return said("\n".join(lines), value, GOOD if all(line.ok for line in tried) else UNHEALTHY)
 
     async def export(self, question: Question) -> object:
-        from uplink_spark.stick import export_pieces
+        from uplink_spark.box.stick import export_pieces
 
         state, folder = self._state, _folder(question)
         spool, codec = self._uplink.shipper.quota.spool, _stick_codec(state.config.codec)
@@ -108,7 +108,7 @@ class _Asked:
         return said(text, {"pieces": len(index.files), "bytes": size, "durable": index.durable})
 
     async def take(self, question: Question) -> object:
-        from uplink_spark.stick import import_receipts
+        from uplink_spark.box.stick import import_receipts
 
         folder, spool = _folder(question), self._uplink.shipper.quota.spool
         taken = await self._on_stick(lambda secret: import_receipts(self._state, spool, folder, secret))
@@ -127,7 +127,7 @@ class _Asked:
             raise AdminRefused(f"the stick: {exc.strerror}; {advice}") from exc
 
     async def discard(self, question: Question) -> object:
-        from uplink_spark.report import gap_rows
+        from uplink_spark.box.report import gap_rows
 
         before, reason = question.values.get("before"), question.values.get("reason")
         if not isinstance(before, int) or before < 0 or not isinstance(reason, str) or not reason.strip():
@@ -161,7 +161,7 @@ def _folder(question: Question) -> Path:
 
 
 def _stick_codec(codec: str) -> str:
-    from uplink_spark.batch import codec_for
+    from uplink_spark.wire.batch import codec_for
 
     return codec_for(codec)
 

@@ -15,7 +15,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from uplink_spark.shipper import Uplink
+    from uplink_spark.box.shipper import Uplink
 
 
 class Watched(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 from provisioning.errors import ProvisioningError
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
-CENTRE_ONLY = ("uplink_spark/jobs", "uplink_spark/rows.py", "uplink_spark/spark_source.py")
+CENTRE_ONLY = ("uplink_spark/jobs", "uplink_spark/spark/rows.py", "uplink_spark/spark_source.py")
 TESTING = "testing.py"
 NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of libraries
     r"psutil/_ps(windows|osx|bsd|aix|sunos)|trio/testing/|_windows|_kqueue|serial/(win32|serialwin32|serialcli|serialjava|"

@@ -25,11 +25,34 @@ TABLE: dict[str, set[str]] = {
     },
 }
 BOX_SIDE = {"trio", "cbor2", "zstandard", "storage_driver"}
-UPLINK_BOX = {"plan", "batch", "ledger", "link", "shipper", "errors"}
-UPLINK_SPARK = {
-    *("rows", "bodies", "fields", "properties"),  # record bytes to columns
-    *("zone", "packs", "spark_source", "source_options", "source_plan", "source_filters", "source_manifest"),
-    "jobs",
+UPLINK_BOX = {"wire", "box", "config", "errors"}
+UPLINK_SPARK = {"zone", "spark", "spark_source", "jobs"}
+# The rooms of a package: which others each may import, beside itself. What is not named here may import all of them.
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "uplink_spark": {
+        "errors": set(),
+        "bounds": {"errors"},
+        "config": {"errors"},
+        "wire": {"errors"},
+        "zone": {"errors", "wire"},
+        "box": {"errors", "config", "wire"},
+        "centre": {"errors", "config", "wire", "zone"},
+        "spark": {"errors", "wire", "zone"},
+        "spark_source": {"errors", "wire", "zone", "spark"},
+        "jobs": {"errors", "bounds", "wire", "zone", "spark", "spark_source", "testing"},
+    },
+    "appliance.broker": {
+        "filter": set(),
+        "rights": set(),
+        "intake": set(),
+        "tables": {"filter", "rights"},
+        "delay": {"intake", "tables"},
+        "publish": {"intake", "rights", "tables", "delay"},
+        "consume": {"intake", "rights", "tables", "filter"},
+        "transactions": {"intake", "rights", "tables", "delay"},
+        "access": {"rights", "tables", "consume"},
+        "admin": {"rights", "tables", "filter", "delay", "consume", "access"},
+    },
 }
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
 
@@ -40,10 +63,11 @@ SANS_IO = {
     *(f"netstack.client.{m}" for m in ("rebalance", "faults", "process_queue", "routes", "ids", "messages", "records")),
     *(f"netstack.client.{name}" for name in ("outgoing", "subscriptions", "statistics", "text", "errors")),
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
-    *(f"appliance.broker.{name}" for name in ("filters", "sql92", "permissions")),
+    *(f"appliance.broker.filter.{name}" for name in ("subscriptions", "sql92")),
+    "appliance.broker.access.permissions",
     *(f"watchdog.{name}" for name in ("proof", "reset_reason", "escalate")),
     "provisioning.frame",
-    *(f"uplink_spark.{name}" for name in ("batch", "plan", "manifest")),
+    *(f"uplink_spark.{name}" for name in ("wire.batch", "box.plan", "zone.manifest")),
 }
 PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy"}
 IO_MODULES = {
@@ -162,6 +186,23 @@ def direction_faults(modules: dict[str, Module]) -> list[str]:
     return faults
 
 
+def room_faults(modules: dict[str, Module]) -> list[str]:
+    """Return what goes against the table of rooms, one sentence each."""
+    faults = []
+    for package, rooms in ROOMS.items():
+        for module in modules.values():
+            room = _room(module.name, package)
+            for found in module.imports if room in rooms else ():
+                target = _room(resolve(modules, found.target) or "", package)
+                if target and target != room and target not in rooms[room]:
+                    faults.append(f"{module.path}:{found.line} imports {found.target}: {room} may not import {target}")
+    return faults
+
+
+def _room(name: str, package: str) -> str:
+    return name[len(package) + 1 :].partition(".")[0] if name.startswith(package + ".") else ""
+
+
 def resolve(modules: dict[str, Module], target: str) -> str | None:
     """Return the module of ours that an imported name lives in, None for a foreign one."""
     while target:
@@ -247,6 +288,22 @@ def test_every_import_follows_the_table_of_packages(modules: dict[str, Module]) 
     assert not faults, "\n".join(faults)
 
 
+def test_every_room_of_a_package_imports_the_rooms_it_may(modules: dict[str, Module]) -> None:
+    assert room_faults(modules) == []
+    for package, rooms in ROOMS.items():
+        there = {_room(name, package) for name in modules}
+        assert rooms.keys() <= there, f"no such room of {package}: {rooms.keys() - there}"
+
+
+def test_a_planted_import_against_the_table_of_rooms_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "uplink_spark.centre.gateway", "")
+    plant(tmp_path, "uplink_spark.box.shipper", "from uplink_spark.wire import link\n")
+    found = plant(tmp_path, "uplink_spark.wire.link", "def late():\n    from uplink_spark.centre import gateway\n")
+    assert room_faults(found) == [
+        "uplink_spark/wire/link.py:2 imports uplink_spark.centre.gateway: wire may not import centre"
+    ]
+
+
 def test_marked_modules_reach_for_no_input_output_clock_or_thread(modules: dict[str, Module]) -> None:
     faults = sans_io_faults(modules, SANS_IO)
     assert not faults, "\n".join(faults)
@@ -289,9 +346,9 @@ def plant(root: Path, name: str, source: str) -> dict[str, Module]:
         ("netstack.planted", "from storage_driver.record import Message\n", "imports storage_driver"),
         ("watchdog.planted", "def late():\n    import appliance\n", "imports appliance"),
         ("provisioning.planted", "import requests\n", "imports requests"),
-        ("uplink_spark.shipper", "import numpy\n", "imports numpy"),
-        ("uplink_spark.ingest", "import pyarrow\n", "imports pyarrow"),
-        ("uplink_spark.batch", "import zstandard\n", "without `except ImportError`"),
+        ("uplink_spark.box.shipper", "import numpy\n", "imports numpy"),
+        ("uplink_spark.centre.ingest", "import pyarrow\n", "imports pyarrow"),
+        ("uplink_spark.wire.batch", "import zstandard\n", "without `except ImportError`"),
         ("appliance.planted", "import importlib\nimportlib.import_module('psutil')\n", "imports psutil"),
     ],
 )
@@ -305,7 +362,7 @@ def test_a_planted_import_against_the_table_is_found(tmp_path: Path, name: str, 
     ("name", "source"),
     [
         ("uplink_spark.jobs.bronze", "import pyspark, pyarrow, numpy, cbor2\n"),
-        ("uplink_spark.batch", "try:\n    import zstandard\nexcept ImportError:\n    zstandard = None\n"),
+        ("uplink_spark.wire.batch", "try:\n    import zstandard\nexcept ImportError:\n    zstandard = None\n"),
         (
             "netstack.client.producer",
             "from ..channel import open_channel\nfrom . import faults\nimport trio, orjson, json\n",
@@ -336,6 +393,6 @@ def test_a_planted_reach_out_of_a_marked_module_is_found(tmp_path: Path, source:
 
 
 def test_a_planted_road_from_the_box_to_numpy_is_found_with_its_chain(tmp_path: Path) -> None:
-    plant(tmp_path, "uplink_spark.landing", "import numpy\n")
-    modules = plant(tmp_path, "appliance.serve", "from uplink_spark import landing\n")
-    assert box_faults(modules) == ["the box loads numpy: appliance.serve → uplink_spark.landing → numpy"]
+    plant(tmp_path, "uplink_spark.centre.landing", "import numpy\n")
+    modules = plant(tmp_path, "appliance.serve", "from uplink_spark.centre import landing\n")
+    assert box_faults(modules) == ["the box loads numpy: appliance.serve → uplink_spark.centre.landing → numpy"]

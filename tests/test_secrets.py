@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.broker.accounts import Account
+from appliance.broker.access.accounts import Account
 from appliance.commands.contexts import Context
 from netstack.client import Credentials
 from provisioning.host import Bench

@@ -30,12 +30,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from uplink_spark.errors import LandingError
-from uplink_spark.manifest import Entry
-from uplink_spark.packs import PieceRef, read_batches
-from uplink_spark.rows import schema_of
-from uplink_spark.source_filters import Narrowed, narrow
-from uplink_spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
-from uplink_spark.source_options import (
+from uplink_spark.spark.offset_fingerprint import check_stamp, stamped
+from uplink_spark.spark.packs import PieceRef, read_batches
+from uplink_spark.spark.rows import schema_of
+from uplink_spark.spark.source_filters import Narrowed, narrow
+from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
+from uplink_spark.spark.source_options import (
     BATCH,
     MANIFEST_OPTIONS,
     OPTIONS,
@@ -46,7 +46,7 @@ from uplink_spark.source_options import (
     check_mode,
     parse_options,
 )
-from uplink_spark.source_plan import (
+from uplink_spark.spark.source_plan import (
     Limit,
     Seqs,
     admit,
@@ -57,8 +57,8 @@ from uplink_spark.source_plan import (
     resolve,
     to_offset,
 )
-from uplink_spark.stamp import check_stamp, stamped
-from uplink_spark.zone import ZoneReader, open_files
+from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.reader import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 MANIFEST_TASK_ENTRIES = 20_000

@@ -13,12 +13,14 @@ from pathlib import Path
 import trio
 
 from storage_driver.verdict import RecoveryVerdict
-from uplink_spark.batch import Contents, PieceHeader, PieceSource, encode_piece, open_piece
-from uplink_spark.cbor import encode_map
-from uplink_spark.coverage import ShardCover
+from uplink_spark.box.scan import scan_records
+from uplink_spark.centre.coverage import ShardCover
+from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
+from uplink_spark.centre.verify import Verified
 from uplink_spark.errors import Refused
-from uplink_spark.landing import NewPiece, ShardWriter, open_zone
-from uplink_spark.manifest import (
+from uplink_spark.wire.batch import Contents, PieceHeader, PieceSource, encode_piece, open_piece
+from uplink_spark.wire.cbor import encode_map
+from uplink_spark.zone.manifest import (
     LANDING_NAME,
     Entry,
     ManifestTail,
@@ -26,8 +28,6 @@ from uplink_spark.manifest import (
     manifest_folder,
     shard_of,
 )
-from uplink_spark.scan import scan_records
-from uplink_spark.verify import Verified
 
 
 @contextmanager

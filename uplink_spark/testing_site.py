@@ -12,9 +12,9 @@ import trio
 
 from storage_driver.record import Message, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
+from uplink_spark.box.shipper import Uplink, make_uplink, wall_ms
+from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig
-from uplink_spark.gateway import run_gateway
-from uplink_spark.shipper import Uplink, make_uplink, wall_ms
 
 HOST = encode_host("127.0.0.1", 10911)
 MIB = 1 << 20

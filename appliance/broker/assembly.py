@@ -6,33 +6,33 @@ from functools import partial
 
 import trio
 
-from appliance.broker.arrivals import Arrivals
-from appliance.broker.clients import ClientTable
-from appliance.broker.creations import Creations
-from appliance.broker.dedup import DedupRules, DedupWindow
-from appliance.broker.delay import DelayLevels, LevelProgress, parse_levels
-from appliance.broker.groups import GroupTable
+from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.tool_codes import QUERY_CODES, TOOL_CODES
+from appliance.broker.consume.lookups import Lookups
+from appliance.broker.consume.moved import MovedEvents
+from appliance.broker.consume.pull import PullRules, Pulls, PullTables
+from appliance.broker.consume.queue_locks import QueueLocks
+from appliance.broker.consume.send_back import SendBacks, SendBackTables
+from appliance.broker.consume.sessions import Sessions, SessionTables
+from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_levels
+from appliance.broker.delay.recall import Recalls
+from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Intake, Space
-from appliance.broker.lookups import Lookups
-from appliance.broker.moved import MovedEvents
-from appliance.broker.offsets import OffsetTable
-from appliance.broker.pull import PullRules, Pulls, PullTables
-from appliance.broker.questions import Questions
-from appliance.broker.queue_locks import QueueLocks
-from appliance.broker.recall import Recalls
-from appliance.broker.recent import recent_messages
-from appliance.broker.reply import Askers, Replies, ReplyRules
-from appliance.broker.send import SendRules, Sends, SendTables
-from appliance.broker.send_back import SendBacks, SendBackTables
-from appliance.broker.send_properties import PropertyRules
-from appliance.broker.sessions import Sessions, SessionTables
-from appliance.broker.stats import BrokerStats
-from appliance.broker.timers import TimerRules, Timers
-from appliance.broker.tool_codes import QUERY_CODES, TOOL_CODES
-from appliance.broker.topics import READ, WRITE, TopicRules, TopicTable
-from appliance.broker.transaction_checks import TransactionChecks
-from appliance.broker.transactions import HALF_QUEUE, TransactionRules, Transactions, half_divert
-from appliance.broker.unused import Unused, UnusedTables
+from appliance.broker.publish.dedup import DedupRules, DedupWindow
+from appliance.broker.publish.questions import Questions
+from appliance.broker.publish.recent import recent_messages
+from appliance.broker.publish.reply import Askers, Replies, ReplyRules
+from appliance.broker.publish.send import SendRules, Sends, SendTables
+from appliance.broker.publish.send_properties import PropertyRules
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.creations import Creations
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
+from appliance.broker.tables.unused import Unused, UnusedTables
+from appliance.broker.transactions.checks import TransactionChecks
+from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionRules, Transactions, half_divert
 from appliance.requests import Handle, deferred, merged
 from appliance.settings import Config
 from netstack.codes import RequestCode
@@ -176,7 +176,7 @@ def dealing_out(tables: BrokerTables, readable: Callable[[str], list[MessageQueu
     """Return the handler for consumers that leave it to the broker; `readable` gives the queues of all brokers."""
 
     def make() -> dict[int, Handle]:
-        from appliance.broker.assignment import Assignments  # see _query_handlers
+        from appliance.broker.consume.assignment import Assignments  # see _query_handlers
 
         return Assignments(tables.clients, readable).handlers()
 
@@ -194,7 +194,7 @@ def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:
 
 
 def _query_handlers(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> dict[int, Handle]:
-    from appliance.broker.query import Queries  # 0.1 s of processor time that a start need not pay
+    from appliance.broker.admin.query import Queries  # 0.1 s of processor time that a start need not pay
 
     return Queries(store, tables.clients, now_ms=now_ms).handlers()
 
@@ -208,7 +208,7 @@ def _tool_handlers(
     now_ms: Clock,
 ) -> dict[int, Handle]:
     from appliance.apache_names import broker_properties
-    from appliance.broker.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
+    from appliance.broker.admin.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
 
     delays, timers = waiting
     admin_tables = AdminTables(

@@ -12,7 +12,7 @@ from typing import Any
 
 from appliance.access import accounts_path, changing, load_accounts
 from appliance.admin import NAME, AdminRefused, AdminSilent, ask
-from appliance.broker.accounts import WORDS, Account, AccountError, Accounts, perm_of, word_of
+from appliance.broker.access.accounts import WORDS, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
 from appliance.clock import wall_ms
 from appliance.commands.settings import add_config_arguments, as_owner_of, chosen_config, data_folder

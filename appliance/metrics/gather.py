@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from appliance.broker.permissions import ACCESS, Access
+from appliance.broker.access.permissions import ACCESS, Access
 from appliance.conditions import CATALOGUE, STATES
 from appliance.lag import Ages
 from appliance.metrics import families
@@ -226,7 +226,7 @@ def _feeding(sheet: Sheet, seen: FeedStatistics) -> None:
 def _uplink(watched: Watched, sheet: Sheet) -> None:
     if watched.uplink is None:
         return
-    from uplink_spark.gaps import GAP_CLASSES  # not loaded by a box without an uplink
+    from uplink_spark.wire.batch import GAP_CLASSES  # not loaded by a box without an uplink
 
     seen = watched.uplink.statistics()
     counts = seen.counts

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from appliance.broker.stats import Counts
-from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.broker.admin.stats import Counts
+from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.condition_watch import is_watched
 from appliance.lag import Ages, lag_of
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
@@ -21,7 +21,7 @@ from appliance.watched import Watched
 from storage_driver.record import MessageQueue, stored_ms_of
 
 if TYPE_CHECKING:
-    from uplink_spark.shipper import Uplink
+    from uplink_spark.box.shipper import Uplink
 
 PER_BREATH = 50
 

@@ -11,7 +11,7 @@ from functools import partial
 import trio
 
 from appliance.broker.rights import owner_of
-from appliance.broker.saving import Saver
+from appliance.broker.tables.saving import Saver
 from appliance.requests import Answer, Handle, Held, Peer, Reply
 from netstack import fastjson
 from netstack.codes import RequestCode, ResponseCode

@@ -1,6 +1,6 @@
 """The box's own broker as its NameServer sees it: the broker's topic table, asked at every question."""
 
-from appliance.broker.topics import READ, RETRY_PREFIX, WRITE, Topic, TopicTable
+from appliance.broker.tables.topics import READ, RETRY_PREFIX, WRITE, Topic, TopicTable
 
 from .route_table import DataVersion, OwnBroker, QueueRow
 

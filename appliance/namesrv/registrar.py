@@ -14,8 +14,8 @@ from functools import partial
 
 import trio
 
-from appliance.broker.admin_topics import config_of
-from appliance.broker.topics import PROBE_TOPIC, READ, WRITE, TopicTable
+from appliance.broker.admin.topics import config_of
+from appliance.broker.tables.topics import PROBE_TOPIC, READ, WRITE, TopicTable
 from appliance.requests import Answer, Handle, Held, Peer
 from netstack.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
 from netstack.channel import Channel, open_channel

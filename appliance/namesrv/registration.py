@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.broker.topics import MOST_QUEUES
+from appliance.broker.tables.topics import MOST_QUEUES
 from netstack import fastjson
 from netstack.errors import ProtocolError
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from appliance.admin import Question
-from appliance.broker.topics import DEAD_PREFIX
+from appliance.broker.tables.topics import DEAD_PREFIX
 from appliance.metrics.answer import has_bearer, known_names
 from appliance.page import search, words
 from appliance.page.changes import Ask, ChangeRefused, Changes

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from urllib.parse import quote
 
-from appliance.broker.send_back import ORIGIN_ID, RETRY_TOPIC
-from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX, Topic, check_topic_name, random_queue
+from appliance.broker.consume.send_back import ORIGIN_ID, RETRY_TOPIC
+from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX, Topic, check_topic_name, random_queue
 from appliance.metrics.topics import is_system
 from appliance.page import search, words
 from appliance.page.tickets import Change

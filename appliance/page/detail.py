@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from appliance.broker.offsets import NOT_STORED
+from appliance.broker.tables.offsets import NOT_STORED
 from appliance.lag import Ages, lag_of
 from appliance.watched import Watched
 from storage_driver.record import MessageQueue

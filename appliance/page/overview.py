@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from appliance.broker.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
 from appliance.lag import Ages, lag_of
 from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
@@ -280,7 +280,7 @@ async def uplink_of(watched: Watched) -> Row | None:
     """Return how the log leaves the box, None without an uplink."""
     if watched.uplink is None:
         return None
-    from uplink_spark.report import gap_rows
+    from uplink_spark.box.report import gap_rows
 
     seen, ledger = watched.uplink.statistics(), watched.uplink.shipper.state.ledger
     gaps = gap_rows(ledger.gap_log.gaps[-MOST_GAPS:], ledger.delivered)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from appliance.broker.copies import records_in
+from appliance.broker.delay.redelivery import records_in
 from appliance.page import words
 from appliance.watched import Watched
 from storage_driver.errors import RecordDamaged

@@ -27,12 +27,12 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from uplink_spark.batch import PieceSource
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import BronzeConfig, run_bronze
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.silver import take_in
 from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
+from uplink_spark.wire.batch import PieceSource
 
 COLORS = plt.rcParams["axes.prop_cycle"].by_key()["color"]
 STATES = {"landed": "#4c956c", "gap": "#d1495b", "pending": "#f2c14e"}

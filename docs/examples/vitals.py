@@ -23,8 +23,8 @@ import trio
 from children import Child, StartFailed, Stopped, stop_by_signal, taken
 
 from netstack.client import ClientError, Message, Producer
-from uplink_spark.gateway import used_share
-from uplink_spark.hub import PAUSE_RATIO
+from uplink_spark.centre.gateway import used_share
+from uplink_spark.centre.hub import PAUSE_RATIO
 
 ROOT = Path(__file__).parent.parent.parent
 EVERY_S = 0.1  # between two readings of all vitals

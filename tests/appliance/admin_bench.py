@@ -6,19 +6,19 @@ from pathlib import Path
 
 import trio
 
-from appliance.broker.admin_clients import ClientCalls
-from appliance.broker.admin_groups import GroupAdmin
-from appliance.broker.admin_progress import Progress, ProgressTables
-from appliance.broker.admin_topics import TopicAdmin, TopicAdminTables
-from appliance.broker.clients import ClientTable, Joining, Member
-from appliance.broker.delay import DelayLevels
-from appliance.broker.filters import parse_subscription
-from appliance.broker.groups import GroupTable
-from appliance.broker.offsets import OffsetTable
-from appliance.broker.query import Queries
-from appliance.broker.runtime_info import DiskFacts, RuntimeInfo
-from appliance.broker.stats import BrokerStats
-from appliance.broker.topics import Topic, TopicRules, TopicTable
+from appliance.broker.admin.clients import ClientCalls
+from appliance.broker.admin.groups import GroupAdmin
+from appliance.broker.admin.progress import Progress, ProgressTables
+from appliance.broker.admin.query import Queries
+from appliance.broker.admin.runtime_info import DiskFacts, RuntimeInfo
+from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.topics import TopicAdmin, TopicAdminTables
+from appliance.broker.delay.levels import DelayLevels
+from appliance.broker.filter.subscriptions import parse_subscription
+from appliance.broker.tables.clients import ClientTable, Joining, Member
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder, merged
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
 from netstack.command import RemotingCommand, request

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from appliance.access import accounts_path, changing
-from appliance.broker.accounts import Account, Accounts, perm_of
+from appliance.broker.access.accounts import Account, Accounts, perm_of
 from netstack.acl import sign
 from netstack.channel import Channel
 from netstack.command import RemotingCommand

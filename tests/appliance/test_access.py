@@ -8,7 +8,7 @@ import trio
 
 from appliance.access import OWN_KEY, load_accounts
 from appliance.admin import ask as ask_admin
-from appliance.broker.accounts import Account, AccountError, Accounts
+from appliance.broker.access.accounts import Account, AccountError, Accounts
 from tests.appliance.box import ask, heartbeat, pull, send
 from tests.appliance.keys import ADMIN, DEVICE, PUB, SECRET, guarded, outcome, signed, write
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.apache_acl import BIGGEST, read_apache_file
-from appliance.broker.accounts import DENY, AccountError, perm_of
+from appliance.broker.access.accounts import DENY, AccountError, perm_of
 
 ROW: dict[str, Any] = {"accessKey": "RocketMQ", "secretKey": "12345678"}
 

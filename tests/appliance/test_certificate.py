@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.certificate import CertificateError, fingerprint, make_certificate
-from uplink_spark.expiry import not_after
+from uplink_spark.wire.expiry import not_after
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

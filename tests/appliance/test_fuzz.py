@@ -10,7 +10,7 @@ import trio
 
 from appliance.access import OWN_KEY, changing
 from appliance.admin import short_path
-from appliance.broker.accounts import Account, Accounts, perm_of
+from appliance.broker.access.accounts import Account, Accounts, perm_of
 from netstack.acl import sign
 from netstack.codes import RequestCode, names_of
 from netstack.command import RemotingCommand, request

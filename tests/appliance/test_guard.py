@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from appliance import certificate
-from appliance.broker.accounts import Account
+from appliance.broker.access.accounts import Account
 from appliance.certificate import make_certificate
 from appliance.config import load_config
 from appliance.doctor_facts import answers

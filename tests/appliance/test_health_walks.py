@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from appliance.broker.clients import ClientTable
-from appliance.broker.groups import Group, GroupTable
-from appliance.broker.offsets import OffsetTable
-from appliance.broker.topics import Topic, TopicRules, TopicTable
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.groups import Group, GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.certificate import make_certificate
 from appliance.condition_watch import ConditionWatch, Looked
 from appliance.conditions import Condition, worst

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from appliance.broker.offsets import NOT_STORED
+from appliance.broker.tables.offsets import NOT_STORED
 from appliance.lag import MOST_LOOKS, Ages, lag_of
 from storage_driver.record import MessageQueue
 from tests.appliance.admin_bench import Bench, bench

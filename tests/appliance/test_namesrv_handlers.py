@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import trio
 
-from appliance.broker.accounts import Account
-from appliance.broker.saving import Saver
+from appliance.broker.access.accounts import Account
+from appliance.broker.tables.saving import Saver
 from appliance.namesrv.handlers import NamesrvState, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig
 from appliance.namesrv.route_table import DataVersion, OwnBroker, QueueRow, RouteTable

@@ -1,6 +1,6 @@
 """The broker's topics in the NameServer's routes."""
 
-from appliance.broker.topics import Topic, TopicRules, TopicTable
+from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import QueueRow, RouteTable
 from appliance.testing import MemoryFile

@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import trio
 
-from appliance.broker.topics import Topic, TopicRules, TopicTable
+from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.registrar import Registrar, RegistrarRules
 from appliance.requests import Held, Peer
 from appliance.testing import FakePeer, MemoryFile

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from appliance.broker.topics import MOST_QUEUES
+from appliance.broker.tables.topics import MOST_QUEUES
 from appliance.namesrv.registration import data_version_json, read_registration
 from appliance.namesrv.route_table import DataVersion, QueueRow
 from netstack.errors import ProtocolError

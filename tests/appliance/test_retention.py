@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.broker.clients import ClientTable
-from appliance.broker.delay import DelayLevels
+from appliance.broker.delay.levels import DelayLevels
+from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Draft, Intake
-from appliance.broker.offsets import OffsetTable
-from appliance.broker.timers import TimerRules, Timers
-from appliance.broker.transaction_checks import TransactionChecks
-from appliance.broker.transactions import TransactionRules, Transactions, half_divert
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.transactions.checks import TransactionChecks
+from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
 from netstack.codes import RequestCode
 from netstack.command import request

@@ -4,7 +4,7 @@ import pytest
 
 from appliance.config_rules import Whole
 from appliance.settings import AdvertiseRule, Config, rules, tables
-from uplink_spark.plan import MAX_TARGET
+from uplink_spark.box.plan import MAX_TARGET
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import trio
 
-from appliance.broker.clients import ClientTable, Member
 from appliance.broker.intake import Draft, Intake
-from appliance.broker.offsets import OffsetTable
-from appliance.broker.transaction_checks import TransactionChecks
-from appliance.broker.transactions import TransactionRules, Transactions, half_divert
+from appliance.broker.tables.clients import ClientTable, Member
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.transactions.checks import TransactionChecks
+from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand, request

@@ -26,12 +26,12 @@ from pathlib import Path
 
 import trio
 
-from uplink_spark import frames
-from uplink_spark.batch import PieceSource
-from uplink_spark.certs import make_box, make_ca, make_gateway
-from uplink_spark.frames import ALPN, FrameType, Hello, encode_frame
-from uplink_spark.link import FrameReader, LinkClosed, Outbox, Stream
+from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
+from uplink_spark.wire import frames
+from uplink_spark.wire.batch import PieceSource
+from uplink_spark.wire.frames import ALPN, FrameType, Hello, encode_frame
+from uplink_spark.wire.link import FrameReader, LinkClosed, Outbox, Stream
 
 TOP = Path(__file__).parents[2]
 NOW = 1_700_000_000_000

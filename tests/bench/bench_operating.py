@@ -22,7 +22,7 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from appliance.access import accounts_path, changing
-from appliance.broker.accounts import Account, Accounts
+from appliance.broker.access.accounts import Account, Accounts
 from netstack.acl import sign
 from netstack.channel import open_channel
 from netstack.tls import client_context

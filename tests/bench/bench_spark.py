@@ -27,11 +27,11 @@ import pyarrow as pa
 
 from storage_driver.record import decode_record
 from uplink_spark import spark_source
-from uplink_spark.batch import open_piece
 from uplink_spark.jobs.bronze import BronzeConfig, run_bronze
 from uplink_spark.jobs.session import open_session
-from uplink_spark.rows import EVERYTHING, Origin, RawPiece, View, decode
+from uplink_spark.spark.rows import EVERYTHING, Origin, RawPiece, View, decode
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, raw_piece
+from uplink_spark.wire.batch import open_piece
 
 EIGHT = ("box", "epoch", "log_offset", "topic", "queue_id", "queue_offset", "kind", "store_time")
 PIECE_RECORDS = 12_000

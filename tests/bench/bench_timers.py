@@ -18,10 +18,10 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from appliance.broker.arrivals import Arrivals
-from appliance.broker.copies import put_patiently
+from appliance.broker.delay.redelivery import put_patiently
+from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Draft
-from appliance.broker.timers import TimerRules, Timers
+from appliance.broker.tables.arrivals import Arrivals
 from appliance.testing import STORE_HOST, NoStats, wall_ms
 from storage_driver.config import StoreConfig
 from storage_driver.dispatch import Arrival

@@ -26,12 +26,12 @@ import trio
 
 from storage_driver.record import Message, encode_host
 from storage_driver.store import StoreConfig, open_store
-from uplink_spark.batch import PieceSource
+from uplink_spark.box.connect import Connection, greet, open_stream
+from uplink_spark.box.cutter import CutOrder, cut_piece
+from uplink_spark.box.shipper import make_uplink, wall_ms
 from uplink_spark.config import UplinkConfig
-from uplink_spark.connect import Connection, greet, open_stream
-from uplink_spark.cutter import CutOrder, cut_piece
-from uplink_spark.frames import FrameType, Hello, decode_receipt
-from uplink_spark.shipper import make_uplink, wall_ms
+from uplink_spark.wire.batch import PieceSource
+from uplink_spark.wire.frames import FrameType, Hello, decode_receipt
 
 TOP = Path(__file__).parents[2]
 HOST = encode_host("127.0.0.1", 10911)

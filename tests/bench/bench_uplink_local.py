@@ -20,8 +20,8 @@ import trio
 
 from storage_driver.record import Message
 from storage_driver.store import MessageStore, StoreConfig, open_store
+from uplink_spark.box.shipper import Shipper, make_uplink, wall_ms
 from uplink_spark.config import UplinkConfig
-from uplink_spark.shipper import Shipper, make_uplink, wall_ms
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.bench.bench_uplink import HOST, MB, body, fill, gateway, settled

@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from appliance.broker import sql92
-from appliance.broker.admin_clients import STATUS
-from appliance.broker.filters import SubscriptionError, parse_subscription
-from appliance.broker.heartbeat import MOST_BYTES, read_check, read_heartbeat, read_lock
-from appliance.broker.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
-from appliance.broker.sql92_tokens import ExpressionError
+from appliance.broker.admin.clients import STATUS
+from appliance.broker.consume.heartbeat import MOST_BYTES, read_check, read_heartbeat, read_lock
+from appliance.broker.filter import sql92
+from appliance.broker.filter.sql92_tokens import ExpressionError
+from appliance.broker.filter.subscriptions import SubscriptionError, parse_subscription
+from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack import fastjson
 from netstack.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
@@ -25,9 +25,9 @@ from netstack.errors import ProtocolError, Refused
 from netstack.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
 from provisioning.frame import FrameDecoder as LineDecoder
 from storage_driver.record import decode_properties
-from uplink_spark.cbor import decode_map
 from uplink_spark.errors import PieceDamaged
-from uplink_spark.frames import MAX_FRAME as MAX_UPLINK_FRAME
+from uplink_spark.wire.cbor import decode_map
+from uplink_spark.wire.frames import MAX_FRAME as MAX_UPLINK_FRAME
 
 KIB, MIB = 1024, 1 << 20
 FILTERS = tuple(sql92.compile_expression(f"a > {number}") for number in ("1", "3000000000", "1.5"))

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from appliance.access import changing, load_accounts
-from appliance.broker.accounts import Account, Accounts, perm_of
+from appliance.broker.access.accounts import Account, Accounts, perm_of
 from appliance.certificate import make_certificate
 from netstack.client import Credentials, Instance
 from netstack.client.admin import Admin

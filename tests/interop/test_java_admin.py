@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from appliance.broker.accounts import Account
+from appliance.broker.access.accounts import Account
 from tests.interop import jars
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, started, unique

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.box import Box, Gateway, until
 from tests.interop.client import Seen, producer, push_consumer, started, unique
 from tests.interop.jvm import Jvm
-from uplink_spark.source_options import parse_options
+from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import BatchReader, _Rows
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from netstack.command import encode_command, request
 from netstack.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
 from tests.netstack.test_command import bomb
-from uplink_spark.frames import FrameType, Hello, Status, encode_ping
+from uplink_spark.wire.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20
 GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)

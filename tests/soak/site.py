@@ -18,8 +18,8 @@ from storage_driver.errors import RecordDamaged
 from storage_driver.record import decode_record
 from tests.interop.box import Box, Child, Gateway
 from tests.soak.samples import Sample
-from uplink_spark.batch import open_piece
-from uplink_spark.zone import ZoneReader
+from uplink_spark.wire.batch import open_piece
+from uplink_spark.zone.reader import ZoneReader
 
 LOOK_S, ASK_S = 5.0, 30.0
 

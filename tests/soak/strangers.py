@@ -27,7 +27,7 @@ from tests.bench.bench_uplink import gateway
 from tests.interop.box import Box
 from tests.ports import free_port
 from tests.soak.attacks import ATTACKS, Target, hello
-from uplink_spark.frames import FrameType
+from uplink_spark.wire.frames import FrameType
 
 LIMIT_MIB = 512
 MOST_MIB, MOST_TOGETHER_MIB = 192, 384  # of one kind of attack alone, and of all at once

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from uplink_spark import frames
-from uplink_spark.coverage import ShardCover
+from uplink_spark.centre.coverage import ShardCover
+from uplink_spark.centre.verify import judge_for, verify_piece
 from uplink_spark.errors import ProtocolError, Refused
-from uplink_spark.frames import Hello
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, landed_entries, landed_log, log_piece
 from uplink_spark.testing_site import box, gateway, message, shipped, until
-from uplink_spark.verify import judge_for, verify_piece
+from uplink_spark.wire import frames
+from uplink_spark.wire.frames import Hello
 
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "fuzz", ("T",))
 RECORDS = [MadeRecord(queue_offset=n, body=b"b" * (n * 7 % 50), properties="KEYS\x01k") for n in range(30)]

@@ -15,10 +15,10 @@ import trio
 
 from storage_driver.record import Message
 from tests.ports import free_port
-from uplink_spark.intervals import Intervals
-from uplink_spark.shipper import Uplink
+from uplink_spark.box.shipper import Uplink
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import HOST, box, shipped
+from uplink_spark.wire.intervals import Intervals
 
 TOP = Path(__file__).parents[2]
 OWN = ["unshare", "--user", "--map-root-user", "--mount"]  # root over mounts of its own, no privilege is needed

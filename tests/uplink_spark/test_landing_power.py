@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from uplink_spark import landing
-from uplink_spark.batch import open_piece
-from uplink_spark.centre import all_entries
-from uplink_spark.coverage import ShardCover
-from uplink_spark.landing import NewPiece, ShardWriter, open_zone
-from uplink_spark.manifest import Entry
+from uplink_spark.centre import landing
+from uplink_spark.centre.coverage import ShardCover
+from uplink_spark.centre.fleet import all_entries
+from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
-from uplink_spark.zone import ZoneReader
+from uplink_spark.wire.batch import open_piece
+from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.reader import ZoneReader
 
 NOW = 1_700_000_000_000
 SIZE, BOX_RECORDS = 97, 12

@@ -11,7 +11,7 @@ import trio
 
 from storage_driver.store import open_store
 from tests.ports import free_port
-from uplink_spark.shipper import wall_ms
+from uplink_spark.box.shipper import wall_ms
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, store_config, until
 

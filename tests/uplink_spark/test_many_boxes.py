@@ -11,14 +11,14 @@ import pytest
 import trio
 
 from tests.uplink_spark.killing import Site
-from uplink_spark import frames
-from uplink_spark.batch import PieceSource
+from uplink_spark.box.scan import scan_records
 from uplink_spark.errors import ProtocolError
-from uplink_spark.frames import FrameType, Hello, encode_frame
-from uplink_spark.intervals import Intervals
-from uplink_spark.link import FrameReader, LinkClosed
-from uplink_spark.scan import scan_records
 from uplink_spark.testing import MadeRecord, encode_log, landed_log, raw_piece
+from uplink_spark.wire import frames
+from uplink_spark.wire.batch import PieceSource
+from uplink_spark.wire.frames import FrameType, Hello, encode_frame
+from uplink_spark.wire.intervals import Intervals
+from uplink_spark.wire.link import FrameReader, LinkClosed
 
 NOW = 1_700_000_000_000
 CUT_OFF = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, LinkClosed, ProtocolError)

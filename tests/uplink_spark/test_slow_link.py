@@ -15,12 +15,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from uplink_spark.caps import KBIT, PIECE_OVERHEAD, SMALLEST_PIECE, Allowed, Bucket
-from uplink_spark.certs import make_box, make_ca, make_gateway
-from uplink_spark.config import GatewayConfig, Metered
-from uplink_spark.gateway import run_gateway
-from uplink_spark.intervals import Intervals
-from uplink_spark.plan import (
+from uplink_spark.box.caps import KBIT, PIECE_OVERHEAD, SMALLEST_PIECE, Allowed, Bucket
+from uplink_spark.box.plan import (
     MIN_TARGET,
     Cut,
     CutFacts,
@@ -30,8 +26,12 @@ from uplink_spark.plan import (
     make_plan,
     target_bytes,
 )
-from uplink_spark.shipper import wall_ms
+from uplink_spark.box.shipper import wall_ms
+from uplink_spark.centre.certs import make_box, make_ca, make_gateway
+from uplink_spark.centre.gateway import run_gateway
+from uplink_spark.config import GatewayConfig, Metered
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, until
+from uplink_spark.wire.intervals import Intervals
 
 RATE = 64 * KBIT  # bytes a second: the box's cap
 LINK = RATE * 0.97  # of it on a link of 64 kbit/s, packets lost and sent again taken off

@@ -10,11 +10,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from uplink_spark import spark_source
-from uplink_spark.batch import PieceSource, encode_piece
+from uplink_spark.centre.landing import NewPiece
 from uplink_spark.jobs.waiting import reason_of
-from uplink_spark.landing import NewPiece
-from uplink_spark.manifest import shard_of
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
+from uplink_spark.wire.batch import PieceSource, encode_piece
+from uplink_spark.zone.manifest import shard_of
 
 pytestmark = pytest.mark.slow
 T0 = 1_700_000_000_000
@@ -216,7 +216,7 @@ def test_topics_with_an_express_lane_are_read_once(spark: Any, landing: MadeLand
 
 
 def _pick(piece: Any, end: int) -> Any:
-    from uplink_spark.batch import Contents, open_piece
+    from uplink_spark.wire.batch import Contents, open_piece
 
     opened = open_piece(piece[1])
     raw, sizes = opened.raw(), opened.sizes() or b""
@@ -225,7 +225,7 @@ def _pick(piece: Any, end: int) -> Any:
 
 
 def _skipping(records: list[MadeRecord]) -> Any:
-    from uplink_spark.batch import Contents, open_piece
+    from uplink_spark.wire.batch import Contents, open_piece
 
     header, container = log_piece(records)
     opened = open_piece(container)

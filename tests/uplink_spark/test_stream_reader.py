@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from uplink_spark.errors import LandingError
-from uplink_spark.source_options import OptionError, parse_options
+from uplink_spark.spark.source_options import OptionError, parse_options
 from uplink_spark.spark_source import Content, StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 

@@ -6,13 +6,13 @@ import argparse
 from difflib import get_close_matches
 
 from uplink_spark.bounds import whole
-from uplink_spark.certs import check_box_name
+from uplink_spark.centre.certs import check_box_name
+from uplink_spark.centre.keeping import open_keeping, open_records
+from uplink_spark.centre.retention import plan_removal, remove
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, print_json
 from uplink_spark.errors import ConfigError
-from uplink_spark.keeping import open_keeping, open_records
-from uplink_spark.retention import plan_removal, remove
-from uplink_spark.zone import ZoneReader
+from uplink_spark.zone.reader import ZoneReader
 
 
 def _retire(options: argparse.Namespace) -> int:

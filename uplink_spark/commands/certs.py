@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from uplink_spark.bounds import whole
-from uplink_spark.certs import LEAF_DAYS, check_box, check_box_name, check_gateway, make_box, make_ca, make_gateway
+from uplink_spark.centre.certs import (
+    LEAF_DAYS,
+    check_box,
+    check_box_name,
+    check_gateway,
+    make_box,
+    make_ca,
+    make_gateway,
+)
 from uplink_spark.commands.parts import Command
 
 

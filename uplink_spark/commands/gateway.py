@@ -66,7 +66,7 @@ async def _stop_on_signal(cancel: Callable[[], None]) -> None:
 
 
 async def _serve(config: GatewayConfig) -> None:
-    from uplink_spark.gateway import run_gateway
+    from uplink_spark.centre.gateway import run_gateway
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, nursery.cancel_scope.cancel)

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from uplink_spark.bounds import whole
-from uplink_spark.centre import all_entries, boxes, check, consumers, export_log, positions
+from uplink_spark.centre.fleet import all_entries, boxes, check, consumers, export_log, positions
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json, print_table
-from uplink_spark.manifest import Entry
-from uplink_spark.zone import ZoneReader
+from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.reader import ZoneReader
 
 FINDING = 10
 

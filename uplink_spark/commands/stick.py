@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from uplink_spark.centre.sweep import sweep_box
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command
 from uplink_spark.errors import ConfigError, UplinkError
-from uplink_spark.stick import INDEX, StickRefused, secret_of
-from uplink_spark.sweep import sweep_box
-from uplink_spark.zone import LocalFiles, open_files
+from uplink_spark.wire.stick_files import INDEX, StickRefused, secret_of
+from uplink_spark.zone.reader import LocalFiles, open_files
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -28,15 +28,15 @@ from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_fi
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.tables import RANGES_SCHEMA
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
-from uplink_spark.manifest import Entry, decode_entry
-from uplink_spark.packs import PieceRef, read_batches
-from uplink_spark.rows import EVERYTHING, SCHEMA, View
-from uplink_spark.source_manifest import manifest_batch
-from uplink_spark.source_options import SourceOptions
-from uplink_spark.source_plan import group, refs_of
+from uplink_spark.spark.offset_fingerprint import name_of
+from uplink_spark.spark.packs import PieceRef, read_batches
+from uplink_spark.spark.rows import EVERYTHING, SCHEMA, View
+from uplink_spark.spark.source_manifest import manifest_batch
+from uplink_spark.spark.source_options import SourceOptions
+from uplink_spark.spark.source_plan import group, refs_of
 from uplink_spark.spark_source import now_ms, register, save_consumer
-from uplink_spark.stamp import name_of
-from uplink_spark.zone import ZoneReader, open_files
+from uplink_spark.zone.manifest import Entry, decode_entry
+from uplink_spark.zone.reader import ZoneReader, open_files
 
 MIB = 1 << 20
 WRITER = "bronze"

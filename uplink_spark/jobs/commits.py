@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uplink_spark.durable import sync_folder
 from uplink_spark.errors import UplinkError
-from uplink_spark.manifest import LANDING_NAME
+from uplink_spark.wire.durable import sync_folder
+from uplink_spark.zone.manifest import LANDING_NAME
 
 COMMITS, SCHEMAS, LAYOUT = "_commits", "_schemas", 1
 CHECKPOINT_EVERY = 100

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from uplink_spark import fields
-from uplink_spark.fields import TIMESTAMP
-from uplink_spark.manifest import Entry
+from uplink_spark.spark import fields
+from uplink_spark.spark.fields import TIMESTAMP
+from uplink_spark.zone.manifest import Entry
 
 GAPS_SCHEMA = pa.schema(
     [

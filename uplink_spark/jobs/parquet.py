@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from uplink_spark.durable import sync_folder
 from uplink_spark.jobs.commits import DataFile
+from uplink_spark.wire.durable import sync_folder
 
 DICTIONARY = frozenset(
     (

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from uplink_spark.bounds import amount
-from uplink_spark.fields import TIMESTAMP
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
 from uplink_spark.jobs.commits import Conflict, DataFile, Table, TableError, Version
 from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.waiting import run_job
+from uplink_spark.spark.fields import TIMESTAMP
 
 HOUR_MS = 3_600_000
 BATCH_VERSIONS = 50  # bronze versions in one silver commit

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pyarrow.dataset as ds
 
 from storage_driver.record import Message, encode_host, encode_properties, encode_record, encode_topic
-from uplink_spark.batch import PieceSource
 from uplink_spark.jobs.commits import Table
-from uplink_spark.rows import Origin, RawPiece
+from uplink_spark.spark.rows import Origin, RawPiece
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
-from uplink_spark.zone import ZoneReader
+from uplink_spark.wire.batch import PieceSource
+from uplink_spark.zone.reader import ZoneReader
 
 STORE_HOST = encode_host("192.168.1.20", 10911)
 BORN_HOST = encode_host("192.168.1.10", 50123)

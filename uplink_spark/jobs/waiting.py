@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from uplink_spark.errors import LandingError, UplinkError
-from uplink_spark.zone import ZoneReader
+from uplink_spark.zone.reader import ZoneReader
 
 LOOK_EVERY_S = 0.5
 

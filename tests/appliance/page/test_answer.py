@@ -142,8 +142,8 @@ OPTIONAL = (  # of looking in, keys' commands, support, tracing, the uplink: non
         "appliance.metrics.machine",
         "appliance.disk_wear",
     ),
-    *("appliance.support", "appliance.certificate", "appliance.apache_acl", "appliance.broker.admin_accounts"),
-    *("appliance.doctor", "netstack.client", "psutil", "uplink_spark.config", "uplink_spark.shipper"),
+    *("appliance.support", "appliance.certificate", "appliance.apache_acl", "appliance.broker.admin.accounts"),
+    *("appliance.doctor", "netstack.client", "psutil", "uplink_spark.config", "uplink_spark.box.shipper"),
 )
 
 

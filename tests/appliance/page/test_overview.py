@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from appliance.broker.topics import Topic
+from appliance.broker.tables.topics import Topic
 from appliance.lag import Ages
 from appliance.page.history import HOUR, Point
 from appliance.page.overview import (

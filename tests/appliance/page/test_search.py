@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from appliance.broker.topics import Topic
+from appliance.broker.tables.topics import Topic
 from appliance.page.search import MOST_FOUND, Wanted, at_place, readable, search, setting_out, summary
 from appliance.page.words import PREVIEW_BYTES
 from appliance.testing import STORE_HOST

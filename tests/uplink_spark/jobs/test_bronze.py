@@ -18,8 +18,8 @@ from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_bronze, tasks_of
 from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
-from uplink_spark.manifest import Entry, decode_entry
 from uplink_spark.testing import MadeLanding, gap_piece
+from uplink_spark.zone.manifest import Entry, decode_entry
 
 T0 = 1_700_000_000_000
 REPO = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
-from uplink_spark.manifest import Entry
 from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
+from uplink_spark.zone.manifest import Entry
 
 NOW = 1_700_000_000_000
 

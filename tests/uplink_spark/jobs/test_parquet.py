@@ -10,7 +10,7 @@ import pytest
 
 from uplink_spark.jobs import parquet
 from uplink_spark.jobs.parquet import write_file
-from uplink_spark.rows import EVERYTHING, SCHEMA, Origin, RawPiece, decode
+from uplink_spark.spark.rows import EVERYTHING, SCHEMA, Origin, RawPiece, decode
 from uplink_spark.testing import MadeRecord, encode_log
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from uplink_spark.batch import PieceSource
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
 from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.silver import take_in
 from uplink_spark.jobs.testing import landed_items
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+from uplink_spark.wire.batch import PieceSource
 
 pytestmark = pytest.mark.slow
 T0 = 1_700_000_040_000  # begins a minute

@@ -10,15 +10,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from uplink_spark.frames import Hello, Status
+from uplink_spark.centre.records import CentreRecords
 from uplink_spark.jobs import bronze, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
 from uplink_spark.jobs.commits import Table, TableError, Version
 from uplink_spark.jobs.parquet import folder_of, spark_columns, write_file
 from uplink_spark.jobs.testing import Fleet, landed_items, source_of
-from uplink_spark.records import CentreRecords
-from uplink_spark.rows import SCHEMA, View
+from uplink_spark.spark.rows import SCHEMA, View
 from uplink_spark.testing import gap_piece
+from uplink_spark.wire.frames import Hello, Status
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ import trio
 
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
+from uplink_spark.box.shipper import Uplink, make_uplink, wall_ms
 from uplink_spark.config import UplinkConfig
-from uplink_spark.shipper import Uplink, make_uplink, wall_ms
 
 HOST = encode_host("127.0.0.1", 10911)
 

@@ -11,8 +11,8 @@ import sys
 import time
 from typing import Any
 
-from uplink_spark import landing
 from uplink_spark.__main__ import main
+from uplink_spark.centre import landing
 
 
 def stall(setting: str) -> None:

@@ -1,0 +1,269 @@
+"""Who may send which request: request classes, modes, and where a peer stands.
+
+Data is open to whom the mode admits, reading administration to the box's own networks, changes to loopback; an admin
+key opens both from anywhere. Accounts are changed with an admin key alone. What has no class is never done over TCP.
+Pure decisions: addresses and accounts come in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Protocol
+
+from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
+from appliance.broker.access.signed_fields import foreign
+from appliance.broker.rights import Signer
+from netstack.acl import ACCESS_KEY, SIGNATURE
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from storage_driver.named_tuple import NamedTuple
+
+Network = IPv4Network | IPv6Network
+SUBNET, KEYS, OPEN, LOOPBACK = "subnet", "keys", "open", "loopback"
+REMEMBERED = 4096
+
+
+class Asker(Protocol):
+    """A peer, as far as its place matters; it is told whose signature its request carries."""
+
+    signer: Signer | None
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def tls(self) -> bool: ...
+    def on_close(self, callback: Callable[[], None], /) -> None: ...
+    @property
+    def remote(self) -> tuple[str, int]: ...
+    @property
+    def local(self) -> tuple[str, int]: ...
+
+
+class Access(Enum):
+    """What it takes to send a request."""
+
+    DATA = "data"  # by access.mode
+    READ = "read administration"
+    CHANGE = "change administration"  # by access.admin
+    JOIN = "registration"  # other brokers at the name server: they steer where clients send
+    ACCOUNTS = "accounts"  # keys are handed out by those who have one
+
+
+_C = RequestCode
+_DATA = (
+    *(_C.SEND_MESSAGE, _C.SEND_MESSAGE_V2, _C.SEND_BATCH_MESSAGE, _C.SEND_REPLY_MESSAGE, _C.SEND_REPLY_MESSAGE_V2),
+    *(_C.PULL_MESSAGE, _C.LITE_PULL_MESSAGE, _C.CONSUMER_SEND_MSG_BACK, _C.END_TRANSACTION, _C.RECALL_MESSAGE),
+    *(_C.HEART_BEAT, _C.UNREGISTER_CLIENT, _C.CHECK_CLIENT_CONFIG, _C.GET_CONSUMER_LIST_BY_GROUP),
+    *(_C.QUERY_CONSUMER_OFFSET, _C.UPDATE_CONSUMER_OFFSET, _C.LOCK_BATCH_MQ, _C.UNLOCK_BATCH_MQ),
+    *(_C.SEARCH_OFFSET_BY_TIMESTAMP, _C.GET_MAX_OFFSET, _C.GET_MIN_OFFSET, _C.GET_EARLIEST_MSG_STORETIME),
+    *(_C.QUERY_MESSAGE, _C.VIEW_MESSAGE_BY_ID, _C.GET_ROUTEINFO_BY_TOPIC, _C.QUERY_ASSIGNMENT),
+)
+_JOIN = (
+    *(_C.REGISTER_BROKER, _C.UNREGISTER_BROKER, _C.QUERY_DATA_VERSION, _C.BROKER_HEARTBEAT),
+    *(_C.GET_BROKER_MEMBER_GROUP, _C.REGISTER_TOPIC_IN_NAMESRV),
+)
+_ACCOUNTS = (
+    *(_C.UPDATE_AND_CREATE_ACL_CONFIG, _C.DELETE_ACL_CONFIG, _C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
+    _C.GET_BROKER_CLUSTER_ACL_CONFIG,
+)
+_READ = (
+    *(_C.GET_ALL_TOPIC_CONFIG, _C.GET_BROKER_CONFIG, _C.GET_BROKER_RUNTIME_INFO, _C.GET_ALL_CONSUMER_OFFSET),
+    *(_C.GET_ALL_DELAY_OFFSET, _C.GET_KV_CONFIG, _C.GET_BROKER_CLUSTER_INFO, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+    *(_C.GET_TOPIC_STATS_INFO, _C.GET_CONSUMER_CONNECTION_LIST, _C.GET_PRODUCER_CONNECTION_LIST),
+    *(_C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _C.GET_CONSUME_STATS, _C.WHO_CONSUME_THE_MESSAGE),
+    *(_C.GET_KVLIST_BY_NAMESPACE, _C.GET_TOPICS_BY_CLUSTER, _C.QUERY_TOPIC_CONSUME_BY_WHO),
+    *(_C.QUERY_CONSUME_TIME_SPAN, _C.GET_SYSTEM_TOPIC_LIST_FROM_NS, _C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
+    *(_C.GET_CONSUMER_RUNNING_INFO, _C.QUERY_CORRECTION_OFFSET, _C.GET_UNIT_TOPIC_LIST),
+    *(_C.GET_HAS_UNIT_SUB_TOPIC_LIST, _C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, _C.VIEW_BROKER_STATS_DATA),
+    *(_C.GET_BROKER_CONSUME_STATS, _C.GET_NAMESRV_CONFIG, _C.QUERY_CONSUME_QUEUE, _C.GET_ALL_PRODUCER_INFO),
+    *(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, _C.QUERY_TOPICS_BY_CONSUMER, _C.QUERY_SUBSCRIPTION_BY_CONSUMER),
+    *(_C.GET_TOPIC_CONFIG, _C.GET_SUBSCRIPTIONGROUP_CONFIG, _C.GET_BROKER_CLUSTER_ACL_INFO),
+    *(_C.GET_TIMER_CHECK_POINT, _C.GET_TIMER_METRICS, _C.GET_BROKER_HA_STATUS),
+)
+_CHANGE = (
+    *(_C.UPDATE_AND_CREATE_TOPIC, _C.UPDATE_AND_CREATE_TOPIC_LIST, _C.DELETE_TOPIC_IN_BROKER),
+    *(_C.DELETE_TOPIC_IN_NAMESRV, _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _C.DELETE_SUBSCRIPTIONGROUP),
+    *(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, _C.UPDATE_AND_GET_GROUP_FORBIDDEN, _C.PUT_KV_CONFIG),
+    *(_C.DELETE_KV_CONFIG, _C.INVOKE_BROKER_TO_RESET_OFFSET, _C.CLONE_GROUP_OFFSET, _C.CLEAN_UNUSED_TOPIC),
+    *(_C.WIPE_WRITE_PERM_OF_BROKER, _C.ADD_WRITE_PERM_OF_BROKER, _C.CONSUME_MESSAGE_DIRECTLY),
+    _C.RESUME_CHECK_HALF_MESSAGE,
+)
+ACCESS: dict[int, Access] = {
+    **dict.fromkeys(map(int, _DATA), Access.DATA),
+    **dict.fromkeys(map(int, _READ), Access.READ),
+    **dict.fromkeys(map(int, _CHANGE), Access.CHANGE),
+    **dict.fromkeys(map(int, _JOIN), Access.JOIN),
+    **dict.fromkeys(map(int, _ACCOUNTS), Access.ACCOUNTS),
+}
+
+
+_CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
+
+
+class Place(Enum):
+    """Where a peer's address lies."""
+
+    LOOPBACK = "loopback"
+    INSIDE = "inside"  # the box's own networks, and those that are allowed
+    OUTSIDE = "outside"
+
+
+class Denied(Refused):
+    """A signature that is missing, wrong, or of an account that may not do this; code and text as Apache's brokers."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {reason}")
+
+
+class AccessRules(NamedTuple):
+    """`access.mode`, `access.admin`, `access.allow` and `access.replay` of the configuration.
+
+    `closed`: the box is to be reached from this machine alone, whatever the sockets it was handed listen to.
+    """
+
+    mode: str = SUBNET
+    admin: str = LOOPBACK
+    allow: tuple[str, ...] = ()
+    closed: bool = False
+    replay: str = OFF
+
+
+class Permissions:
+    """Callable for `Responder`: passes a request or raises Refused."""
+
+    def __init__(
+        self,
+        rules: AccessRules,
+        *,
+        networks: Callable[[], Sequence[Network]],
+        account_of: Callable[[RemotingCommand, Asker], Signer | None] = lambda request, peer: None,
+        classes: Mapping[int, Access] = ACCESS,
+    ) -> None:
+        """networks: the box's own; account_of: who signed a request, None for nobody, Refused when it is forged."""
+        self._rules, self._networks, self._account_of, self._classes = rules, networks, account_of, classes
+        self._allowed = [ip_network(text, strict=False) for text in rules.allow]
+        self._places: dict[str, Place] = {}
+        self._known: Sequence[Network] = ()
+        self._seen = Seen()
+        self._passed: set[tuple[int, str]] = set()  # code and address that need no key, as long as networks stay
+
+    def admits(self, address: str) -> bool:
+        """Return whether a connection from an address is taken at all."""
+        place = self.place_of(address)
+        if self._rules.closed:
+            return place is Place.LOOPBACK
+        return self._rules.mode != SUBNET or place is not Place.OUTSIDE
+
+    def __call__(self, request: RemotingCommand, peer: Asker) -> None:
+        """Let a request pass. Raises Refused: 3 for what is never done here, 16 for the wrong place, Denied."""
+        passed = (request.code, peer.remote[0]) in self._passed and self._networks() is self._known
+        if passed and (not request.ext or _unsigned(request)):
+            return
+        wanted = self._classes.get(request.code)
+        if wanted is None:
+            raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+        place = self.place_of(peer.remote[0])
+        if self._may_without_key(wanted, place):
+            if _unsigned(request):
+                self._passed.add((request.code, peer.remote[0]))
+            elif self._rules.replay != OFF:
+                self._note_unasked(request, peer)
+            return
+        account = self._account_of(request, peer)
+        if account is None:
+            advice = self._advice(request.code, wanted, place)
+            if self._rules.mode == KEYS:
+                raise Denied(f"No accessKey is configured; {advice}")
+            raise Refused(ResponseCode.NO_PERMISSION, advice)
+        if wanted is not Access.DATA and not account.admin:
+            raise Denied(f"Need admin permission for request code={request.code}, but accessKey={account.name} is not")
+        if account.bound and self._rules.replay != OFF:
+            self._check_replay(request, peer, account)
+        if wanted is Access.DATA or self._rules.mode == KEYS:
+            peer.signer = account  # elsewhere the same peer's data is let in without a key
+
+    def _note_unasked(self, request: RemotingCommand, peer: Asker) -> None:
+        """Remember a signature that was not needed: as a change, where it is, it may come from somebody else."""
+        try:
+            account = self._account_of(request, peer)
+        except Refused:
+            return  # it opens nothing
+        if account is not None and account.bound:
+            self._note(request, peer, account)
+
+    def _note(self, request: RemotingCommand, peer: Asker, account: Signer) -> bool:
+        """Remember where a signature came from; return whether others could read it on its way."""
+        wanted = self._classes[request.code]
+        data, joins = wanted is Access.DATA, wanted is Access.JOIN
+        term = term_of(request.code, admin=account.admin, data=data, joins=joins)
+        here = self.place_of(peer.remote[0]) is Place.LOOPBACK or peer.remote[0] == peer.local[0]
+        readable = not peer.tls and not here
+        if readable and term is not Term.NOT:
+            self._seen.note(account.name, request.ext[SIGNATURE], peer, term)
+        return readable
+
+    def _check_replay(self, request: RemotingCommand, peer: Asker, account: Signer) -> None:
+        """Raises Denied for a signed request that may be a copy of somebody else's."""
+        address, wanted = peer.remote[0], self._classes[request.code]
+        first = self._seen.elsewhere(account.name, request.ext[SIGNATURE], address)
+        if first is not None and (request.code in BOUND or wanted in _CHANGING):
+            text = f"this signed request came from {first} before, so it may be a copy, and {address} is refused"
+            raise Denied(f"{text}: give each machine a key of its own, or use TLS and rotate the key")
+        if wanted is Access.CHANGE or wanted is Access.ACCOUNTS:
+            name = foreign(request.code, request.ext)
+            if name is not None:
+                raise Denied(
+                    f"field {name[:60]} is none of request code {request.code}, which a signature does not cover"
+                )
+        if self._note(request, peer, account) and self._rules.replay == STRICT and not account.lives_at(address):
+            text = "access.replay is strict: a signed request is taken over TLS or from an address of its key"
+            raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
+
+    def _may_without_key(self, wanted: Access, place: Place) -> bool:
+        rules = self._rules
+        if wanted is Access.DATA:
+            return rules.mode == OPEN or (rules.mode == SUBNET and place is not Place.OUTSIDE)
+        if wanted is Access.READ or wanted is Access.JOIN:
+            return rules.mode != KEYS and place is not Place.OUTSIDE
+        if wanted is Access.ACCOUNTS:
+            return False
+        if rules.admin == LOOPBACK:
+            return place is Place.LOOPBACK
+        return rules.admin == SUBNET and place is not Place.OUTSIDE
+
+    def place_of(self, address: str) -> Place:
+        """Return where an address lies; remembered until the box's networks change."""
+        networks = self._networks()
+        if networks is not self._known or len(self._places) > REMEMBERED:
+            self._known = networks
+            self._places.clear()
+            self._passed.clear()
+        place = self._places.get(address)
+        if place is None:
+            place = self._places[address] = _place(address, (*networks, *self._allowed))
+        return place
+
+    def _advice(self, code: int, wanted: Access, place: Place) -> str:
+        what = f"request code {code} ({wanted.value}) is not allowed from here ({place.value})"
+        if wanted is Access.ACCOUNTS:
+            return f"{what}: sign it with an admin key, or use `rocketbox access` on the box"
+        if wanted is Access.CHANGE and self._rules.admin == LOOPBACK:
+            return f"{what}: send it from the box itself, with an admin key, or set access.admin"
+        if self._rules.mode == KEYS:
+            return f"{what}: sign it with a key that may do this"
+        return f"{what}: add the network to access.allow, or sign it with an admin key"
+
+
+def _unsigned(request: RemotingCommand) -> bool:
+    """Return whether a request has no signature, or one that is not to be remembered."""
+    return ACCESS_KEY not in request.ext or request.code in HOT
+
+
+def _place(address: str, inside: Iterable[Network]) -> Place:
+    parsed = ip_address(address.partition("%")[0])
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:
+        return Place.LOOPBACK
+    return Place.INSIDE if any(parsed in network for network in inside) else Place.OUTSIDE

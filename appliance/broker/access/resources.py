@@ -1,0 +1,109 @@
+"""Which topics and groups a request needs, and what it wants to do with them.
+
+Source: RocketMQ 4.9.8 PlainAccessValidator.parse, but batches (320) and replies (324, 325) are checked as single sends
+are, the group of a retry topic is taken from the topic's name, and offsets, locks and assignments are the group's.
+Transactions and replies are checked by their handlers, which alone know whose they are.
+"""
+
+from collections.abc import Callable
+
+from appliance.broker.consume.heartbeat import read_lock
+from appliance.broker.rights import ANY, REPLY_TOPIC, Kind, Need, Perm, of_topic
+from netstack.bodies import HeartbeatData, QueryAssignment
+from netstack.codes import RequestCode
+from netstack.command import RemotingCommand
+
+
+def needs(request: RemotingCommand) -> list[Need]:
+    """Return what an account must be granted for a request; nothing for those whose signature is enough."""
+    read = _READERS.get(request.code)
+    return read(request) if read else []
+
+
+def _sends(request: RemotingCommand) -> list[Need]:
+    """The topic is looked for as the handler does, whatever the code: the short name counts when both are there."""
+    if request.send is not None:
+        return [of_topic(request.send.topic, Perm.PUB)]
+    ext = request.ext
+    return [of_topic(ext["b"] if "b" in ext else ext.get("topic", ""), Perm.PUB)]
+
+
+def _replies(request: RemotingCommand) -> list[Need]:
+    """A reply is stored too: in a reply topic by whoever has a key, elsewhere by those who may send there."""
+    return [need for need in _sends(request) if not need.name.endswith(REPLY_TOPIC)]
+
+
+def _recalls(request: RemotingCommand) -> list[Need]:
+    return [of_topic(request.ext.get("topic", ""), Perm.PUB)]
+
+
+def _subscribes(topic: str = "", group: str = "") -> Callable[[RemotingCommand], list[Need]]:
+    def read(request: RemotingCommand) -> list[Need]:
+        found = [of_topic(request.ext.get(topic, ""), Perm.SUB)] if topic else []
+        if group:
+            found.append(Need(Kind.GROUP, request.ext.get(group, ""), Perm.SUB))
+        return found
+
+    return read
+
+
+def _heartbeat(request: RemotingCommand) -> list[Need]:
+    found = []
+    for consumer in HeartbeatData.from_bytes(request.body).consumer_data_set:
+        found.append(Need(Kind.GROUP, consumer.group_name, Perm.SUB))
+        found += [of_topic(subscription.topic, Perm.SUB) for subscription in consumer.subscription_data_set]
+    return found
+
+
+def _unregister(request: RemotingCommand) -> list[Need]:
+    group = request.ext.get("consumerGroup")
+    return [Need(Kind.GROUP, group, Perm.SUB)] if group else []
+
+
+def _locks(request: RemotingCommand) -> list[Need]:
+    asked = read_lock(request.body)
+    topics = dict.fromkeys(queue.topic for queue in asked.queues)
+    return [Need(Kind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic in topics)]
+
+
+def _assignment(request: RemotingCommand) -> list[Need]:
+    asked = QueryAssignment.from_bytes(request.body)
+    return [of_topic(asked.topic, Perm.SUB), Need(Kind.GROUP, asked.consumer_group, Perm.SUB)]
+
+
+def _looks(request: RemotingCommand) -> list[Need]:
+    """Where a queue begins and ends may be known to those who send to it and to those who read it."""
+    return [of_topic(request.ext.get("topic", ""), ANY)]
+
+
+def _any_topic(request: RemotingCommand) -> list[Need]:
+    """A message by its id may lie in any topic, so the account must be let into those that are not listed."""
+    return [Need(Kind.TOPIC, "*", Perm.SUB)]
+
+
+_C = RequestCode
+_READERS: dict[int, Callable[[RemotingCommand], list[Need]]] = {
+    _C.SEND_MESSAGE: _sends,
+    _C.SEND_MESSAGE_V2: _sends,
+    _C.SEND_BATCH_MESSAGE: _sends,
+    _C.SEND_REPLY_MESSAGE: _replies,
+    _C.SEND_REPLY_MESSAGE_V2: _replies,
+    _C.RECALL_MESSAGE: _recalls,
+    _C.PULL_MESSAGE: _subscribes("topic", "consumerGroup"),
+    _C.LITE_PULL_MESSAGE: _subscribes("topic", "consumerGroup"),
+    _C.CONSUMER_SEND_MSG_BACK: _subscribes(group="group"),
+    _C.QUERY_MESSAGE: _subscribes("topic"),
+    _C.VIEW_MESSAGE_BY_ID: _any_topic,
+    _C.HEART_BEAT: _heartbeat,
+    _C.UNREGISTER_CLIENT: _unregister,
+    _C.GET_CONSUMER_LIST_BY_GROUP: _subscribes(group="consumerGroup"),
+    _C.QUERY_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
+    _C.UPDATE_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
+    _C.LOCK_BATCH_MQ: _locks,
+    _C.UNLOCK_BATCH_MQ: _locks,
+    _C.QUERY_ASSIGNMENT: _assignment,
+    _C.SEARCH_OFFSET_BY_TIMESTAMP: _looks,
+    _C.GET_MAX_OFFSET: _looks,
+    _C.GET_MIN_OFFSET: _looks,
+    _C.GET_EARLIEST_MSG_STORETIME: _looks,
+}

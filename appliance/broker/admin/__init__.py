@@ -1,0 +1,1 @@
+"""What tools ask: topics, groups, progress, accounts, statistics."""

@@ -1,0 +1,251 @@
+"""How far groups have come, and moving them (43, 45, 208, 222, 308, 314, 317).
+
+Resetting is done by the consumers themselves: the broker works out the offsets and tells each member.
+Source: RocketMQ 4.9.8 AdminBrokerProcessor, Broker2Client.resetOffset.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
+from appliance.broker.tables.topics import Topic, TopicTable
+from appliance.requests import Answer, Handle, Later, Peer, Reply
+from netstack.bodies import ResetOffset
+from netstack.bodies_admin import (
+    AllConsumeStats,
+    ConsumeStats,
+    CorrectionOffsets,
+    DelayOffsets,
+    OffsetWrapper,
+)
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from netstack.headers import ResetOffsetHeader
+from netstack.headers_admin import (
+    AllConsumeStatsHeader,
+    CloneOffsetHeader,
+    ConsumeStatsHeader,
+    CorrectionOffsetHeader,
+)
+from netstack.json_body import MessageQueue as NamedQueue
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+LONG_MAX = (1 << 63) - 1
+END_OF_QUEUE = -1  # as a time
+CPP, JAVA = "CPP", "JAVA"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressTables:
+    """What progress is worked out from."""
+
+    topics: TopicTable
+    offsets: OffsetTable
+    clients: ClientTable
+    stats: BrokerStats
+    arrivals: Arrivals
+
+
+class Progress:
+    """Handles questions and commands about consumer offsets."""
+
+    def __init__(
+        self,
+        tables: ProgressTables,
+        store: MessageStore,
+        *,
+        broker: str,
+        address: str,
+        delay_offsets: Callable[[], dict[int, int]],
+    ) -> None:
+        self._topics, self._offsets, self._clients = tables.topics, tables.offsets, tables.clients
+        self._stats, self._arrivals = tables.stats, tables.arrivals
+        self._store, self._broker, self._address, self._delay_offsets = store, broker, address, delay_offsets
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code → handler."""
+        c = RequestCode
+        return {
+            c.GET_ALL_CONSUMER_OFFSET: self.handle_all_offsets,
+            c.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
+            c.GET_CONSUME_STATS: self.handle_stats,
+            c.GET_BROKER_CONSUME_STATS: self.handle_all_stats,
+            c.INVOKE_BROKER_TO_RESET_OFFSET: self.handle_reset,
+            c.QUERY_CORRECTION_OFFSET: self.handle_correction,
+            c.CLONE_GROUP_OFFSET: self.handle_clone,
+        }
+
+    def handle_all_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_ALL_CONSUMER_OFFSET (43)."""
+        if not self._offsets.table():
+            raise Refused(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
+
+        async def answer() -> RemotingCommand:
+            return request.reply(body=await self._offsets.encoded())
+
+        return Later(answer)
+
+    def handle_delay_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_ALL_DELAY_OFFSET (45)."""
+        table = self._delay_offsets()
+        if not table:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "No delay offset in this broker")
+        return Reply(request.reply(body=DelayOffsets(table).to_bytes()))
+
+    # progress
+
+    def handle_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_CONSUME_STATS (208): offsets of broker and group in each queue; an empty table for an unknown group."""
+        header = ConsumeStatsHeader.from_ext(request.ext)
+        named = [header.topic] if header.topic else [name for name in (header.topic_list or "").split(";") if name]
+        names = named or self._offsets.topics_of(header.consumer_group)
+        return Later(partial(self._answer_stats, request, header.consumer_group, names))
+
+    async def _answer_stats(self, request: RemotingCommand, group: str, names: Iterable[str]) -> RemotingCommand:
+        table: dict[NamedQueue, OffsetWrapper] = {}
+        tps = 0.0
+        for topic in self._consumed(group, names):
+            table |= await self._queues_of(group, topic)
+            tps += self._stats.consume_tps(group, topic.name)
+        return request.reply(body=ConsumeStats(table, tps).to_bytes())
+
+    def _consumed(self, group: str, names: Iterable[str]) -> Iterator[Topic]:
+        """Yield the topics that exist and that a group, while it is connected, subscribes to."""
+        online = self._clients.consumers(group)
+        subscribed = online.subscriptions.keys() if online else ()
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None and (not subscribed or name in subscribed):
+                yield topic
+
+    async def _queues_of(self, group: str, topic: Topic) -> dict[NamedQueue, OffsetWrapper]:
+        table = {}
+        for queue_id in range(topic.read_queues):
+            queue = MessageQueue(topic.name, queue_id)
+            offset = max(self._offsets.get(group, topic.name, queue_id), 0)
+            last_ms = await self._store.stored_ms_at(queue, offset - 1) if offset > 0 else None
+            end = self._store.max_offset(queue)
+            given = max(self._offsets.given(group, topic.name, queue_id), 0)
+            table[NamedQueue(topic.name, self._broker, queue_id)] = OffsetWrapper(end, offset, last_ms or 0, given)
+        return table
+
+    def handle_all_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_BROKER_CONSUME_STATS (317): the same for every group and topic with offsets."""
+        return Later(partial(self._answer_all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order))
+
+    async def _answer_all_stats(self, request: RemotingCommand, ordered_only: bool) -> RemotingCommand:
+        groups: dict[str, list[ConsumeStats]] = {}
+        behind = 0
+        for name in list(self._offsets.table()):
+            topic_name, _, group = name.partition("@")
+            topic = self._topics.get(topic_name)
+            if topic is None or (ordered_only and not topic.order):
+                continue
+            table = await self._queues_of(group, topic)
+            behind += sum(item.broker_offset - item.consumer_offset for item in table.values())
+            stats = ConsumeStats(table, self._stats.consume_tps(group, topic_name))
+            groups.setdefault(group, []).append(stats)
+        listed = tuple({group: tuple(items)} for group, items in groups.items())
+        return request.reply(body=AllConsumeStats(listed, self._address, behind).to_bytes())
+
+    # changes
+
+    def handle_reset(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): the members of a group go back, or on, to a time.
+
+        206 when nobody is connected: the tools then store offsets one by one. A 5.x tool may name one queue, and an
+        offset; that is stored, too, so that it holds for who connects later.
+        """
+        header = ResetOffsetHeader.from_ext(request.ext)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        if header.queue_id is not None and header.queue_id >= 0:
+            return Later(partial(self._reset_queue, request, header, MessageQueue(topic.name, header.queue_id)))
+        return Later(partial(self._reset, request, header, topic))
+
+    async def _reset_queue(
+        self, request: RemotingCommand, asked: ResetOffsetHeader, queue: MessageQueue
+    ) -> RemotingCommand:
+        low, high = self._store.min_offset(queue), self._store.max_offset(queue)
+        target = asked.offset
+        if target is None or target == NOT_STORED:
+            target = await self._target(queue, asked.time_ms)
+        elif not low <= target <= high:
+            remark = f"Target offset {target} not in consume queue range [{low}-{high}]"
+            return request.reply(ResponseCode.SYSTEM_ERROR, remark)
+        self._offsets.move(asked.group, queue.topic, queue.queue_id, target)
+        return self._tell(request, asked, {NamedQueue(queue.topic, self._broker, queue.queue_id): target})
+
+    async def _reset(self, request: RemotingCommand, asked: ResetOffsetHeader, topic: Topic) -> RemotingCommand:
+        table: dict[NamedQueue, int] = {}
+        for queue_id in range(topic.write_queues):
+            current = self._offsets.get(asked.group, topic.name, queue_id)
+            if current == NOT_STORED:
+                return request.reply(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
+            target = await self._target(MessageQueue(topic.name, queue_id), asked.time_ms)
+            moves = asked.is_force or target < current
+            table[NamedQueue(topic.name, self._broker, queue_id)] = target if moves else current
+        if self._clients.consumers(asked.group) is None:
+            asker = f"Group: {asked.group} Topic: {topic.name} Timestamp: {asked.time_ms}"
+            remark = f"Consumer not online, so can not reset offset, {asker}"
+            return request.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return self._tell(request, asked, table)
+
+    def _tell(
+        self, request: RemotingCommand, asked: ResetOffsetHeader, table: dict[NamedQueue, int]
+    ) -> RemotingCommand:
+        """Tell the members where to go: those of 5.x, whom 220 stops for 10 s and more, by their next pulls."""
+        group, told, by_pull = self._clients.consumers(asked.group), ResetOffset(table), False
+        ext = {"topic": asked.topic, "group": asked.group, "timestamp": str(asked.time_ms), "isForce": "true"}
+        for peer, member in group.members.items() if group else ():
+            if member.language == JAVA and member.version >= FIRST_5X_VERSION and group and not group.broadcasting:
+                by_pull = True
+                continue
+            body = told.to_bytes_for_cpp() if member.language == CPP else told.to_bytes()
+            peer.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, body)
+        for queue, queue_offset in table.items():
+            if by_pull:
+                self._offsets.reset(asked.group, queue.topic, queue.queue_id, queue_offset)
+            else:
+                self._offsets.take_reset(asked.group, queue.topic, queue.queue_id)  # of members that have left
+        if by_pull:
+            self._arrivals.release(asked.group)
+        return request.reply(body=told.to_bytes())
+
+    async def _target(self, queue: MessageQueue, time_ms: int) -> int:
+        if time_ms == END_OF_QUEUE:
+            return self._store.max_offset(queue)
+        return max(await self._store.offset_by_time(queue, time_ms), 0)
+
+    def handle_correction(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """QUERY_CORRECTION_OFFSET (308): the least offset of all groups on a topic, beside one group's own."""
+        header = CorrectionOffsetHeader.from_ext(request.ext)
+        left_out = set((header.filter_groups or "").split(","))
+        least: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group not in left_out:
+                for queue_id, offset in self._offsets.of(header.topic, group).items():
+                    least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
+        own = self._offsets.of(header.topic, header.compare_group)
+        table = {q: offset if own.get(q, LONG_MAX) > offset else LONG_MAX for q, offset in least.items()}
+        return Reply(request.reply(body=CorrectionOffsets(table).to_bytes()))
+
+    def handle_clone(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """CLONE_GROUP_OFFSET (314): give a group the offsets of another, on one topic or on all."""
+        header = CloneOffsetHeader.from_ext(request.ext)
+        names = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        online = self._clients.consumers(header.src_group)
+        for name in names:
+            skipped = not header.offline and online is not None and name not in online.subscriptions
+            if self._topics.get(name) is not None and not skipped:
+                self._offsets.copy(header.src_group, header.dest_group, name)
+        return Reply(request.reply())

@@ -1,0 +1,1 @@
+"""What consumers ask: pulls, membership, queue locks, offsets, retries."""

@@ -1,0 +1,131 @@
+"""Offsets: committed ones (14, 15) and those of queues (29, 30, 31, 32).
+
+Source: RocketMQ 4.9.8 ConsumerManageProcessor, AdminBrokerProcessor.
+"""
+
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import TopicTable
+from appliance.requests import Answer, Handle, Later, Peer, Reply
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from netstack.headers import (
+    OffsetReply,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    StoreTimeReply,
+    UpdateConsumerOffsetHeader,
+)
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+FIRST_5X_VERSION = 413  # V5_0_0
+
+
+class Lookups:
+    """Answers where queues begin and end and how far groups have come."""
+
+    def __init__(self, topics: TopicTable, offsets: OffsetTable, store: MessageStore) -> None:
+        self._topics, self._offsets, self._store = topics, offsets, store
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code -> handler."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.handle_query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.handle_update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.handle_search,
+            RequestCode.GET_MAX_OFFSET: self.handle_max,
+            RequestCode.GET_MIN_OFFSET: self.handle_min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.handle_earliest,
+        }
+
+    def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """QUERY_CONSUMER_OFFSET (14): the stored offset; 0 for a new group on a young queue, else 22.
+
+        Young is a queue whose first message is still in memory, or that never had one: 22 there lets a starting
+        consumer miss the first messages. After 22 it begins where it was told to, at the end for instance.
+        """
+        header = QueryConsumerOffsetHeader.from_ext(request.ext)
+        offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
+        if offset >= 0:
+            return _offset(request, offset)
+        queue = MessageQueue(header.topic, header.queue_id)
+        if header.set_zero_if_not_found is False or self._store.min_offset(queue) > 0:
+            raise _unknown_offset()
+        if not self._store.max_offset(queue):
+            return _offset(request, 0)
+        return Later(lambda: self._zero_if_young(request, queue))
+
+    async def _zero_if_young(self, request: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
+        first = await self._store.read(queue, 0, max_count=1, max_bytes=1)
+        if first.suggest_slow:  # so far behind the log's end that it is not counted as being in memory
+            raise _unknown_offset()
+        return _offset(request, 0).response
+
+    def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """UPDATE_CONSUMER_OFFSET (15): stored whatever it was before; a negative one is ignored.
+
+        Members of 5.x report one-way, which a reset that they have not heard of outlasts; tools ask for an answer.
+        As 5.x, not as 4.9, for topics that exist alone: others would only fill the table. Raises Refused.
+        """
+        header = UpdateConsumerOffsetHeader.from_ext(request.ext)
+        if self._topics.get(header.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        store = self._offsets.commit if request.is_oneway else self._offsets.move
+        store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return Reply(request.reply())
+
+    def handle_max(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_MAX_OFFSET (30): the offset the next message gets, 0 for a queue without any."""
+        header = QueueHeader.from_ext(request.ext)
+        return _offset(request, self._store.max_offset(MessageQueue(header.topic, header.queue_id)))
+
+    def handle_min(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_MIN_OFFSET (31): the first offset still there, -1 for a queue that does not exist."""
+        header = QueueHeader.from_ext(request.ext)
+        if not self._exists(header):
+            return _offset(request, -1)
+        return _offset(request, self._store.min_offset(MessageQueue(header.topic, header.queue_id)))
+
+    def _exists(self, header: QueueHeader) -> bool:
+        topic = self._topics.get(header.topic)
+        return (topic is not None and 0 <= header.queue_id < topic.queue_count) or (
+            header.queue_id in self._store.queues(header.topic)
+        )
+
+    def handle_search(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """SEARCH_OFFSET_BY_TIMESTAMP (29): 4.9 is given the message stored nearest to a time, 5.x a bound of it.
+
+        So for a time after the last message 4.9 gets that message, 5.x the end of the queue.
+        """
+        header = SearchOffsetHeader.from_ext(request.ext)
+        queue, boundary = MessageQueue(header.topic, header.queue_id), "nearest"
+        if request.version >= FIRST_5X_VERSION:
+            boundary = "upper" if (header.boundary_type or "").upper() == "UPPER" else "lower"
+
+        async def search() -> RemotingCommand:
+            return request.reply(
+                ext=OffsetReply(await self._store.offset_by_time(queue, header.time_ms, boundary=boundary))
+            )
+
+        return Later(search)
+
+    def handle_earliest(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_EARLIEST_MSG_STORETIME (32): when the first message still there was stored, -1 when there is none."""
+        header = QueueHeader.from_ext(request.ext)
+        queue = MessageQueue(header.topic, header.queue_id)
+
+        async def look() -> RemotingCommand:
+            found_ms = await self._store.stored_ms_at(queue, self._store.min_offset(queue))
+            return request.reply(ext=StoreTimeReply(-1 if found_ms is None else found_ms))
+
+        return Later(look)
+
+
+def _unknown_offset() -> Refused:
+    return Refused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+
+def _offset(request: RemotingCommand, offset: int) -> Reply:
+    return Reply(request.reply(ext=OffsetReply(offset)))

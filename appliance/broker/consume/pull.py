@@ -1,0 +1,405 @@
+"""PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): the stored bytes from an offset on, or wait for them.
+
+What is in memory is answered at once in the loop; what is not, and what waits, gets a task. Checks are in Apache's
+order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessage.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+import trio
+
+from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.broker.filter.kept_filters import KeptFilters, filtered
+from appliance.broker.filter.subscriptions import (
+    SQL92,
+    AcceptsRecord,
+    AcceptsTags,
+    Subscription,
+    SubscriptionError,
+    parse_subscription,
+    record_predicate,
+    split_records,
+    tags_predicate,
+)
+from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.groups import Group, GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import FAQ, Topic, TopicTable
+from appliance.requests import Answer, Handle, Later, Peer, Reply
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from netstack.headers import PullMessageHeader
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.reading import Found, FoundStatus
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+SHORT_POLL_S = 1.0
+LONGEST_HOLD_S = 300.0
+MOST_SCANNED = 800  # queue entries per pull, as RocketMQ's 16000 bytes of them
+MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
+LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
+MAX_BYTES = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
+_CODES = {
+    FoundStatus.FOUND: ResponseCode.SUCCESS,
+    FoundStatus.NO_MATCHED: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FoundStatus.REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FoundStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    FoundStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class GetStats(Protocol):
+    """What pulls count."""
+
+    def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...
+    def missed(self) -> None: ...
+
+
+class PullRules(NamedTuple):
+    """What pulls need of the configuration."""
+
+    address: str
+    readable: bool = True
+    property_filter: bool = True
+    long_poll: bool = True
+
+
+class PullTables(NamedTuple):
+    """What pulls look at; `moved` is told of an offset that had to be corrected."""
+
+    topics: TopicTable
+    groups: GroupTable
+    clients: ClientTable
+    offsets: OffsetTable
+    arrivals: Arrivals
+    stats: GetStats
+    moved: Callable[[str, MessageQueue, int, int], None] = lambda group, queue, asked, corrected: None
+
+
+class Wanted(NamedTuple):
+    """One pull that passed the checks."""
+
+    request: RemotingCommand
+    header: PullMessageHeader
+    queue: MessageQueue
+    accepts: AcceptsTags | None
+    accepts_record: AcceptsRecord | None
+
+
+class Pulls:
+    """Handles pulls; one object per broker."""
+
+    def __init__(self, rules: PullRules, tables: PullTables, store: MessageStore) -> None:
+        self._rules, self._tables, self._store = rules, tables, store
+        self._filters = KeptFilters()
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code -> handler."""
+        return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.handle)
+
+    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """Return what is there, or wait for it when the client allows. Raises Refused."""
+        header = PullMessageHeader.from_ext(request.ext)
+        request.body, request.remark = b"", None  # nobody reads them, and the pull may wait for long
+        self._check(header, peer)
+        subscription = self._subscription(header)
+        if header.sys_flag & PullMessageHeader.COMMIT_OFFSET:
+            with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
+                self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        queue = MessageQueue(header.topic, header.queue_id)
+        accepts = tags_predicate(subscription), _record_predicate(subscription)
+        wanted = Wanted(request, header, queue, *accepts)
+        if self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
+            return Reply(moved)
+        if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
+            return self._later(self._read_then_hold, wanted, peer, subscription)
+        found = self._hot(wanted, header.queue_offset)
+        if found is None:
+            return self._later(self._read_then_hold, wanted, peer, subscription)
+        if _is_to_wait(header, found):
+            return self._later(self._held, wanted, peer, subscription)
+        return Reply(self._response(wanted, found))
+
+    def _later(
+        self,
+        run: Callable[[Wanted, Peer], Awaitable[RemotingCommand]],
+        wanted: Wanted,
+        peer: Peer,
+        subscription: Subscription,
+    ) -> Later:
+        """Return an answer that takes a while, and that keeps little of what came. Raises Refused."""
+        header, waits = wanted.header, run == self._held
+        inline = bool(header.sys_flag & PullMessageHeader.SUBSCRIPTION)
+        kept = filtered(subscription, (wanted.accepts, wanted.accepts_record), inline=inline)
+        self._filters.check(kept)
+        if waits:
+            self._park(peer)
+        wanted.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
+        if kept.is_small:
+            return Later(lambda: run(wanted, peer), pull=waits, reads=True)
+        key, (tags, record) = kept.key, self._filters.enter(kept)
+        shared = wanted._replace(accepts=tags, accepts_record=record)
+        return Later(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
+
+    def _check(self, header: PullMessageHeader, peer: Peer) -> None:
+        rules, tables, group_name = self._rules, self._tables, header.consumer_group
+        if not rules.readable:
+            raise _forbidden(f"the broker[{rules.address}] pulling message is forbidden")
+        group = tables.groups.find(group_name, peer.remote[0])
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name}] does not exist, {FAQ}"
+            )
+        if not group.consume_enable:
+            raise _forbidden(f"subscription group no permission, {group_name}")
+        topic = tables.topics.get(header.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}")
+        if tables.groups.forbidden(group_name, topic.name):
+            raise _forbidden(f"the consumer group[{group_name}] is forbidden for topic[{topic.name}]")
+        if not topic.readable:
+            raise _forbidden(f"the topic[{topic.name}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queues:
+            raise _illegal_queue(header, topic, peer)
+        if not header.sys_flag & PullMessageHeader.SUBSCRIPTION:
+            self._check_registered(header, group)
+
+    def _check_registered(self, header: PullMessageHeader, group: Group) -> None:
+        """Check a pull that relies on its group's heartbeats. Raises Refused."""
+        consumers = self._tables.clients.consumers(group.name)
+        if consumers is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if consumers.broadcasting and not group.consume_broadcast_enable:
+            raise _forbidden(f"the consumer group[{group.name}] can not consume by broadcast way")
+        subscription = consumers.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.version < header.sub_version:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+
+    def _subscription(self, header: PullMessageHeader) -> Subscription:
+        """Return what this pull wants. Raises Refused."""
+        if header.sys_flag & PullMessageHeader.CLASS_FILTER:
+            return Subscription(header.topic)
+        subscription = self._inline(header) if header.sys_flag & PullMessageHeader.SUBSCRIPTION else None
+        if subscription is None:
+            consumers = self._tables.clients.consumers(header.consumer_group)
+            assert consumers is not None, "checked before"
+            subscription = consumers.subscriptions[header.topic]
+        if not subscription.by_tags and not self._rules.property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.kind}",
+            )
+        return subscription
+
+    def _inline(self, header: PullMessageHeader) -> Subscription:
+        if header.expression_type == SQL92 and not self._rules.property_filter:
+            return Subscription(header.topic, "", SQL92)
+        try:
+            return parse_subscription(header.topic, header.subscription, header.expression_type, header.sub_version)
+        except SubscriptionError as exc:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {exc}"
+            ) from exc
+
+    def _park(self, peer: Peer) -> None:
+        """Count a pull that waits. Raises Refused (SYSTEM_BUSY) at the limit: after 19 stock clients ask again at once.
+
+        Java's push and lite pull consumers, Go and Node rest one to three seconds after any code that is no result.
+        """
+        arrivals = self._tables.arrivals
+        if not arrivals.may_park(peer):
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{arrivals.parked} pulls wait for messages, limits.parked_pulls = {arrivals.most_parked}; "
+                "too many long polls, retry in a few seconds: have fewer consumers or queues, or raise the limit",
+            )
+        arrivals.enter(peer)
+
+    async def _read_then_hold(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
+        header = wanted.header
+        found = await self._read(wanted, header.queue_offset, peer)
+        if _is_to_wait(header, found):
+            self._park(peer)
+            return await self._held(wanted, peer)
+        return self._response(wanted, found)
+
+    async def _held(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
+        """Wait for a match, then answer with whatever is there, also nothing."""
+        header, at = wanted.header, wanted.header.queue_offset
+        timeout_s = header.suspend_ms / 1000 if self._rules.long_poll else SHORT_POLL_S
+        deadline_s = trio.current_time() + min(max(timeout_s, 0.0), LONGEST_HOLD_S)
+        arrivals = self._tables.arrivals
+        try:
+            while True:
+                left_s = deadline_s - trio.current_time()
+                await arrivals.wait_match(
+                    wanted.queue, at, wanted.accepts, group=header.consumer_group, timeout_s=left_s
+                )
+                found = await self._read(wanted, at, peer)
+                if wanted.accepts_record is None or found.status is not FoundStatus.NO_MATCHED:
+                    break
+                if at == header.queue_offset:  # the first that did not match: the offset is to move soon
+                    deadline_s = min(deadline_s, trio.current_time() + UNMATCHED_S)
+                at = found.next_offset
+                if trio.current_time() >= deadline_s:
+                    break
+        finally:
+            arrivals.leave(peer)
+        if found.status is not FoundStatus.FOUND and at != header.queue_offset:
+            found = found._replace(status=FoundStatus.NO_MATCHED, next_offset=at)
+        return self._response(wanted, found)
+
+    async def _read(self, wanted: Wanted, queue_offset: int, peer: Peer) -> Found:
+        """Read when the peer has taken enough of what it was given: one message may have 4 MiB, whatever was asked."""
+        await peer.reserve(MAX_BYTES)
+        try:
+            found = await self._from_memory(wanted, queue_offset)
+        finally:
+            peer.give_back(MAX_BYTES)
+        if found is not None:
+            return found
+        await peer.reserve(LARGEST_BYTES)
+        try:
+            return await self._from_disk(wanted, queue_offset)
+        finally:
+            peer.give_back(LARGEST_BYTES)
+
+    async def _from_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+        if wanted.accepts_record is None:
+            return self._hot(wanted, queue_offset)
+        return await self._hot_filtered(wanted, wanted.accepts_record, queue_offset)
+
+    async def _from_disk(self, wanted: Wanted, queue_offset: int) -> Found:
+        header = wanted.header
+        return await self._store.read(
+            wanted.queue,
+            queue_offset,
+            max_count=min(header.max_count, MAX_COUNT),
+            max_bytes=_max_bytes(header),
+            accepts=wanted.accepts,
+            accepts_record=wanted.accepts_record,
+        )
+
+    def _hot(self, wanted: Wanted, queue_offset: int) -> Found | None:
+        return self._store.read_hot(
+            wanted.queue,
+            queue_offset,
+            max_count=min(wanted.header.max_count, MAX_COUNT),
+            max_bytes=_max_bytes(wanted.header),
+            accepts=wanted.accepts,
+        )
+
+    async def _hot_filtered(self, wanted: Wanted, accepts: AcceptsRecord, queue_offset: int) -> Found | None:
+        """Return what matches among the next messages in memory, None when they are not; others run in between."""
+        header, at, scanned = wanted.header, queue_offset, 0
+        picked: list[bytes] = []
+        most, room = min(max(header.max_count, 1), MAX_COUNT), _max_bytes(header)
+        while True:
+            found = self._hot(wanted, at)
+            if found is None or found.status is not FoundStatus.FOUND:
+                break
+            for chunk in found.chunks:
+                for record in split_records(chunk):
+                    if len(picked) >= most or (picked and room < len(record)):
+                        following = int.from_bytes(record[20:28], "big")  # its own queue offset
+                        return found._replace(chunks=picked, records=len(picked), next_offset=following)
+                    if accepts(record):
+                        picked.append(bytes(record))
+                        room -= len(record)
+            at, scanned = found.next_offset, scanned + found.records
+            if at >= found.max_offset or scanned >= MOST_SCANNED:
+                break
+            await trio.lowlevel.checkpoint()
+        if picked:
+            edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
+            return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
+        if found is not None and at != queue_offset:
+            return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
+        return found
+
+    def _reset(self, wanted: Wanted) -> RemotingCommand | None:
+        """Return the answer that sends a 5.x member where its group was put. Source: RocketMQ 5.3 OFFSET_RESET.
+
+        An older one that begins a pull has been told by 220; then nobody else is waited for.
+        """
+        header, queue = wanted.header, wanted.queue
+        target = self._tables.offsets.take_reset(header.consumer_group, queue.topic, queue.queue_id)
+        if target is None or wanted.request.version < FIRST_5X_VERSION:
+            return None
+        low, high = self._store.min_offset(queue), self._store.max_offset(queue)
+        return wanted.request.reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _ext(target, low, high), b"")
+
+    def _response(self, wanted: Wanted, found: Found) -> RemotingCommand:
+        new = wanted.request.version >= FIRST_5X_VERSION
+        if new and self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
+            return moved
+        header = wanted.header
+        code = _code_of(found, header.queue_offset)
+        body = b""
+        if code == ResponseCode.SUCCESS:
+            body = found.chunks[0] if len(found.chunks) == 1 else b"".join(found.chunks)
+            queue = wanted.queue
+            self._tables.stats.got(header.consumer_group, queue.topic, queue.queue_id, found.records, len(body))
+        else:
+            self._tables.stats.missed()
+        self._tables.offsets.note_given(header.consumer_group, header.topic, header.queue_id, found.next_offset)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._tables.moved(header.consumer_group, wanted.queue, header.queue_offset, found.next_offset)
+        ext = _ext(found.next_offset, found.min_offset, found.max_offset)
+        return wanted.request.reply(code, found.status.value, ext, body)
+
+
+def _ext(next_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(min_offset),
+        "maxOffset": str(max_offset),
+    }
+
+
+def _is_to_wait(header: PullMessageHeader, found: Found) -> bool:
+    waits = header.sys_flag & PullMessageHeader.SUSPEND
+    return bool(waits) and _code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
+
+
+def _code_of(found: Found, queue_offset: int) -> int:
+    code = _CODES.get(found.status)
+    if code is not None:
+        return code
+    return ResponseCode.PULL_NOT_FOUND if queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+def _record_predicate(subscription: Subscription) -> AcceptsRecord | None:
+    try:
+        return record_predicate(subscription)
+    except SubscriptionError as exc:
+        raise Refused(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            f"The broker's consumer filter data is not exist!Your expression may be wrong! {exc}",
+        ) from exc
+
+
+def _max_bytes(header: PullMessageHeader) -> int:
+    return MAX_BYTES if header.max_bytes is None or header.max_bytes <= 0 else min(header.max_bytes, MAX_BYTES)
+
+
+def _forbidden(remark: str) -> Refused:
+    return Refused(ResponseCode.NO_PERMISSION, remark)
+
+
+def _illegal_queue(header: PullMessageHeader, topic: Topic, peer: Peer) -> Refused:
+    return Refused(
+        ResponseCode.SYSTEM_ERROR,
+        f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] topicConfig.readQueueNums:[{topic.read_queues}] "
+        f"consumer:[{peer.remote[0]}:{peer.remote[1]}]",
+    )

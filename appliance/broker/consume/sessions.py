@@ -1,0 +1,153 @@
+"""Heartbeats, leaving, membership, queue locks (34, 35, 38, 41, 42, 46); members hear that their group changed (40).
+
+Source: RocketMQ 4.9.8 ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from appliance.broker.consume.heartbeat import LockRequest, lock_reply, read_check, read_heartbeat, read_lock
+from appliance.broker.consume.queue_locks import QueueLocks
+from appliance.broker.filter.subscriptions import SubscriptionError
+from appliance.broker.rights import owner_of
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.clients import ClientTable, Joining, Member
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
+from appliance.requests import Answer, Handle, Peer, Reply
+from netstack import fastjson
+from netstack.codes import RequestCode, ResponseCode
+from netstack.command import RemotingCommand
+from netstack.errors import Refused
+from netstack.headers import ConsumerGroupHeader, UnregisterClientHeader
+from storage_driver.named_tuple import NamedTuple
+
+CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand
+SCAN_S = 10.0
+
+
+class SessionTables(NamedTuple):
+    """What heartbeats change and look at."""
+
+    topics: TopicTable
+    groups: GroupTable
+    clients: ClientTable
+    locks: QueueLocks
+    arrivals: Arrivals
+
+
+class Sessions:
+    """Handles what clients say about themselves; one object per broker."""
+
+    def __init__(
+        self, tables: SessionTables, *, broker: str, now_ms: Callable[[], int], property_filter: bool, notify: bool
+    ) -> None:
+        self._tables, self._broker, self._now_ms = tables, broker, now_ms
+        self._property_filter, self._notify = property_filter, notify
+        self._changed: set[str] = set()
+        self._work = trio.Event()
+        tables.clients.changed = self._note_change
+        tables.clients.resubscribed = tables.arrivals.release
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code -> handler."""
+        return {
+            RequestCode.HEART_BEAT: self.handle_heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.handle_unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.handle_members,
+            RequestCode.LOCK_BATCH_MQ: self.handle_lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.handle_unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.handle_check,
+        }
+
+    def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """HEART_BEAT (34): know the client, its groups and what they subscribe to."""
+        beat = read_heartbeat(request.body)
+        clients, now_ms = self._tables.clients, self._now_ms()
+        for joining in beat.consumers:
+            self._prepare(joining, peer)
+            member = Member(beat.client_id, request.language, request.version, now_ms)
+            clients.consumer_joined(peer, member, joining)
+        for group in beat.producers:
+            clients.producer_joined(peer, group, Member(beat.client_id, request.language, request.version, now_ms))
+        return Reply(request.reply())
+
+    def _prepare(self, joining: Joining, peer: Peer) -> None:
+        """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
+        group = self._tables.groups.find(joining.group, peer.remote[0])
+        if group is not None and group.retry_queues > 0:
+            self._tables.topics.ensure(f"{RETRY_PREFIX}{group.name}", queues=group.retry_queues, unit=joining.unit)
+
+    def handle_unregister(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """UNREGISTER_CLIENT (35): leave the groups named."""
+        header = UnregisterClientHeader.from_ext(request.ext)
+        self._tables.clients.left(peer, consumer_group=header.consumer_group, producer_group=header.producer_group)
+        return Reply(request.reply())
+
+    def handle_members(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """GET_CONSUMER_LIST_BY_GROUP (38): client ids of a group, code 1 when nobody is there."""
+        name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
+        group = self._tables.clients.consumers(name)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return Reply(request.reply(body=fastjson.dumps({"consumerIdList": group.client_ids()})))
+
+    def handle_lock(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """LOCK_BATCH_MQ (41): the queues granted."""
+        asked = read_lock(request.body)
+        granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues)
+        return Reply(request.reply(body=lock_reply(granted, self._broker)))
+
+    def handle_unlock(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """UNLOCK_BATCH_MQ (42)."""
+        asked = read_lock(request.body)
+        self._tables.locks.unlock(asked.group, _holder(asked, peer), asked.queues)
+        return Reply(request.reply())
+
+    def handle_check(self, request: RemotingCommand, peer: Peer) -> Answer:
+        """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""
+        try:
+            _, subscription = read_check(request.body)
+        except SubscriptionError as exc:
+            code = ResponseCode.SYSTEM_ERROR if exc.kind_unknown else ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            raise Refused(code, str(exc)) from exc
+        if subscription is not None and not subscription.by_tags and not self._property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.kind}",
+            )
+        return Reply(request.reply())
+
+    def _note_change(self, group: str) -> None:
+        self._changed.add(group)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Tell members at once that their group changed, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work, changed, self._changed = trio.Event(), self._changed, set()
+            for name in changed:
+                self._tell(name)
+            await trio.sleep(CALM_S)
+
+    def _tell(self, name: str) -> None:
+        members, group = self._tables.clients.consumers(name), self._tables.groups.get(name)
+        if members is None or not self._notify or (group is not None and not group.notify_members):
+            return
+        for peer in members.members:
+            peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name})
+
+    async def run_expiry(self) -> None:
+        """Every ten seconds disconnect silent clients and forget old locks, until cancelled."""
+        while True:
+            await trio.sleep(SCAN_S)
+            for peer in self._tables.clients.expire():
+                peer.close("silent")  # its client connects anew and is heard of again
+            self._tables.locks.drop_expired()
+
+
+def _holder(asked: LockRequest, peer: Peer) -> str:
+    """Return who holds a lock: a client id is a name inside its key."""
+    return f"{owner_of(peer)}/{asked.client_id}"

@@ -1,0 +1,1 @@
+"""Messages that are delivered later: delay levels, timers, recall."""

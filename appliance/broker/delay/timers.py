@@ -1,0 +1,302 @@
+"""Delivery at a moment of the message's own, up to some days ahead, and its recall.
+
+A timed message rests in rmq_sys_wheel_timer with the 5.x broker's properties. `TimerIndex` sorts what rests by due
+millisecond; it is derived from the log, and what it has delivered is written down only after the delivered copies are
+durable. Source: RocketMQ 5.3 TimerMessageStore, RecallMessageProcessor, for topic, properties, checks and handles.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from pathlib import Path
+
+import trio
+
+from appliance.broker.delay.levels import CLOCK_STEP_S, PutStats, has_level
+from appliance.broker.delay.redelivery import (
+    RETRY_S,
+    draft_of,
+    park,
+    put_patiently,
+    records_in,
+    rest_after,
+    unpark,
+    wait_kept,
+)
+from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
+from appliance.broker.intake import TIMERS, Draft
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.saving import load_table
+from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from netstack.codes import ResponseCode
+from netstack.errors import Refused
+from storage_driver.disk import Disk, RealDisk
+from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue, StoredMessage, decode_record
+from storage_driver.state_file import StateFile
+from storage_driver.store import MessageStore
+
+log = logging.getLogger("appliance.broker")
+
+QUEUE = MessageQueue(TIMER_TOPIC, 0)
+OUT_MS, ENQUEUE_MS, DEQUEUE_MS = "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
+DELIVER_MS, RECALLED = "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"
+DUE_MS = "RBX_DUE_MS"  # ours: the exact moment; TIMER_OUT_MS is a second's slot before it
+UNIQUE_KEY = "UNIQ_KEY"
+BATCH, INDEX_BATCH = 256, 1024
+FEW = 1000  # waiting messages whose lowest log offset is found in no time
+SAVE_S = 5.0
+SORT_S = 0.02  # what is due waits so long for a stream of messages that come to rest
+_FACTORS_MS = {"TIMER_DELAY_SEC": 1000, "TIMER_DELAY_MS": 1}
+
+
+class TimerRules(NamedTuple):
+    """What timers need of the configuration."""
+
+    broker: str
+    longest_ms: int = 3 * 86_400_000
+
+
+class Timers:
+    """Sends timed messages to rest and delivers them when they are due."""
+
+    def __init__(
+        self,
+        rules: TimerRules,
+        store: MessageStore,
+        arrivals: Arrivals,
+        *,
+        stats: PutStats,
+        now_ms: Callable[[], int],
+        disk: Disk | None = None,
+    ) -> None:
+        self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
+        self._file: StateFile = store.state_file("timers", folder="rocketbox")
+        self._folder: Path = self._file.path.parent / "timers"
+        state = IndexState.from_json(load_table(self._file, "timers"))
+        self._saved = state
+        self.index = TimerIndex(disk or RealDisk(), self._folder, state)
+        self._recalled: dict[bytes, int] = {}  # name → due ms, of recalls that may not be in the index yet
+        self._due_recalls: set[tuple[int, bytes]] = set()  # of this round: they sort before the messages they recall
+        self._caught_up = False
+        self._waiting = -1  # in the index, as of the last round; -1: not known yet
+        self._floor, self._floor_at = 0, -SAVE_S
+        self._indexed_log_to = 0  # log offset behind the newest record that is in the index
+
+    def divert(self, draft: Draft) -> None:
+        """Let a draft with a timer property rest until its moment; DELAY wins over it. Raises Refused."""
+        asked = [name for name in TIMERS if name in draft.properties]
+        if not asked or draft.topic == HALF_TOPIC or draft.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
+            return
+        if draft.topic == SCHEDULE_TOPIC or has_level(draft.properties):
+            for name in asked:
+                del draft.properties[name]
+            return
+        now_ms = self._now_ms()
+        due_ms = _due_ms(asked[0], draft.properties[asked[0]], now_ms)
+        if due_ms - now_ms > self.rules.longest_ms:
+            text = f"timer message illegal: it is due in {due_ms - now_ms} ms, allowed are {self.rules.longest_ms}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+        if due_ms > now_ms:
+            self._rest(draft, due_ms)
+
+    def _rest(self, draft: Draft, due_ms: int) -> None:
+        if self.index.full:
+            text = f"{len(self.index)} timed messages wait, that is all there is room for; try again later"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        draft.properties[OUT_MS] = str((due_ms - 1) // 1000 * 1000)
+        draft.properties[DUE_MS] = str(due_ms)
+        park(draft, TIMER_TOPIC, 0)
+
+    def recall(self, topic: str, unique_key: str, due_ms: int, born: tuple[int, bytes]) -> int:
+        """Store that a message is not to be delivered; return the mark at which that is durable. Raises as `put`."""
+        properties = {RECALLED: f"{topic}+{unique_key}", DELIVER_MS: str(due_ms)}
+        draft = Draft(topic, 0, b"", properties, 0, 0, born[0], born[1])
+        self._rest(draft, due_ms)
+        placed = self._store.put(draft.to_message())
+        self._recalled[name := name_of(topic, unique_key)] = due_ms
+        self._store.when_committed(placed.end, partial(self._recall_stored, name))
+        return placed.end
+
+    def _recall_stored(self, name: bytes, failure: str | None) -> None:
+        if failure is not None:
+            self._recalled.pop(name, None)  # who asked is told that it failed: the message comes
+
+    def floor(self) -> int:
+        """Return the log offset below which no record waits for its moment: retention must not pass it."""
+        nothing_came = self._waiting == 0 and not self._behind
+        return self._store.committed if nothing_came else self._floor
+
+    @property
+    def _behind(self) -> bool:
+        return self.index.indexed_to < self._store.max_offset(QUEUE)
+
+    def _note_floor(self) -> None:
+        """Between rounds; what is noted late is too low, which is safe."""
+        now, self._waiting = trio.current_time(), len(self.index)
+        if self._waiting <= FEW or now - self._floor_at >= SAVE_S:
+            lowest = self.index.floor()
+            self._floor = self._indexed_log_to if lowest is None else lowest
+            self._floor_at = now
+
+    async def run(self) -> None:
+        """Sort what rests and deliver what is due, until cancelled."""
+        saved_at, ready = trio.current_time(), False
+        while True:
+            due_ms = None
+            try:
+                ready = ready or await self._make_ready()
+                await self._catch_up()
+                due_ms = await self._deliver_due()
+                self._note_floor()
+                if trio.current_time() - saved_at >= SAVE_S:
+                    await self._save()
+                    saved_at = trio.current_time()
+            except LogFailed as exc:
+                self.index.put_back()
+                await rest_after(exc, "timed_delivery", self._store)
+                continue
+            except (OSError, RunDamaged) as exc:
+                await self._rest_after_error(exc)
+                continue
+            wait_s = SAVE_S if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
+            limit_s = CLOCK_STEP_S if due_ms is not None else SAVE_S
+            await self._arrivals.wait_match(
+                QUEUE, self.index.indexed_to, None, group="", timeout_s=min(wait_s, limit_s)
+            )
+
+    async def _make_ready(self) -> bool:
+        await trio.to_thread.run_sync(self.index.remove_strangers)
+        return True
+
+    async def _rest_after_error(self, exc: Exception) -> None:
+        """Try again in a moment: nothing that waits is lost, it is only late."""
+        log.error("event=timed_delivery_waits reason=%r", str(exc))
+        if isinstance(exc, RunDamaged):
+            self.index.begin_anew()
+            self._caught_up = False
+        else:
+            self.index.put_back()
+        await trio.sleep(RETRY_S)
+
+    async def flush(self) -> None:
+        """Write down what was delivered, for a clean stop."""
+        await self._save()
+
+    async def _save(self) -> None:
+        state = self.index.state()
+        if state != self._saved:
+            await self._file.write(state.to_json())
+            self._saved = state
+            await trio.to_thread.run_sync(self.index.remove_emptied)
+
+    # from the log into the index
+
+    async def _catch_up(self) -> None:
+        """Sort in what came; once all was there, only for a moment at a time: what is due waits for no stream."""
+        until = trio.current_time() + SORT_S if self._caught_up else inf
+        start = max(self.index.indexed_to if self._caught_up else self.index.spilled_to, self._store.min_offset(QUEUE))
+        while start < self._store.max_offset(QUEUE):
+            await self._spill_if_full()  # before more comes: when the disk was full the heap is full already
+            found = await self._store.read(QUEUE, start, max_count=INDEX_BATCH, max_bytes=4 << 20)
+            for stored in records_in(found.chunks):
+                self._add(stored)
+            start = max(found.next_offset, start + 1)
+            self.index.indexed_to = max(self.index.indexed_to, start)
+            await self._spill_if_full()
+            if trio.current_time() >= until:
+                return
+        self._caught_up = True
+
+    async def _spill_if_full(self) -> None:
+        if self.index.heap_full:
+            await trio.to_thread.run_sync(self.index.spill)
+            await self._save()  # a run counts only once it is written down
+
+    def _add(self, stored: StoredMessage) -> None:
+        properties = stored.property_map
+        self._indexed_log_to, self._waiting = stored.log_offset + stored.size, -1
+        due_ms = _stored_due_ms(properties)
+        if due_ms is None:
+            log.warning("event=timed_message_dropped log_offset=%d reason='no due time'", stored.log_offset)
+            return
+        recalled = properties.get(RECALLED)
+        if recalled is None:
+            kind, name = MESSAGE, name_of(properties.get("REAL_TOPIC", ""), properties.get(UNIQUE_KEY, ""))
+        else:
+            topic, _, key = recalled.partition("+")
+            kind, name = RECALL, name_of(topic, key)
+            self._recalled.pop(name, None)
+        self.index.add(TimerEntry(due_ms, kind, stored.log_offset, stored.size, name), stored.queue_offset)
+
+    # from the index to the topics
+
+    async def _deliver_due(self) -> int | None:
+        """Deliver all that is due; return when the next message is, None when none waits."""
+        while True:
+            now_ms = self._now_ms()
+            due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH)
+            self._due_recalls |= {(entry.due_ms, entry.name) for entry in due if entry.kind == RECALL}
+            kept = [entry for entry in due if entry.kind == MESSAGE and not self._is_recalled(entry)]
+            end, since = 0, self._store.taken_back
+            for entry, record in zip(kept, await self._records_of(kept), strict=True):
+                end = await self._deliver(entry, record) or end
+            if end:
+                await wait_kept(self._store, end, since)
+            if len(due) < BATCH:
+                self.index.done(now_ms)
+                self._due_recalls.clear()
+                if not self._behind:  # else the recalled message may come into the index after its moment
+                    self._recalled = {name: due_ms for name, due_ms in self._recalled.items() if due_ms > now_ms}
+                return await trio.to_thread.run_sync(self.index.next_due_ms)
+            self.index.done(due[-1].due_ms - 1)  # more of the same millisecond may follow
+
+    def _is_recalled(self, entry: TimerEntry) -> bool:
+        return (entry.due_ms, entry.name) in self._due_recalls or self._recalled.get(entry.name) == entry.due_ms
+
+    async def _records_of(self, entries: list[TimerEntry]) -> list[bytes]:
+        """Read a batch in one thread call: a call for each message costs twenty times as much."""
+        if not entries:
+            return []
+        return await trio.to_thread.run_sync(lambda: [self._store.read_log(e.log_offset, e.size) for e in entries])
+
+    async def _deliver(self, entry: TimerEntry, record: bytes) -> int:
+        """Store one message where it belongs; return the log offset behind it, 0 when it is lost."""
+        try:
+            stored = decode_record(record)
+        except RecordDamaged as exc:
+            log.error("event=timed_message_lost log_offset=%d reason=%r", entry.log_offset, str(exc))
+            return 0
+        draft = draft_of(stored)
+        if not unpark(draft):
+            return 0
+        draft.properties.pop(DUE_MS, None)
+        plain = draft.to_message()
+        draft.properties |= {DEQUEUE_MS: str(self._now_ms())}
+        draft.properties.setdefault(ENQUEUE_MS, str(stored.stored_ms))
+        try:
+            placed = await put_patiently(self._store, draft.to_message())
+        except MessageIllegal:
+            placed = await put_patiently(self._store, plain)  # there is no room for more properties
+        self._stats.put(draft.topic, draft.queue_id, 1, placed.size)
+        return placed.end
+
+
+def _due_ms(name: str, text: str, now_ms: int) -> int:
+    if re.fullmatch(r"[+-]?\d{1,15}", text) is None:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {name} is {text[:40]!r}, expected a number"
+        )
+    factor = _FACTORS_MS.get(name)
+    return int(text) if factor is None else now_ms + int(text) * factor
+
+
+def _stored_due_ms(properties: dict[str, str]) -> int | None:
+    """Return when a resting message is due. One that an Apache broker stored names its slot: due at the slot's end."""
+    own, slot = properties.get(DUE_MS, ""), properties.get(OUT_MS, "")
+    if own.isdecimal():
+        return int(own)
+    return int(slot) + 1000 if slot.isdecimal() else None

@@ -1,0 +1,1 @@
+"""What producers send: checks, batches, duplicates, replies."""

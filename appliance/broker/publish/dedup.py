@@ -1,0 +1,172 @@
+"""The producer dedup window: a retried send is answered with the first result instead of being stored twice.
+
+To drop a message is worse than to store one twice, and a reused `Message` object keeps its UNIQ_KEY on purpose. So by
+default a send counts as a retry only within 30 s, and only while the first reply is not out yet or its connection has
+died; on the same connection only after the time in which no client gives up. A topic may have a wider window. What is
+remembered is bounded: two generations of keys, the older dropped when the younger is full or old.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from struct import pack
+from zlib import crc32
+
+from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from appliance.requests import Peer
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import StoredMessage
+
+DEFAULT_WINDOW_S = 30.0  # three sends of 3 s each, and slower clients
+RETRY_AFTER_S = 0.5  # one object sent several times without waiting comes sooner, a retry after its timeout later
+REAL_TOPIC = "REAL_TOPIC"
+
+
+class Sent(NamedTuple):
+    """Where the first copy lies, and who sent it; `peer` is None after a restart."""
+
+    queue_id: int
+    queue_offset: int
+    log_offset: int
+    end: int  # mark for when_committed
+    peer: Peer | None
+    sent_s: float
+    more: bytes = b""  # log offsets of the rest of a batch, i64 each: as numbers they take five times the room
+    whole: int = 0  # hash of a batch's messages
+
+
+Kept = tuple[int, int, int, int, Peer | None, float, bytes, int]
+"""What a `Sent` says, without its names: one is made for each message, which with them takes six times as long."""
+
+
+class DedupRules(NamedTuple):
+    """What the window needs of the configuration."""
+
+    entries: int = 65_536
+    window_s: int = 0
+    topics: frozenset[str] = frozenset()
+    topics_s: int = 600
+
+
+class DedupWindow:
+    """Keys of recent sends -> where they were stored. Keys are hashes of address, topic, UNIQ_KEY and body CRC."""
+
+    def __init__(
+        self,
+        rules: DedupRules,
+        *,
+        now_s: Callable[[], float],
+        durable: Callable[[], int],
+        connected: Callable[[Peer], bool],
+    ) -> None:
+        self._rules, self._now_s, self._durable, self._connected = rules, now_s, durable, connected
+        self._young: dict[int, Kept] = {}
+        self._old: dict[int, Kept] = {}
+        self._since_s = now_s()
+        self.enabled = rules.entries > 0
+        longest_s = max(rules.window_s, rules.topics_s if rules.topics else 0)
+        self._keep_s = max(float(longest_s), DEFAULT_WINDOW_S)
+        self.hits = 0
+
+    @property
+    def now_s(self) -> float:
+        """The window's clock."""
+        return self._now_s()
+
+    @property
+    def keep_s(self) -> float:
+        """How long a key is remembered at least, if there is room."""
+        return self._keep_s
+
+    def retried(self, key: int, topic: str, peer: Peer) -> Sent | None:
+        """Return the first copy when a send with this key is a retry; from here on it is answered to this peer."""
+        if key not in self._young and key not in self._old:
+            return None
+        sent = self.find(key, topic, peer)
+        if sent is not None and sent.peer is not peer:
+            self.remember(key, sent._replace(peer=peer))
+        return sent
+
+    def retried_batch(self, keys: Sequence[int], topic: str, peer: Peer, whole: int) -> Sent | None:
+        """Return the first copy of a whole batch: remembered as one, or after a restart as its messages."""
+        known = self._known(keys[0])
+        if known is not None and known.more and known.whole != whole:
+            return None  # begins with the same message, but not all of its messages are stored
+        sent = self.retried(keys[0], topic, peer)
+        if sent is None or len(sent.more) // 8 + 1 == len(keys):
+            return sent
+        if sent.more:
+            return None
+        rest = [self.find(key, topic, peer) for key in keys[1:]]
+        found = [other for other in rest if other is not None]
+        if len(found) < len(rest) or found[-1].queue_offset != sent.queue_offset + len(found):
+            return None
+        return sent._replace(end=found[-1].end, more=packed([other.log_offset for other in found]))
+
+    def find(self, key: int, topic: str, peer: Peer) -> Sent | None:
+        """Return the first copy when a send with this key by this peer is a retry."""
+        sent = self._known(key)
+        if sent is None:
+            return None
+        window_s = self._rules.topics_s if topic in self._rules.topics else self._rules.window_s
+        age_s = self._now_s() - sent.sent_s
+        if not (window_s and age_s <= window_s) and not self._unanswered(sent, peer, age_s):
+            return None  # a new message with an old key
+        self.hits += 1
+        return sent
+
+    def _known(self, key: int) -> Sent | None:
+        kept = self._young.get(key) or self._old.get(key)
+        return None if kept is None else Sent(*kept)
+
+    def _unanswered(self, sent: Sent, peer: Peer, age_s: float) -> bool:
+        """Return whether the sender may be without its answer, so that it sends again."""
+        if sent.end > self._durable():
+            return sent.peer is not peer or age_s >= RETRY_AFTER_S
+        return age_s <= DEFAULT_WINDOW_S and (sent.peer is None or not self._connected(sent.peer))
+
+    def forget(self, key: int, end: int) -> None:
+        """Forget a send that the log took back: another message will lie where it lay.
+
+        One that is durable stays known, though its sender was told of a failure with those that it waited with.
+        """
+        if end <= self._durable():
+            return
+        for generation in (self._young, self._old):
+            kept = generation.get(key)
+            if kept is not None and Sent(*kept).end == end:
+                del generation[key]
+
+    def remember(self, key: int, sent: Kept) -> None:
+        """Note where a send was stored."""
+        sent_s = sent[5]
+        if len(self._young) * 2 >= self._rules.entries or sent_s - self._since_s > self._keep_s:
+            self._old, self._young, self._since_s = self._young, {}, sent_s
+        self._young[key] = sent
+
+    def rebuild(self, messages: Iterable[StoredMessage], *, age_s: Callable[[StoredMessage], float]) -> int:
+        """Take in what clients sent before a restart and return how many there were; copies by the broker are not."""
+        before = len(self._young) + len(self._old)
+        for message in messages:
+            properties = message.property_map
+            unique, topic = properties.get("UNIQ_KEY"), message.topic
+            at_rest = topic in (SCHEDULE_TOPIC, HALF_TOPIC)
+            if not unique or message.reconsume_times or (REAL_TOPIC in properties) is not at_rest:
+                continue
+            key = key_of(
+                message.born_host[:-4], properties[REAL_TOPIC] if at_rest else topic, unique, crc32(message.body)
+            )
+            end, sent_s = message.log_offset + message.size, self._now_s() - age_s(message)
+            self.remember(key, Sent(message.queue_id, message.queue_offset, message.log_offset, end, None, sent_s))
+        return len(self._young) + len(self._old) - before
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+
+def packed(log_offsets: Sequence[int]) -> bytes:
+    """Return log offsets as a window keeps them."""
+    return pack(f">{len(log_offsets)}q", *log_offsets)
+
+
+def key_of(address: bytes, topic: str, unique: str, crc: int) -> int:
+    """Return the key of one send; `address` is the sender's, without port, `crc` that of the body."""
+    return hash((address, topic, unique, crc))

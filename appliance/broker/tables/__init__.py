@@ -1,0 +1,1 @@
+"""The state that the subjects share: topics, groups, clients, offsets, parked pulls."""

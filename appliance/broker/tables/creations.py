@@ -1,0 +1,109 @@
+"""What came into being because somebody sent, pulled or subscribed: how much of it an address may cause, what of it is
+forgotten again.
+
+A topic or a group that nobody asked for by name has no owner to delete it. So an address causes only so many of them
+in an hour, and one that nobody has used for an hour is deleted. Sans I/O.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from appliance.broker.tables.saving import Saver, StateFile, load_table
+from netstack.limits import is_loopback
+from netstack.slots import share_of
+from storage_driver.named_tuple import NamedTuple
+
+HOUR_MS = 3_600_000
+UNUSED_MS = HOUR_MS
+MOST_ADDRESSES = 4096
+TOPIC, GROUP = "topic", "group"
+
+
+class Uses(NamedTuple):
+    """What tells whether something is used, and what deletes it. `used`: it stays; `wanted`: not to be deleted yet."""
+
+    used: Callable[[str], bool]
+    wanted: Callable[[str], bool]
+    delete: Callable[[str], object]
+
+
+class Creations:
+    """Topics and groups that were made by the way, until they are used."""
+
+    def __init__(self, file: StateFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
+        self._per_hour, self._now_ms = per_hour, now_ms
+        self._saver = Saver(file, self.to_json)
+        self._made = _rows(load_table(file, "creations"))  # (kind, name) -> when, oldest first
+        self._left: dict[str, tuple[float, int]] = {}  # share of an address -> how many more, as of when
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def allows(self, address: str) -> bool:
+        """Tell whether an address may cause one more now; it counts as caused then. This machine always may."""
+        if not address or is_loopback(address):
+            return True
+        share, now_ms = share_of(address), self._now_ms()
+        left, since = self._left.pop(share, (float(self._per_hour), now_ms))
+        left = min(float(self._per_hour), left + max(0, now_ms - since) * self._per_hour / HOUR_MS)
+        allowed = left >= 1
+        self._left[share] = (left - allowed, now_ms)  # newest last
+        if len(self._left) > MOST_ADDRESSES:
+            del self._left[next(iter(self._left))]
+        return allowed
+
+    def refusal(self, what: str) -> str:
+        """Return what is said to who may not cause one more."""
+        return (
+            f"this address has caused {self._per_hour} new topics and groups within an hour "
+            f"(limits.created_per_hour): make the {what} with the tools, or wait"
+        )
+
+    def made(self, kind: str, name: str) -> None:
+        """Remember that it was made by the way."""
+        self._made[kind, name] = self._now_ms()
+        self._saver.changed()
+
+    def forget(self, kind: str, name: str) -> None:
+        """It has been asked for by name, or is gone."""
+        if self._made.pop((kind, name), None) is not None:
+            self._saver.changed()
+
+    def expire(self, uses: dict[str, Uses]) -> list[str]:
+        """Forget what is used by now, delete what nobody has used within an hour; return the names deleted."""
+        now_ms, deleted, changed = self._now_ms(), list[str](), False
+        for (kind, name), since in list(self._made.items()):
+            use = uses[kind]
+            if use.used(name):
+                del self._made[kind, name]
+                changed = True
+            elif not 0 <= now_ms - since < UNUSED_MS and not use.wanted(name):
+                del self._made[kind, name]
+                use.delete(name)
+                deleted.append(f"{kind} {name}")
+                changed = True
+        if changed:
+            self._saver.changed()
+        return deleted
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is saved."""
+        return {"made": [[kind, name, since] for (kind, name), since in self._made.items()]}
+
+    async def run(self) -> None:
+        """Save changes until cancelled."""
+        await self._saver.run()
+
+    async def flush(self) -> None:
+        """Save what is not on disk yet."""
+        await self._saver.flush()
+
+
+def _rows(content: dict[str, Any]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    rows = content.get("made")
+    for row in rows if isinstance(rows, list) else ():
+        match row:
+            case [("topic" | "group") as kind, str() as name, int() as since]:
+                found[kind, name] = since
+    return found

@@ -1,0 +1,182 @@
+"""How far each consumer group has come in each queue; at most some seconds old on disk.
+
+Any value is accepted, also a smaller one (a reset) and a negative one, which counts as not stored. Names come from
+clients, so what they may take up is limited.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+
+import trio
+
+from appliance.broker.tables.saving import StateFile, load_table, rows_of
+from netstack.codes import ResponseCode
+from netstack.errors import Refused
+
+log = logging.getLogger("appliance.broker")
+
+SAVE_S = 5.0
+MOST_OFFSETS = 500_000  # of queues, some 100 bytes each
+MOST_NAME = 255  # characters of a topic, as of a group
+MOST_PAIRS_BYTES = 32 << 20  # of topics and groups that have offsets
+PAIR_BYTES = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
+AT_ONCE = 256  # pairs encoded in one go, about a millisecond
+NOT_STORED = -1
+
+
+class OffsetTable:
+    """(topic, group) -> queue id -> next queue offset to consume."""
+
+    def __init__(self, file: StateFile, *, most: int = MOST_OFFSETS) -> None:
+        self._file, self._most = file, most
+        self._changes = self._saved = 0
+        table = load_table(file, "offsets").get("offsetTable")
+        self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
+        self._given: dict[str, dict[int, int]] = {}
+        self._offsets: dict[str, dict[int, int]] = rows_of(table, _queues_from_json, "offsets")
+        self._stored = sum(map(len, self._offsets.values()))
+        self._pairs_bytes = sum(map(_pair_bytes, self._offsets))
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the stored offset, NOT_STORED when there is none."""
+        queues = self._offsets.get(f"{topic}@{group}")
+        return NOT_STORED if queues is None else queues.get(queue_id, NOT_STORED)
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store how far a member has come; a negative offset counts as not stored. Raises Refused at the limit.
+
+        Where a reset waits for the member nothing changes: it has yet to hear of it. Source: RocketMQ 5.3.
+        """
+        if queue_offset >= 0 and not (self.resets and (group, topic, queue_id) in self.resets):
+            self._store(group, topic, queue_id, queue_offset)
+
+    def move(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset that somebody decided on, in place of a reset that waits. Raises Refused at the limit."""
+        if queue_offset >= 0:
+            self.resets.pop((group, topic, queue_id), None)
+            self._store(group, topic, queue_id, queue_offset)
+
+    def _store(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        name = f"{topic}@{group}"
+        queues = self._offsets.get(name)
+        if queues is None or queue_id not in queues:
+            self._check_room(topic, group)
+            self._stored += 1
+            if queues is None:
+                queues = self._offsets[name] = {}
+                self._pairs_bytes += _pair_bytes(name)
+        queues[queue_id] = queue_offset
+        self._changes += 1
+
+    def note_given(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Remember up to where a group was given messages, as long as the box runs, of what it has an offset of."""
+        name = f"{topic}@{group}"
+        if queue_id in self._offsets.get(name, ()):
+            self._given.setdefault(name, {})[queue_id] = queue_offset
+
+    def given(self, group: str, topic: str, queue_id: int) -> int:
+        """Return up to where a group was given messages, at least its offset. Source: RocketMQ 5.3 queryPullOffset."""
+        given = self._given.get(f"{topic}@{group}", {}).get(queue_id, NOT_STORED)
+        return max(given, self.get(group, topic, queue_id))
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset that the next pull of the queue is sent to. Source: RocketMQ 5.3 assignResetOffset."""
+        self.move(group, topic, queue_id, queue_offset)
+        self.resets[group, topic, queue_id] = queue_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where a pull of this queue is to go instead, once; None when there is no reset."""
+        return self.resets.pop((group, topic, queue_id), None)
+
+    def _check_room(self, topic: str, group: str) -> None:
+        if len(topic) > MOST_NAME or len(group) > MOST_NAME:
+            text = f"topic of {len(topic)}, group of {len(group)} characters, allowed are {MOST_NAME}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        if self._stored >= self._most or self._pairs_bytes >= MOST_PAIRS_BYTES:
+            text = f"{self._stored} offsets are stored, that is all there is room for: delete groups nobody uses"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+
+    def of(self, topic: str, group: str) -> dict[int, int]:
+        """Return queue id -> offset of one group on one topic, a copy."""
+        return dict(self._offsets.get(f"{topic}@{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics on which a group has offsets."""
+        end = f"@{group}"
+        return [name[: -len(end)] for name in self._offsets if name.endswith(end) and "@" not in name[: -len(end)]]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets on a topic."""
+        start = f"{topic}@"
+        return [name[len(start) :] for name in self._offsets if name.startswith(start)]
+
+    def drop_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        for topic in self.topics_of(group):
+            self._drop(f"{topic}@{group}")
+        self._changes += 1
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget all offsets on a topic: one that is made anew begins anew."""
+        for group in self.groups_of(topic):
+            self._drop(f"{topic}@{group}")
+        self._changes += 1
+
+    def copy(self, source: str, target: str, topic: str) -> None:
+        """Give one group the offsets of another on a topic."""
+        copied, name = self.of(topic, source), f"{topic}@{target}"
+        self._drop(name)
+        if copied:
+            self._offsets[name] = copied
+            self._stored += len(copied)
+            self._pairs_bytes += _pair_bytes(name)
+        self._changes += 1
+
+    def _drop(self, name: str) -> None:
+        self._given.pop(name, None)
+        self.resets = {key: reset for key, reset in self.resets.items() if f"{key[1]}@{key[0]}" != name}
+        dropped = self._offsets.pop(name, None)
+        if dropped is not None:
+            self._stored -= len(dropped)
+            self._pairs_bytes -= _pair_bytes(name)
+
+    def table(self) -> Mapping[str, Mapping[int, int]]:
+        """Return "topic@group" -> queue id -> offset; not to be changed."""
+        return self._offsets
+
+    async def encoded(self) -> bytes:
+        """Return what `consumerOffset.json` holds; others run in between, as no row depends on another."""
+        rows = []
+        names = list(self._offsets)
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
+            table = {name: self._offsets[name] for name in part if name in self._offsets}
+            rows.append(json.dumps(table, ensure_ascii=False, separators=(",", ":"))[1:-1])
+            await trio.lowlevel.checkpoint()
+        text = ",".join(filter(None, rows))
+        return f'{{"offsetTable":{{{text}}}}}'.encode("utf-8", "surrogatepass")
+
+    async def run(self, *, save_s: float = SAVE_S) -> None:
+        """Save every save_s while something changed, until cancelled."""
+        while True:
+            await trio.sleep(save_s)
+            try:
+                await self.flush()
+            except OSError as exc:
+                log.error("event=offsets_not_saved reason=%r", str(exc))
+
+    async def flush(self) -> None:
+        """Save what is not on disk yet."""
+        if self._changes != self._saved:
+            changes = self._changes
+            await self._file.write_bytes(await self.encoded())
+            self._saved = changes
+
+
+def _queues_from_json(row: Mapping[str, int]) -> dict[int, int]:
+    return {int(queue_id): int(queue_offset) for queue_id, queue_offset in row.items()}
+
+
+def _pair_bytes(name: str) -> int:
+    return PAIR_BYTES + len(name)

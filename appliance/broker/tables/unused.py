@@ -1,0 +1,64 @@
+"""Deletes topics and groups that were made by the way and that nobody uses; see `creations`."""
+
+import logging
+
+import trio
+
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.creations import GROUP, TOPIC, Creations, Uses
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+log = logging.getLogger("appliance.broker")
+EVERY_S = 60.0
+
+
+class UnusedTables(NamedTuple):
+    """Where topics and groups are, and what tells that they are used."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+
+
+class Unused:
+    """Looks once a minute."""
+
+    def __init__(self, tables: UnusedTables, store: MessageStore, creations: Creations) -> None:
+        self._tables, self._store, self._creations = tables, store, creations
+
+    async def run(self) -> None:
+        """Delete what is unused, until cancelled."""
+        while True:
+            await trio.sleep(EVERY_S)
+            self.delete_now()
+
+    def delete_now(self) -> list[str]:
+        """Delete what is unused now; return the names."""
+        tables = self._tables
+        uses = {
+            TOPIC: Uses(self._has_messages, lambda name: bool(tables.offsets.groups_of(name)), tables.topics.delete),
+            GROUP: Uses(
+                lambda name: bool(tables.offsets.topics_of(name)),
+                lambda name: tables.clients.consumers(name) is not None,
+                self._delete_group,
+            ),
+        }
+        deleted = self._creations.expire(uses)
+        if deleted:
+            log.info("event=unused_deleted count=%d names=%r", len(deleted), ", ".join(deleted[:10]))
+        return deleted
+
+    def _has_messages(self, topic: str) -> bool:
+        queues = self._store.queues(topic)
+        return any(self._store.max_offset(MessageQueue(topic, queue_id)) for queue_id in queues)
+
+    def _delete_group(self, name: str) -> None:
+        self._tables.groups.delete(name)
+        if not self._has_messages(f"{RETRY_PREFIX}{name}"):
+            self._tables.topics.delete(f"{RETRY_PREFIX}{name}")

@@ -1,0 +1,1 @@
+"""Half messages, their outcome, and the checks of undecided ones."""

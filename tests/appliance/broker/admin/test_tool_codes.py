@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+
+from appliance.broker import assembly
+from appliance.broker.admin.tool_codes import QUERY_CODES, TOOL_CODES
+from appliance.requests import Answer, Handle, Peer, deferred
+from netstack.codes import RequestCode
+from netstack.command import RemotingCommand
+from netstack.command import request as command
+from tests.appliance.box import running_box
+
+
+@pytest.mark.slow
+async def test_what_is_deferred_is_what_the_tools_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[frozenset[int], set[int]]] = []
+
+    def spy(codes: frozenset[int], make: object) -> dict[int, Handle]:
+        made.append((frozenset(codes), set(make())))  # type: ignore[operator]
+        return {}
+
+    monkeypatch.setattr(assembly, "deferred", spy)
+    async with running_box(tmp_path):
+        pass
+    wanted = [sorted(QUERY_CODES), sorted(TOOL_CODES), [RequestCode.QUERY_ASSIGNMENT]]
+    assert sorted(map(sorted, (codes for codes, _ in made))) == sorted(wanted)
+    assert all(codes == handled for codes, handled in made)
+
+
+def test_deferred_handlers_are_made_once_by_the_first_request() -> None:
+    calls = []
+
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        return None
+
+    def make() -> dict[int, Handle]:
+        calls.append("made")
+        return {1: handle, 2: handle}
+
+    handlers = deferred([1, 2], make)
+    assert not calls
+    handlers[1](command(1, {}), None)  # type: ignore[arg-type]
+    handlers[2](command(2, {}), None)  # type: ignore[arg-type]
+    assert calls == ["made"]

@@ -1,0 +1,83 @@
+"""Locks of queues: who has them, for how long, how many."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.broker.consume import queue_locks
+from appliance.broker.consume.queue_locks import EXPIRY_S, QueueLocks
+from storage_driver.record import MessageQueue
+
+
+def test_a_lock_nobody_renews_is_free_after_a_minute() -> None:
+    now_s, queue = 0.0, MessageQueue("T", 0)
+    locks = QueueLocks(lambda: now_s)
+    assert locks.lock("g", "a", [queue]) == [queue]
+    now_s = 60.0
+    assert locks.lock("g", "b", [queue]) == []
+    now_s = 60.1
+    assert locks.lock("g", "b", [queue]) == [queue]
+    now_s = 200.0
+    locks.drop_expired()
+    assert len(locks) == 0
+
+
+def test_locks_have_an_end_and_those_that_are_there_are_kept() -> None:
+    locks = QueueLocks(lambda: 0.0)
+    queues = [MessageQueue("T", number) for number in range(100_001)]
+    assert len(locks.lock("g", "c@1", queues)) == 100_000
+    assert locks.lock("g", "c@1", queues[:3]) == queues[:3]
+    assert locks.lock("g", "c@2", queues[:3]) == []
+
+
+A, B = MessageQueue("T", 0), MessageQueue("T", 1)
+asks = st.lists(
+    st.tuples(
+        st.sampled_from(["lock", "unlock", "drop"]), st.sampled_from("xyz"), st.sampled_from([A, B]), st.integers(0, 40)
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=40)
+@given(asks)
+def test_at_no_time_do_two_clients_hold_a_queue(sequence: list[tuple[str, str, MessageQueue, int]]) -> None:
+    now = [0.0]
+    locks = QueueLocks(lambda: now[0])
+    holders: dict[MessageQueue, tuple[str, float]] = {}
+    for what, client, queue, seconds in sequence:
+        now[0] += seconds
+        if what == "lock":
+            held = holders.get(queue)
+            free = held is None or held[0] == client or now[0] - held[1] > EXPIRY_S
+            assert locks.lock("g", client, [queue]) == ([queue] if free else [])
+            if free:
+                holders[queue] = (client, now[0])
+        elif what == "unlock":
+            locks.unlock("g", client, [queue])
+            if holders.get(queue, ("", 0))[0] == client:
+                del holders[queue]
+        else:
+            locks.drop_expired()
+            holders = {q: held for q, held in holders.items() if now[0] - held[1] <= EXPIRY_S}
+        assert {q: locks.owner("g", q) for q in (A, B)} == {q: holders[q][0] if q in holders else None for q in (A, B)}
+        assert len(locks) == len(holders)
+
+
+def test_groups_do_not_see_each_others_locks() -> None:
+    locks = QueueLocks(lambda: 0.0)
+    assert locks.lock("g", "x", [A, A]) == [A, A]
+    assert locks.lock("h", "y", [A]) == [A]
+    locks.unlock("g", "y", [A])
+    assert (locks.owner("g", A), locks.owner("h", A)) == ("x", "y")
+
+
+def test_at_the_limit_a_client_keeps_what_it_has_in_whatever_order_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 1)
+    now = [0.0]
+    locks = QueueLocks(lambda: now[0])
+    assert locks.lock("g", "x", [A]) == [A]
+    now[0] = 50.0
+    assert locks.lock("g", "x", [B, A]) == [A]
+    now[0] = 100.0
+    assert locks.lock("g", "y", [A]) == [], "the lock was renewed 50 seconds ago"

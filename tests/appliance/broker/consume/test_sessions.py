@@ -1,0 +1,102 @@
+"""Heartbeats, membership and its notification, leaving, queue locks, committed offsets."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from netstack.channel import Channel
+from netstack.command import RemotingCommand, request
+from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def member(box: Box) -> AsyncIterator[tuple[Channel, list[str]]]:
+    """Connect; the list gets the groups of which code 40 tells."""
+    told: list[str] = []
+
+    def handle(request: RemotingCommand, peer: object) -> None:
+        if request.code == 40:
+            told.append(request.ext["consumerGroup"])
+
+    async with connected(box, handle=handle) as channel:
+        yield channel, told
+
+
+async def eventually(told: list[str], count: int) -> None:
+    await until(lambda: len(told) >= count)
+
+
+def members(answer: RemotingCommand) -> list[str]:
+    return sorted(json.loads(answer.body)["consumerIdList"])
+
+
+async def test_members_hear_at_once_who_comes_and_goes(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, member(box) as (first, told):
+        await first.ask(heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        await eventually(told, 1)
+        async with member(box) as (second, told_second):
+            await second.ask(heartbeat("c@2", consumers={"CG": {"T": "*"}}))
+            await eventually(told, 2)
+            await eventually(told_second, 1)
+            assert members(await first.ask(ask(38, consumerGroup="CG"))) == ["c@1", "c@2"]
+            await second.ask(heartbeat("c@2", consumers={"CG": {"T": "*"}}))
+        await eventually(told, 3)
+        assert members(await first.ask(ask(38, consumerGroup="CG"))) == ["c@1"]
+        assert set(told) == {"CG"}
+
+
+async def test_leaving_empties_the_group(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        await channel.ask(ask(35, clientID="c@1", consumerGroup="CG"))
+        answer = await channel.ask(ask(38, consumerGroup="CG"))
+        assert (answer.code, answer.remark) == (1, "no consumer for this group, CG")
+
+
+async def test_the_retry_topic_is_there_from_the_first_heartbeat(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        assert (await channel.ask(pull("%RETRY%CG"))).code == 19
+
+
+async def test_locks_are_granted_kept_and_freed(tmp_path: Path) -> None:
+    def lock(code: int, client_id: str, *queue_ids: int) -> RemotingCommand:
+        queues = [{"topic": "T", "brokerName": "box", "queueId": queue_id} for queue_id in queue_ids]
+        return request(code, {}, json.dumps({"consumerGroup": "CG", "clientId": client_id, "mqSet": queues}).encode())
+
+    def granted(answer: RemotingCommand) -> list[int]:
+        return [queue["queueId"] for queue in json.loads(answer.body)["lockOKMQSet"]]
+
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        assert granted(await channel.ask(lock(41, "c@1", 0, 1))) == [0, 1]
+        assert granted(await channel.ask(lock(41, "c@2", 1, 2))) == [2]
+        await channel.ask(lock(42, "c@2", 1))
+        assert granted(await channel.ask(lock(41, "c@2", 1))) == []
+        await channel.ask(lock(42, "c@1", 1))
+        assert granted(await channel.ask(lock(41, "c@2", 1))) == [1]
+        assert (await channel.ask(request(41, {}, b"{}"))).code == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "code"), [("TAG", "A", 0), ("SQL92", "a > 1", 0), ("SQL92", "a >", 23), ("LUA", "x", 1)]
+)
+async def test_a_filter_is_checked_before_its_consumer_starts(tmp_path: Path, kind: str, text: str, code: int) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        subscription = {"topic": "T", "subString": text, "expressionType": kind}
+        body = json.dumps({"clientId": "c@1", "group": "CG", "subscriptionData": subscription}).encode()
+        assert (await channel.ask(request(46, {}, body))).code == code
+
+
+async def test_the_connection_of_a_silent_client_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.broker.tables.clients.EXPIRY_MS", -1)
+    monkeypatch.setattr("appliance.broker.consume.sessions.SCAN_S", 0.05)
+    async with running_box(tmp_path) as box, connected(box) as silent, connected(box) as stranger:
+        await silent.ask(heartbeat("me", producers=("pg",)))
+        with trio.fail_after(25):
+            await silent.closed.wait()
+        assert (await stranger.ask(send("T"))).code == 0  # known by its request alone: nobody expects heartbeats of it

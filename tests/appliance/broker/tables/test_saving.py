@@ -1,0 +1,156 @@
+"""Tables on disk: who waits for a change, what damage costs."""
+
+import math
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.saving import DataVersion, Saver, WholeTable, number, rows_of
+from appliance.broker.tables.topics import TopicRules, TopicTable
+from appliance.testing import MemoryFile
+from storage_driver.errors import StateDamaged
+
+RULES = TopicRules(cluster="C", broker="b")
+
+
+def topics(file: MemoryFile | None = None, rules: TopicRules = RULES, log_end: int = 0) -> TopicTable:
+    return TopicTable(file or MemoryFile(), rules, now_ms=lambda: 1000, log_end=lambda: log_end)
+
+
+async def test_a_reply_waits_until_its_change_is_on_disk_and_hears_when_it_cannot_be(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    file, told = MemoryFile(), list[Any]()
+    table = {"value": 0}
+    saver = Saver(file, lambda: dict(table))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        for value in (1, 2, 3):
+            table["value"] = value
+            saver.when_saved(saver.changed(), told.append)
+        assert told == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert (told, file.content, file.writes) == ([None] * 3, {"value": 3}, 1)
+        file.failure = OSError("no space left")
+        saver.when_saved(saver.changed(), told.append)
+        await trio.testing.wait_all_tasks_blocked()
+        assert "no space left" in str(told[-1])
+        file.failure, table["value"] = None, 4
+        await trio.sleep(2)
+        assert file.content == {"value": 4}  # tried again by itself
+        saver.when_saved(saver.mark, told.append)
+        assert told[-1] is None
+        nursery.cancel_scope.cancel()
+
+
+def test_a_version_of_whatever_was_stored_is_one() -> None:
+    assert DataVersion.from_json(None, 5) == DataVersion(0, 5)
+    assert DataVersion.from_json({"counter": 7, "timestamp": 3}, 5) == DataVersion(7, 3)
+    assert DataVersion(7, 3).next(9).to_json() == {"counter": 8, "timestamp": 9}
+
+
+class DamagedFile(MemoryFile):
+    def load(self) -> object | None:
+        raise StateDamaged("topics.json: no JSON")
+
+
+def test_damaged_tables_prevent_no_start_and_lose_only_what_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    assert topics(DamagedFile()).get("TBW102")
+    assert OffsetTable(DamagedFile()).table() == {}
+    rows = {"A": {"topicName": "A", "readQueueNums": "x"}, "B": 5, "C": {}, "D": {"topicName": "D", "perm": 4}}
+    table = topics(MemoryFile({"topicConfigTable": rows, "dataVersion": {"counter": "x"}}))
+    assert [name for name in rows if table.get(name)] == ["C", "D"]  # C is this cluster's own
+    assert GroupTable(MemoryFile({"subscriptionGroupTable": [1]}), now_ms=lambda: 1).get("TOOLS_CONSUMER")
+    offsets = OffsetTable(MemoryFile({"offsetTable": {"T@g": {"0": "x"}, "T@h": {"0": 5}, "T@i": None}}))
+    assert offsets.table() == {"T@h": {0: 5}}
+    assert caplog.text.count("event=table_damaged") == 2
+    assert caplog.text.count("event=row_damaged") == 5
+
+
+async def test_what_nobody_waits_for_is_saved_a_second_later_and_what_somebody_waits_for_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    file, told = MemoryFile(), list[Any]()
+    saver = Saver(file, dict)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        for _ in range(50):
+            saver.changed()
+            await trio.sleep(0.1)
+        assert 4 <= file.writes <= 6
+        began = trio.current_time()
+        await trio.sleep(2)
+        saver.changed()
+        await trio.sleep(0.1)
+        saver.when_saved(saver.mark, told.append)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (told, trio.current_time() - began < 2.2) == ([None], True)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_changes_during_the_last_write_is_not_taken_for_saved() -> None:
+    class Slow(MemoryFile):
+        async def write(self, table: object, /) -> None:
+            if not self.writes:
+                saver.changed()
+            await super().write(table)
+
+    file = Slow()
+    saver = Saver(file, lambda: {"mark": saver.mark})
+    saver.changed()
+    await saver.flush()
+    assert (saver.saved, saver.mark, file.content) == (1, 2, {"mark": 1})
+    await saver.flush()
+    assert (saver.saved, file.content) == (2, {"mark": 2})
+    await saver.flush()
+    assert file.writes == 2
+
+
+async def test_each_who_waits_hears_once_and_of_its_own_change(autojump_clock: trio.testing.MockClock) -> None:
+    file, told = MemoryFile(), list[tuple[int, str | None]]()
+    saver = Saver(file, dict)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        file.failure = OSError("gone")
+        for _ in range(3):
+            mark = saver.changed()
+            saver.when_saved(mark, lambda reason, mark=mark: told.append((mark, reason)))  # type: ignore[misc]
+        await trio.testing.wait_all_tasks_blocked()
+        assert [mark for mark, reason in told if reason and "gone" in reason] == [1, 2, 3]
+        file.failure = None
+        await trio.sleep(5)
+        assert (len(told), saver.saved, saver.failures) == (3, 3, 1)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("table", [None, [], "x", 5, {"a": math.inf}, {"a": {}}, {"a": None}])
+def test_rows_that_cannot_be_read_are_left_out_whatever_they_are(table: object) -> None:
+    assert rows_of(table, lambda row: int(row), "t") == {}
+
+
+@pytest.mark.parametrize("value", [[], "x", {"counter": "7"}, {"counter": None, "timestamp": 1.5}])
+def test_a_version_that_makes_no_sense_begins_anew(value: object) -> None:
+    assert DataVersion.from_json(value, 5) == DataVersion(0, 5)
+
+
+@pytest.mark.parametrize("value", ["x", None, 1.5, [], True])
+def test_a_number_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        number({"n": value}, "n", 1)
+    assert (number({}, "n", 7), number({"n": "12"}, "n", 7), number({"n": -3}, "n", 7)) == (7, 12, -3)
+
+
+def test_a_whole_table_is_encoded_once_for_each_version_of_it() -> None:
+    whole, made = WholeTable(), list[int]()
+
+    def encode() -> bytes:
+        made.append(1)
+        return b"%d" % len(made)
+
+    first = whole.body(DataVersion(1, 5), encode)
+    assert whole.body(DataVersion(1, 5), encode) is first
+    assert whole.body(DataVersion(2, 5), encode) == b"2"

@@ -1,0 +1,44 @@
+"""Over a real store: a group that nobody uses goes with its retry topic, a topic that got a message stays."""
+
+from pathlib import Path
+
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.creations import HOUR_MS, Creations
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import TopicRules, TopicTable
+from appliance.broker.tables.unused import Unused, UnusedTables
+from appliance.testing import MemoryFile, small_store
+from storage_driver.record import Message, encode_host
+
+
+async def test_what_nobody_uses_is_deleted_and_what_is_used_stays(tmp_path: Path) -> None:
+    now_ms = 1_700_000_000_000
+
+    def clock() -> int:
+        return now_ms
+
+    async with small_store(tmp_path / "store", now_ms=clock) as small:
+        creations = Creations(MemoryFile(), per_hour=100, now_ms=clock)
+        topics = TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=clock)
+        groups = GroupTable(MemoryFile(), now_ms=clock)
+        topics.creations = groups.creations = creations
+        offsets = OffsetTable(MemoryFile())
+        for name in ("Sent", "Empty"):
+            topics.for_send(name, template="TBW102", queues=4, by="10.0.0.1")
+        for name in ("Committed", "Idle"):
+            groups.find(name, "10.0.0.1")
+            topics.ensure(f"%RETRY%{name}", queues=1)
+        placed = small.store.put(Message("Sent", 0, b"x", b"", 0, 0, 1, encode_host("127.0.0.1", 1)))
+        await small.store.wait_committed(placed.end)
+        offsets.commit("Committed", "Sent", 0, 1)
+        tables = UnusedTables(topics, groups, offsets, ClientTable(most=10, now_ms=clock))
+        unused = Unused(tables, small.store, creations)
+        assert unused.delete_now() == []
+        now_ms += HOUR_MS
+        assert sorted(unused.delete_now()) == ["group Idle", "topic Empty"]
+        names = set(topics.names())
+        assert {"Sent", "%RETRY%Committed"} <= names
+        assert not {"Empty", "%RETRY%Idle"} & names
+        assert groups.get("Committed") is not None
+        assert groups.get("Idle") is None

@@ -1,0 +1,128 @@
+"""The whole way in one process: a real store, the shipper, a real gateway on loopback, the landing zone read back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.testing import landed_log
+from uplink_spark.testing_site import MIB, box, fill, gateway, log_of, message, shipped, until
+
+
+@pytest.mark.slow
+async def test_what_is_durable_is_landed_byte_for_byte_across_files_and_runs(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        for run in range(2):
+            async with box(tmp_path / "store", port) as (store, uplink):
+                for number in range(3000):
+                    store.put(message(run * 3000 + number, 1000))
+                    if not number % 100:
+                        await store.wait_committed(store.end)
+                await until(shipped(store, uplink))
+                durable = store.committed
+                records = landed_log(tmp_path / "landing", "box-17")
+                assert uplink.shipper.state.counts.repeat_bytes == 0
+                assert len(store.lineage.runs) == run + 1
+        async with box(tmp_path / "store", port) as (store, uplink):
+            whole = log_of(store)
+    assert durable > 5 * MIB
+    assert len(records) == 6000
+    assert all(whole[at : at + len(record)] == record for at, record in records.items())
+
+
+@pytest.mark.slow
+async def test_the_gateway_away_and_back_costs_nothing_but_time(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        pass
+    async with box(tmp_path / "store", port) as (store, uplink):
+        for number in range(500):
+            store.put(message(number))
+        await until(lambda: uplink.shipper.state.counts.errors["tcp"] >= 2)
+        async with gateway(tmp_path / "landing", port):
+            await until(shipped(store, uplink))
+        for number in range(500, 800):
+            store.put(message(number))
+        await until(lambda: not uplink.statistics().connected)
+        async with gateway(tmp_path / "landing", port):
+            await until(shipped(store, uplink))
+        assert uplink.statistics().unshipped_bytes == 0
+    assert len(landed_log(tmp_path / "landing", "box-17")) == 800
+
+
+@pytest.mark.slow
+async def test_a_second_connection_of_the_box_sends_only_what_is_missing(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port:
+        for run in range(3):
+            async with box(tmp_path / "store", port) as (store, uplink):
+                store.put(message(run))
+                await until(shipped(store, uplink))
+                counts = uplink.shipper.state.counts
+                assert (counts.pieces["log"], counts.repeat_bytes) == (1, 0)
+
+
+@pytest.mark.slow
+async def test_a_ledger_that_cannot_be_opened_is_an_alarm_and_keeps_everything_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
+    folder = tmp_path / "store/rocketbox/gaps.log"
+    folder.mkdir(parents=True)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 100)
+        await until(lambda: "gaps.log" in uplink.shipper.state.alarms.get("ledger", ""))
+        assert not uplink.may_release(0, 1)
+        folder.rmdir()
+        await until(shipped(store, uplink))
+        assert uplink.shipper.state.alarms == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uplink.cbor", "gaps.log"])
+async def test_a_ledger_that_no_memory_holds_ends_no_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
+    file = tmp_path / "store/rocketbox" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    os.truncate(file, 8 << 40)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 100)
+        await until(lambda: name in uplink.shipper.state.alarms.get("ledger", ""))
+        assert not uplink.may_release(0, 1)
+        file.unlink()
+        await until(shipped(store, uplink))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("express", [(), ("fast",)])
+async def test_a_ledger_that_cannot_be_saved_ends_no_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, express: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
+    folder = tmp_path / "store/rocketbox/uplink.cbor.tmp"
+    folder.mkdir(parents=True)
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, express=express) as (store, uplink):
+        await fill(store, 100)
+        if express:
+            await until(lambda: "uplink.cbor.tmp" in uplink.shipper.state.alarms.get("ledger", ""))
+        else:
+            await until(
+                lambda: uplink.shipper.state.counts.pieces["log"] > 0 or bool(uplink.shipper.state.counts.errors)
+            )
+
+
+@pytest.mark.slow
+async def test_a_file_may_go_only_when_all_of_it_is_receipted_and_saved(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        ledger = uplink.shipper.state.ledger
+        store.put(message(1))
+        await store.wait_committed(store.end)
+        assert not uplink.may_release(0, store.committed)
+        await until(shipped(store, uplink))
+        assert not uplink.may_release(0, store.committed)  # receipted, but not yet on the disk
+        ledger.save()
+        assert uplink.may_release(0, store.committed)
+        assert not uplink.may_release(0, store.committed + 1)

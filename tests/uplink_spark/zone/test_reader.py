@@ -1,0 +1,150 @@
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from uplink_spark.centre import landing as landing_module
+from uplink_spark.centre.coverage import ShardCover
+from uplink_spark.centre.landing import NewPiece
+from uplink_spark.centre.objects import ObjectShardWriter, ObjectStore, open_object_zone
+from uplink_spark.errors import LandingError
+from uplink_spark.spark.packs import read_batches, ref_of
+from uplink_spark.spark.rows import EVERYTHING
+from uplink_spark.spark.source_options import parse_options
+from uplink_spark.spark_source import StreamReader, _Rows
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ZoneReader, open_files
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifest files of four entries instead of 65,536."""
+    monkeypatch.setattr(landing_module, "FILE_ENTRIES", 4)
+
+
+def land(landing: MadeLanding, count: int, start: int = 0, landed_ms: int = 1_700_000_001_000) -> int:
+    for n in range(count):
+        piece = log_piece([MadeRecord()], start)
+        landing.land(piece, now_ms=landed_ms + n)
+        start = piece[0].end
+    return start
+
+
+def seqs(zone: ZoneReader, start: int, end: int) -> list[int]:
+    return [entry.seq for entry in zone.entries({0: start}, {0: end})]
+
+
+@pytest.mark.usefixtures("small_files")
+def test_entries_are_followed_from_file_to_file_without_listing_again(landing: MadeLanding) -> None:
+    zone = ZoneReader(str(landing.root))
+    assert zone.ends() == {0: 0}
+    end = land(landing, 3)
+    assert zone.ends() == {0: 3}
+    land(landing, 20, end)
+    assert zone.ends() == {0: 23}
+    assert len(list((landing.root / "manifest/0000").glob("*.log"))) == 6
+    assert seqs(zone, 0, 23) == list(range(23))  # older files are read again, the cache holds three
+    assert seqs(zone, 5, 9) == [5, 6, 7, 8]
+    assert seqs(zone, 22, 23) == [22]
+    assert seqs(ZoneReader(str(landing.root)), 0, 0) == []
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_position_by_landed_time_is_found_by_bisection_over_files(landing: MadeLanding) -> None:
+    land(landing, 18, landed_ms=5_000)
+    zone = ZoneReader(str(landing.root))
+    for n in range(18):
+        assert zone.at_landed(5_000 + n) == {0: n}
+    assert zone.at_landed(0) == {0: 0}
+    assert zone.at_landed(9_999) == {0: 18}
+
+
+@pytest.mark.usefixtures("small_files")
+def test_what_retention_removed_is_named_with_what_to_do(landing: MadeLanding) -> None:
+    land(landing, 18)
+    zone = ZoneReader(str(landing.root))
+    zone.ends()
+    sorted((landing.root / "manifest/0000").glob("*.log"))[0].unlink()
+    assert ZoneReader(str(landing.root)).begins() == {0: 4}
+    with pytest.raises(LandingError, match="retention removed it while this reader still wanted it"):
+        seqs(zone, 0, 18)
+
+
+def test_a_zone_that_is_not_there_or_not_one_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LandingError, match="it has no file LANDING"):
+        ZoneReader(str(tmp_path))
+    (tmp_path / "LANDING").write_bytes(b"\x00")
+    with pytest.raises(LandingError, match=r"landing zone .*LANDING"):
+        ZoneReader(str(tmp_path))
+    with pytest.raises(LandingError, match="use a path, file:, s3:"):
+        ZoneReader("gopher://x/y")
+
+
+def test_a_zone_may_be_named_by_a_url(landing: MadeLanding) -> None:
+    land(landing, 2)
+    assert ZoneReader(f"file://{landing.root}").ends() == {0: 2}
+
+
+@pytest.mark.parametrize("kind", [LocalFiles, RemoteFiles])
+def test_files_are_read_and_replaced_alike_here_and_through_pyarrow(
+    tmp_path: Path, kind: type[LocalFiles] | type[RemoteFiles]
+) -> None:
+    files = kind(str(tmp_path) if kind is LocalFiles else f"file://{tmp_path}")
+    (tmp_path / "consumers").mkdir()
+    files.replace("consumers/a.json", b"1")
+    files.replace("consumers/a.json", b"22")
+    assert files.read("consumers/a.json", 1) == b"2"
+    assert files.read("consumers/b.json", 0) is None
+    assert files.read("consumers/a.json", 9) == b""
+    assert files.read_range("consumers/a.json", 1, 5) == b"2"
+    assert files.names("consumers") == ["a.json"]
+    assert files.names("nowhere") == []
+    with pytest.raises(FileNotFoundError):
+        files.read_range("consumers/b.json", 0, 1)
+
+
+def test_keys_in_a_url_stay_out_of_messages() -> None:
+    assert RemoteFiles("s3://key:secret@bucket/landing?region=x").root == "s3://***@bucket/landing?region=x"
+    with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
+        open_files("s3://key:secret@bucket/landing?nonsense=1")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]' boto3")
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"{host}:{port}"
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_zone_in_an_object_store_is_read_object_by_object(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    boto3 = import_module("boto3")
+    boto3.client("s3", endpoint_url=f"http://{s3_endpoint}", region_name="us-east-1").create_bucket(Bucket="fleet")
+    url = f"s3://fleet/zone?endpoint_override={s3_endpoint}&scheme=http&region=us-east-1"
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    writer = ObjectShardWriter(store, 0)
+    writer.open(ShardCover())
+    zone = ZoneReader(url)
+    assert zone.ends() == {0: 0}
+    at = 0
+    for n in range(4):  # one manifest object each
+        header, container = log_piece([MadeRecord(body=b"%d" % n)], at)
+        writer.commit([NewPiece(header, container, ((at, header.end),))], 5_000 + n)
+        at = header.end
+        assert zone.ends() == {0: n + 1}
+    fresh = ZoneReader(url)
+    refs = [ref_of(entry, 0) for entry in fresh.entries({0: 1}, fresh.ends())]
+    (batch, *more) = read_batches(fresh.files, refs, EVERYTHING)
+    assert [body for part in (batch, *more) for body in part["body"].to_pylist()] == [b"1", b"2", b"3"]
+    assert fresh.at_landed(5_002) == {0: 2}
+    parsed = parse_options({"path": url.replace("//", "//test:test@", 1)})
+    with pytest.raises(LandingError, match=r"wants seq 9 of shard 0, s3://\*\*\*@fleet/zone.* ends at 4"):
+        StreamReader(parsed, _Rows(parsed)).partitions({"0": 0}, {"0": 9})

@@ -1,0 +1,1 @@
+"""What runs on a box: cuts pieces from the log, sends them, keeps receipts, declares gaps."""

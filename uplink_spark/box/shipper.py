@@ -1,0 +1,296 @@
+"""The shipper: connects, says HELLO, reconciles, sends what is missing, keeps receipts; never gives up.
+
+OSError, TLS errors, ProtocolError and refusals end one connection; any other exception is a bug and ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
+from uplink_spark.box.conversation import Conversation
+from uplink_spark.box.ledger import Ledger
+from uplink_spark.box.quota import QuotaKeeper
+from uplink_spark.box.reconcile import check_have, clip_have, reconcile_below, repairs_below
+from uplink_spark.box.state import LogSource, ShipperState, UplinkStatus
+from uplink_spark.config import UplinkConfig
+from uplink_spark.errors import ConfigError, ProtocolError, first_error
+from uplink_spark.wire.batch import codec_for
+from uplink_spark.wire.frames import Fault, Hello, Welcome
+from uplink_spark.wire.identity import spans
+from uplink_spark.wire.link import LinkClosed, Stream
+
+log = logging.getLogger("uplink_spark.shipper")
+HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
+PROTOCOL_ALARM = 10  # in a row
+FAREWELL_S = 5
+LEDGER, LEDGER_S = "ledger", 10
+OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
+ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, TurnedAway, LinkClosed, trio.BrokenResourceError)
+
+
+class Shipper:
+    """The uplink of one store. `run` until cancelled; the rest is read or called by commands and metrics."""
+
+    def __init__(
+        self,
+        source: LogSource,
+        config: UplinkConfig,
+        ledger: Ledger,
+        *,
+        now_ms: Callable[[], int],
+        clock_ok: Callable[[], bool],
+        store_root: Path | None = None,
+    ) -> None:
+        self._codec = codec_for(config.codec)
+        self.state = ShipperState(source, config, ledger, now_ms=now_ms, clock_ok=clock_ok, store_root=store_root)
+        self.quota = QuotaKeeper(self.state)
+        self._backoff = Backoff()
+        self._address, self._moved_failures = config.gateway, 0
+        self._protocol_errors = 0
+
+    async def run(self) -> None:
+        """Ship until cancelled; the newest receipts are synced at the end."""
+        state = self.state
+        await self._open_ledger()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(state.watch_log)
+                nursery.start_soon(self.quota.run)
+                nursery.start_soon(self._ship)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                try:
+                    await state.in_thread(state.ledger.save)
+                except OSError as error:  # the gateway tells at the next welcome what it has
+                    log.error("uplink ledger not saved reason=%s", error)
+
+    async def _open_ledger(self) -> None:
+        """Return once receipts and losses are known; till then nothing is shipped, and nothing of the log goes."""
+        while True:
+            try:
+                await self.state.in_thread(self.state.ledger.open)
+                if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
+                    await self.state.in_thread(self.state.ledger.save)
+            except OSError as error:
+                if LEDGER not in self.state.alarms:
+                    self.state.alarm(LEDGER, f"nothing is shipped: {error}; put it right there, it is tried again")
+                await trio.sleep(LEDGER_S)
+            else:
+                self.state.lift([LEDGER])
+                for damage in (self.state.ledger.damage, self.state.ledger.gap_log.damage):
+                    if damage is not None:
+                        log.error("uplink ledger damaged reason=%s", damage)
+                return
+
+    async def _ship(self) -> None:
+        while True:
+            await self.state.wait_enabled()
+            wait_s = await self._connect_once()
+            self.state.connected_since, self.state.pace.working = None, False
+            with trio.move_on_after(wait_s):
+                await self.state.wake_connect.wait()
+            self.state.wake_connect = trio.Event()
+
+    async def _connect_once(self) -> float:
+        """One connection from its begin to its end; returns how long to sleep before the next."""
+        counts = self.state.counts
+        try:
+            await self._converse()
+        except BaseExceptionGroup as group:
+            _, bugs = group.split(ENDS_CONNECTION)
+            if bugs is not None:  # a cancellation, or a bug of ours: not the connection's business
+                raise bugs from None
+            return await self._after(first_error(group))
+        except ENDS_CONNECTION as error:
+            return await self._after(error)
+        counts.errors["closed"] += 1
+        return self._backoff.next_s(refused=False)
+
+    async def _after(self, error: BaseException) -> float:
+        state = self.state
+        cause = getattr(error, "cause", None) or getattr(error, "code", None) or "network"
+        if isinstance(error, TurnedAway):
+            cause = error.fault.code
+        state.counts.errors[str(cause)] += 1
+        state.last_error = str(error)
+        self._moved_failures += self._address != state.config.gateway
+        if self._moved_failures >= 3:
+            self._address, self._moved_failures = state.config.gateway, 0
+        if isinstance(error, TurnedAway):
+            return await self._after_fault(error.fault)
+        if isinstance(error, ProtocolError):
+            state.alarm("protocol", str(error))  # the gateway is not to be trusted
+            return self._after_protocol(str(error))
+        wait_s = self._backoff.next_s(refused=cause == "refused")
+        log.info("uplink down cause=%s reason=%s next=%.1fs", cause, error, wait_s)
+        return wait_s
+
+    def _after_protocol(self, text: str) -> float:
+        self._protocol_errors += 1
+        log.error("uplink protocol error reason=%s in_a_row=%d", text, self._protocol_errors)
+        if self._protocol_errors >= PROTOCOL_ALARM:
+            self.state.alarm("protocol", text)
+            return ALARM_S
+        return self._backoff.next_s()
+
+    async def _after_fault(self, fault: Fault) -> float:
+        state = self.state
+        log.warning("uplink turned away code=%s reason=%s", fault.code, fault.text)
+        if fault.code == "diverged":
+            if fault.fork is None:
+                return self._after_protocol("diverged: the fork offset is missing")
+            await state.fork(fault.fork)
+            return 0.0
+        if fault.code == "moved" and fault.to:
+            self._address = fault.to
+            return 0.0
+        if fault.code == "protocol":
+            return self._after_protocol(fault.text)
+        if fault.code in ("identity", "retired"):
+            state.alarm(fault.code, fault.text)
+            return IDENTITY_S if fault.code == "identity" else DAILY_S
+        if fault.code == "version":
+            state.alarm("version", fault.text)
+            return HOURLY_S
+        return max(fault.retry_ms / 1000, self._backoff.next_s())
+
+    async def _converse(self) -> None:
+        state = self.state
+        clock_ok = state.clock_ok()
+        async with open_stream(state.config, self._address, clock_ok=clock_ok) as (stream, tcp):
+            state.leaves_by(tcp.socket.getsockname()[0])  # HELLO counts too
+            try:
+                hello = self._hello_now(clock_ok)
+                connection = await greet(stream, hello, state.throttle, certs=state.config.certs)
+                state.connected()
+                await self._reconcile(connection.welcome)
+            except ProtocolError as error:
+                await _say_why(stream, error)
+                raise
+            log.info("uplink connected gateway=%s epoch=%x", self._address, state.source.lineage.epochs[-1][0])
+            conversation = Conversation(
+                state, connection, self._codec, on_progress=self._progress, spool=self.quota.spool
+            )
+            await conversation.run()
+
+    def _progress(self) -> None:
+        self.state.lift(OVER)
+        self._backoff.reset()
+        self._protocol_errors = self._moved_failures = 0
+
+    def hello(self) -> Hello:
+        """Return the HELLO this box would send now."""
+        return self._hello_now(self.state.clock_ok())
+
+    def _hello_now(self, clock_ok: bool) -> Hello:
+        source, config = self.state.source, self.state.config
+        express = sorted({name for _, names in self.state.ledger.switches for name in names})
+        return Hello(
+            box=config.box,
+            lineage=tuple(source.lineage.epochs[-16:]),
+            runs=tuple(source.lineage.runs[-1024:]),
+            first=source.first,
+            durable=source.committed,
+            now_ms=self.state.now_ms(),
+            clock_ok=int(clock_ok),
+            software=config.software,
+            express=tuple(express),
+            landing=self.state.ledger.landing,
+            receipt=self.state.ledger.newest,
+        )
+
+    async def _reconcile(self, welcome: Welcome) -> None:
+        state = self.state
+        source, ledger = state.source, state.ledger
+        owned = spans(source.lineage.epochs[-16:])
+        fork = check_have(owned, welcome, source.committed)
+        if fork is None and welcome.last is not None:
+            fork = await state.in_thread(lambda: state.differs(welcome.last))
+        if fork is not None:
+            log.error("the centre holds bytes this log does not: new epoch at %d", fork)
+            await state.fork(fork)
+            raise LinkClosed(f"diverged at {fork}")
+        before, same = ledger.landing, ledger.landing == welcome.landing
+        had, known_elsewhere = ledger.receipted.log.copy(), ledger.elsewhere.copy()
+        lost = ledger.welcome(welcome.landing, clip_have(owned, welcome.have), clip_have(owned, welcome.pick))
+        if lost and same:
+            state.alarm("receipt_lost", f"the landing zone receipted and lacks {lost[:3]}")
+        if not same:
+            if before is not None:
+                text = "landing zone %s instead of %s: what lies here is shipped anew, what has gone from here declared"
+                log.warning(text, welcome.landing.hex()[:8], before.hex()[:8])
+            await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
+        below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)
+        for gap in below:
+            await state.in_thread(state.declare, gap)
+        for gap in await state.in_thread(repairs_below, state):
+            await state.in_thread(state.declare, gap)
+        await state.in_thread(ledger.save)
+
+
+async def _say_why(stream: Stream, error: ProtocolError) -> None:
+    """Tell the gateway what was wrong with it; nothing else is being sent."""
+    with trio.move_on_after(FAREWELL_S):
+        try:
+            await stream.send_all(Fault("protocol", str(error)).encode())
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it has gone: its log will do without
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """What the composition gets: the loop to start and the handles of commands, metrics and retention."""
+
+    shipper: Shipper
+
+    async def run(self) -> None:
+        await self.shipper.run()
+
+    def may_release(self, base: int, end: int) -> bool:
+        """Retention's veto: may the CommitLog bytes [base, end) go?"""
+        return self.shipper.state.ledger.may_release(base, end)
+
+    def refusal(self) -> str | None:
+        """Why senders are to get SERVICE_NOT_AVAILABLE (`when_full = "reject_new"`), None: they are not refused."""
+        return self.shipper.quota.refusal
+
+    def note_rejected(self, topic: str, reason: str) -> None:
+        """A producer got an error for lack of space (disk_full, reject_new) or size (too_large): a gap of no bytes."""
+        self.shipper.quota.note_rejected(topic, reason)
+
+    def statistics(self) -> UplinkStatus:
+        return self.shipper.state.status()
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def make_uplink(
+    source: LogSource,
+    config: UplinkConfig,
+    store_root: Path,
+    *,
+    now_ms: Callable[[], int] = wall_ms,
+    clock_ok: Callable[[], bool] = lambda: True,
+) -> Uplink:
+    """Return the uplink of a store, whose state lies in <store_root>/rocketbox. Raises ConfigError."""
+    try:
+        shipper = Shipper(
+            source,
+            config,
+            Ledger(store_root / "rocketbox"),
+            now_ms=now_ms,
+            clock_ok=clock_ok,
+            store_root=store_root,
+        )
+    except ValueError as error:
+        raise ConfigError(f"uplink: {error}") from error
+    return Uplink(shipper)

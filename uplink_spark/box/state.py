@@ -1,0 +1,402 @@
+"""What the parts of the shipper share: the log, the ledger, the caps, and the figures others ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from storage_driver.verdict import RecoveryVerdict
+from uplink_spark.box.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
+from uplink_spark.box.cutter import LogFile
+from uplink_spark.box.gaps import Gap
+from uplink_spark.box.interfaces import interface_of
+from uplink_spark.box.ledger import Ledger
+from uplink_spark.box.plan import LinkRate
+from uplink_spark.box.progress import Pace, Progress
+from uplink_spark.box.scan import scan_records
+from uplink_spark.config import UplinkConfig
+from uplink_spark.wire.batch import MAX_RAW_BYTES
+from uplink_spark.wire.expiry import not_after
+from uplink_spark.wire.failpoints import step_from
+from uplink_spark.wire.frames import MOST_CONDITIONS, MOST_TEXT, Status
+from uplink_spark.wire.identity import run_of, spans
+
+log = logging.getLogger("uplink_spark.shipper")
+Result = TypeVar("Result")
+
+
+class LineageBook(Protocol):
+    """Epochs and runs of the log (storage_driver.lineage)."""
+
+    epochs: list[tuple[int, int]]
+    runs: list[tuple[int, int]]
+
+    def fork(self, log_offset: int) -> None: ...
+    def land(self, landing: str) -> None: ...
+
+
+class LogSource(Protocol):
+    """What the shipper needs of a store (storage_driver.store.MessageStore)."""
+
+    @property
+    def lineage(self) -> LineageBook: ...
+    @property
+    def committed(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def failure(self) -> str | None: ...
+    @property
+    def verdict(self) -> RecoveryVerdict: ...
+    def damaged(self) -> Sequence[tuple[int, int]]: ...
+    def read_log(self, start: int, max_bytes: int) -> bytes: ...
+    def segments(self) -> Sequence[LogFile]: ...
+    def when_committed(self, log_offset: int, wake: Callable[[str | None], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class ShipperCounts:
+    """Counters of the metrics."""
+
+    connects: int = 0
+    errors: Counter[str] = field(default_factory=Counter)  # by cause
+    pieces: Counter[str] = field(default_factory=Counter)  # by kind
+    refused: Counter[str] = field(default_factory=Counter)  # by code
+    gaps: Counter[str] = field(default_factory=Counter)  # declared, by class
+    gap_bytes: Counter[str] = field(default_factory=Counter)
+    raw_bytes: int = 0
+    wire_bytes: int = 0
+    repeat_bytes: int = 0  # sent again without need: `dup` receipts
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkStatus:
+    """A snapshot for `uplink status`, the metrics and doctor."""
+
+    connected: bool
+    connected_s: float
+    address: str
+    box: str
+    epoch: int
+    durable: int
+    receipted_bytes: int
+    unshipped_bytes: int
+    backlog_bytes: int
+    oldest_unshipped_s: float
+    raw_rate: float  # receipted raw bytes a second
+    wire_rate: float
+    inflow: float
+    cap_bytes: int  # 0: none
+    eta_s: float  # -1: never at this rate
+    quota_left_s: float  # until the quota is reached at these rates; -1: never
+    last_receipt_s: float | None
+    gaps_undelivered: int
+    gaps: int
+    paused: bool
+    gateway_full: bool
+    month_bytes: int
+    alarms: dict[str, str]
+    last_error: str
+    counts: ShipperCounts
+    certificate_left_s: float | None = None  # until the box's certificate ends; None: it has none
+
+
+class LinkThrottle:
+    """The token bucket on the wire; every frame byte is counted, so caps and budgets hold exactly."""
+
+    def __init__(self, state: ShipperState) -> None:
+        self._state = state
+        self._bucket = Bucket(0, trio.current_time())
+
+    async def wait_for(self, length: int) -> bool:
+        state = self._state
+        cap = state.cap()
+        self._bucket.set_rate(cap, trio.current_time())
+        wait_s = self._bucket.take(length, trio.current_time())
+        if wait_s:
+            await trio.sleep(wait_s)
+        state.note_wire(length)
+        return cap > 0
+
+
+def quota_left_s(quota_bytes: int, unshipped: int, growth: float) -> float:
+    """Return the seconds until unshipped bytes that grow by so much a second reach the quota; -1: never."""
+    if not quota_bytes or (growth <= 0 and unshipped < quota_bytes):
+        return -1.0
+    return max(0.0, (quota_bytes - unshipped) / growth) if growth > 0 else 0.0
+
+
+class ShipperState:
+    """One object for everything that outlives a connection."""
+
+    def __init__(
+        self,
+        source: LogSource,
+        config: UplinkConfig,
+        ledger: Ledger,
+        *,
+        now_ms: Callable[[], int],
+        clock_ok: Callable[[], bool],
+        store_root: Path | None = None,
+    ) -> None:
+        self.store_root = store_root  # where consumequeue/ lies
+        self.source, self.config, self.ledger = source, config, ledger
+        self.now_ms, self.clock_ok = now_ms, clock_ok
+        self.counts, self.caps, self.rate = ShipperCounts(), Caps(config), LinkRate()
+        self.progress, self.pace = Progress(), Pace()
+        self.changed, self.wake_connect = trio.Event(), trio.Event()
+        self.connected_since: float | None = None
+        self.last_receipt_at: float | None = None
+        self.full_since: float | None = None  # the gateway's window is 0
+        self.last_error, self.alarms = "", dict[str, str]()
+        self.on_metered = False
+        self.ship_now_to = 0
+        self.quota_bytes = 0  # 0: not known yet, or none
+        self.step = step_from(os.environ.get("UPLINK_STOP_AT"))
+        self.damage: deque[str] = deque(maxlen=20)
+        self.throttle = LinkThrottle(self)
+        self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
+        self._thread, self._beside = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+
+    async def in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Run something that reads, compresses or syncs; one at a time."""
+        return await trio.to_thread.run_sync(call, *args, limiter=self._thread)
+
+    async def beside(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Run a part of something that takes minutes and that shipping must not wait for; one at a time."""
+        return await trio.to_thread.run_sync(call, *args, limiter=self._beside)
+
+    # Waking
+
+    def notify(self) -> None:
+        """Something the cutter looks at has changed."""
+        self.changed.set()
+
+    async def watch_log(self) -> None:
+        """Notify when `durable` moves, until cancelled or until the log has failed."""
+        while True:
+            moved, failure = trio.Event(), list[str]()
+
+            def wake(reason: str | None, moved: trio.Event = moved, failure: list[str] = failure) -> None:
+                failure += [] if reason is None else [reason]
+                moved.set()
+
+            before = self.source.committed
+            self.source.when_committed(before + 1, wake)
+            await moved.wait()
+            if failure and self.source.failure is not None:  # else there was no room: it took back what waited, goes on
+                log.error("the log has failed: %s; what is durable is still shipped", failure[0])
+                await trio.sleep_forever()
+            now = trio.current_time()
+            self.progress.inflow(self.source.committed - before, now)
+            self.pace.moved(now)
+            self.notify()
+
+    async def wait_enabled(self) -> None:
+        while self.ledger.paused:
+            await self.wake_connect.wait()
+            self.wake_connect = trio.Event()
+
+    def set_paused(self, paused: bool) -> None:
+        """`uplink pause` and `resume`; the connection ends at the next look."""
+        self.ledger.paused = paused
+        self.wake_connect.set()
+        self.notify()
+
+    def ship_now(self) -> None:
+        """Cut what waits at once and connect without waiting for the back-off."""
+        self.ship_now_to = self.source.committed
+        self.wake_connect.set()
+        self.notify()
+
+    # Caps
+
+    def local_time(self) -> datetime:
+        return datetime.fromtimestamp(max(0, min(self.now_ms(), 253_402_000_000_000)) / 1000).astimezone()
+
+    def cap(self) -> int:
+        """Bytes a second in force now, 0: none."""
+        return self.caps.rate(self.local_time(), clock_ok=self.clock_ok())
+
+    def one_by_one(self, now: float) -> bool:
+        """Whether no piece is cut beside another: on a link that is not fast it keeps express waiting, else senders."""
+        return self.on_metered or bool(self.cap()) or not self.rate.fast or self.pace.busy(now)
+
+    def allowed(self) -> Allowed:
+        return allowed_now(self.config.metered, self._month_use(), on_metered=self.on_metered)
+
+    def budget_left(self, queued: int) -> tuple[int, int]:
+        """Frame bytes the month still allows of data and of the express lane."""
+        return budget_left(self.config.metered, self._month_use(), on_metered=self.on_metered, queued=queued)
+
+    def _month_use(self) -> MonthUse:
+        month = self.local_time().strftime("%Y-%m")
+        return self.ledger.month if self.ledger.month.month == month else MonthUse(month)
+
+    def note_wire(self, length: int) -> None:
+        self.counts.wire_bytes += length
+        if self.on_metered:
+            self.ledger.month = self._month_use().add(self.local_time().strftime("%Y-%m"), length)
+
+    def max_delay_s(self) -> float:
+        return 300.0 if self.on_metered else self.config.max_delay_s
+
+    def leaves_by(self, local_host: str) -> None:
+        """A connection goes out from this address: does it cost money?"""
+        self.on_metered = interface_of(local_host) in self.config.metered.interfaces
+
+    def connected(self) -> None:
+        self.counts.connects += 1
+        self.connected_since = trio.current_time()
+
+    def pressed(self) -> bool:
+        """Whether more than half of what may wait here does."""
+        if not self.quota_bytes:
+            return False
+        holes = self.ledger.unshipped(self.source.first, self.source.committed)
+        return sum(end - start for start, end in holes) > self.quota_bytes // 2
+
+    # Identity
+
+    async def fork(self, log_offset: int) -> None:
+        """Begin a new epoch at log_offset, durable before anybody hears of it."""
+        log.error("divergence: a new epoch begins at log offset %d", log_offset)
+        await self.in_thread(self.source.lineage.fork, log_offset)
+        self.step("B8")
+        self.ledger.forked(log_offset)
+        await self.in_thread(self.ledger.save)
+
+    def declare(self, gap: Gap) -> None:
+        """Declare a loss, durable before anybody hears of it. Blocks."""
+        self.ledger.declare(gap)
+        kind = str(gap.facts["class"])
+        self.counts.gaps[kind] += 1
+        self.counts.gap_bytes[kind] += gap.end - gap.start
+        log.error("gap declared range=%d..%d class=%s reason=%s", gap.start, gap.end, kind, gap.facts["reason"])
+
+    def differs(self, last: tuple[int, int, int, bytes] | None) -> int | None:
+        """Return the start of the newest landed piece when those bytes lie here and hash differently. Blocks."""
+        if last is None:
+            return None
+        epoch, start, end, sha = last
+        owned = [(low, high) for owner, low, high in spans(self.source.lineage.epochs) if owner == epoch]
+        if not owned or start < max(owned[0][0], self.source.first) or end > min(owned[0][1], self.source.committed):
+            return None
+        digest, at = hashlib.sha256(), start
+        while at < end:
+            part = self.source.read_log(at, end - at)
+            if not part:
+                return None
+            digest.update(part)
+            at += len(part)
+        return None if digest.digest() == sha or self._ends_file(start, end, sha) else start
+
+    def _ends_file(self, start: int, end: int, sha: bytes) -> bool:
+        """Whether these are the records of a piece that ends its file: the blank behind them is in no digest."""
+        if end != self.file_end(start) or end - start > 2 * MAX_RAW_BYTES:
+            return False
+        data = self.source.read_log(start, end - start)
+        scan = scan_records(data, start, len(data))
+        return start + scan.length + scan.blank == end and hashlib.sha256(data[: scan.length]).digest() == sha
+
+    def alarm(self, name: str, text: str) -> None:
+        self.alarms[name] = text
+        log.error("uplink alarm=%s reason=%s", name, text)
+
+    def lift(self, names: Iterable[str]) -> None:
+        """What these alarms told is over."""
+        for name in names:
+            if self.alarms.pop(name, None) is not None:
+                log.info("uplink alarm=%s is over", name)
+
+    # Figures
+
+    def file_end(self, log_offset: int) -> int:
+        """The end of the CommitLog file that holds log_offset."""
+        for place in reversed(self.source.segments()):
+            if place.base <= log_offset:
+                return place.base + place.size
+        return 1 << 63
+
+    def boundary(self, log_offset: int) -> int:
+        """The next offset above log_offset that a piece must not cross."""
+        run_end = run_of(self.source.lineage.runs, log_offset)[2]
+        borders = [self.file_end(log_offset), run_end]
+        borders += [origin for _, origin in self.source.lineage.epochs if origin > log_offset]
+        borders += [at for at, _ in self.ledger.switches if at > log_offset]
+        return min(borders)
+
+    def status(self) -> UplinkStatus:
+        now, source, ledger = trio.current_time(), self.source, self.ledger
+        holes = ledger.unshipped(source.first, source.committed)
+        unshipped = sum(end - start for start, end in holes)
+        backlog = self.progress.backlog(unshipped, now)
+        inflow, rate = self.progress.inflow_rate(now), self.progress.shipping_rate(now)
+        since = self.connected_since
+        return UplinkStatus(
+            connected=since is not None,
+            connected_s=now - since if since is not None else 0.0,
+            address=self.config.gateway,
+            box=self.config.box,
+            epoch=source.lineage.epochs[-1][0],
+            durable=source.committed,
+            receipted_bytes=sum(end - start for start, end in ledger.receipted.log),
+            unshipped_bytes=unshipped,
+            backlog_bytes=backlog,
+            oldest_unshipped_s=self.progress.oldest_s(holes[0][0] if holes else None, now),
+            raw_rate=rate,
+            wire_rate=self.rate.wire or 0.0,
+            inflow=inflow,
+            cap_bytes=self.cap(),
+            eta_s=0.0 if not backlog else backlog / (rate - inflow) if rate > inflow else -1.0,
+            quota_left_s=quota_left_s(self.quota_bytes, unshipped, inflow - rate),
+            last_receipt_s=None if self.last_receipt_at is None else now - self.last_receipt_at,
+            gaps_undelivered=len(ledger.undelivered()),
+            gaps=len(ledger.gap_log.gaps),
+            paused=ledger.paused,
+            gateway_full=self.full_since is not None and now - self.full_since > 600,
+            month_bytes=self._month_use().wire_bytes,
+            alarms=dict(self.alarms),
+            last_error=self.last_error,
+            counts=self.counts,
+            certificate_left_s=self._certificate_left_s(),
+        )
+
+    def status_frame(self) -> Status:
+        """What the box says of itself every minute."""
+        facts, free, (state, told) = self.status(), 0, self.health()
+        if self.store_root is not None:
+            disk = os.statvfs(self.store_root)
+            free = disk.f_bavail * disk.f_frsize
+        return Status(
+            durable=facts.durable,
+            unshipped=facts.unshipped_bytes,
+            oldest_ms=int(facts.oldest_unshipped_s * 1000),
+            disk_free=free,
+            inflow=int(facts.inflow),
+            gaps=facts.gaps_undelivered,
+            verdict=self.source.verdict.verdict,
+            software=self.config.software,
+            now_ms=max(0, self.now_ms()),
+            clock_ok=int(self.clock_ok()),
+            state=state,
+            conditions=tuple(text[:MOST_TEXT] for text in told[:MOST_CONDITIONS]),
+        )
+
+    def _certificate_left_s(self) -> float | None:
+        """Seconds until the box's own certificate ends by the box's clock, None without one."""
+        if self.config.certs is None:
+            return None
+        try:
+            return round(not_after((self.config.certs / "box.crt").read_text()) - self.now_ms() / 1000)
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,1 @@
+"""What runs at the gateway: admits boxes, checks and lands their pieces, deletes old packs."""

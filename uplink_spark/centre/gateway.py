@@ -1,0 +1,341 @@
+"""The ingest gateway: listens, admits boxes, lands their pieces, until cancelled."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from uplink_spark.centre.admission import LOOPBACK, Admission, Begun, address_of
+from uplink_spark.centre.contents import Contents
+from uplink_spark.centre.coverage import ShardCover
+from uplink_spark.centre.hub import Hub
+from uplink_spark.centre.inbox import Inbox
+from uplink_spark.centre.ingest import LONGEST_S, BoxSession
+from uplink_spark.centre.keeping import open_keeping
+from uplink_spark.centre.lander import ShardLander, Writer
+from uplink_spark.centre.landing import ShardWriter, open_zone
+from uplink_spark.centre.local_socket import open_door
+from uplink_spark.centre.metrics import serve_metrics
+from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.retention import clean
+from uplink_spark.config import GatewayConfig, need_certs
+from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
+from uplink_spark.wire.expiry import not_after
+from uplink_spark.wire.failpoints import Step, step_from
+from uplink_spark.wire.link import LinkClosed, Stream
+from uplink_spark.wire.tls import ServerTls, box_of, check_alpn, gateway_context, serial_of
+from uplink_spark.zone.manifest import Zone
+
+log = logging.getLogger("uplink_spark.gateway")
+TLS_S = 10
+DISK_LOOK_S = 5
+RETAIN_FIRST_S, RETAIN_S = 60, 3600
+Used = Callable[[], float]
+Open = Callable[[trio.SocketStream, str], Awaitable[BoxSession]]
+
+
+class PeerLog:
+    """One line per peer and minute; the rest is counted, and the next line says how many."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}  # when the last line was written, how many were not since
+
+    def due(self, host: str) -> int | None:
+        """Return how many lines were left out before this one, None when this one is to be left out too."""
+        now = trio.current_time()
+        at, left_out = self._last.get(host, (-60.0, 0))
+        if now - at < 60:
+            self._last[host] = (at, left_out + 1)
+            return None
+        if len(self._last) > 10_000:
+            self._last.clear()
+        self._last[host] = (now, 0)
+        return left_out
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+class Certificates:
+    """The TLS context, read again when a file changed; the deny list, read at each handshake."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._folder, self._deny = config.certs, config.deny
+        self._stamps: tuple[int, ...] = ()
+        self._made: ssl.SSLContext | None = None
+        self.ends_s: float | None = None  # when the gateway's certificate ends, seconds since 1970
+
+    def context(self) -> ssl.SSLContext | None:
+        if self._folder is None:
+            return None
+        stamps = tuple(_stamp(self._folder / name) for name in ("gateway.crt", "gateway.key", "ca.crt"))
+        if stamps != self._stamps or self._made is None:
+            try:
+                self._made, self._stamps = gateway_context(self._folder), stamps
+                self.ends_s = not_after((self._folder / "gateway.crt").read_text())
+            except ConfigError as error:  # half replaced: what is loaded goes on until the files fit together
+                if self._made is None:
+                    raise
+                log.error("%s; the certificates loaded before stay in use", error)
+        return self._made
+
+    def denied(self, *names: str) -> bool:
+        if self._deny is None:
+            return False
+        try:
+            lines = self._deny.read_text().split()
+        except OSError as error:
+            log.error("deny list cannot be read path=%s error=%s; nobody is admitted", self._deny, error.strerror)
+            return True
+        return any(name.lower() in {line.lower() for line in lines} for name in names if name)
+
+
+def _cause_of(error: BaseException) -> tuple[str, str]:
+    """Return cause and text of what ended a connection; a bug of ours is logged with its traceback."""
+    error = first_error(error)
+    if isinstance(error, (ProtocolError, Refused)):
+        return error.code, str(error)
+    if isinstance(error, (ssl.SSLError, trio.BrokenResourceError)):
+        return "tls" if isinstance(error.__cause__, ssl.SSLError) else "network", f"{error} {error.__cause__ or ''}"
+    if isinstance(error, (LinkClosed, OSError, trio.ClosedResourceError)):
+        return "closed", str(error)
+    log.error("internal error in a connection", exc_info=error)
+    return "internal", repr(error)
+
+
+class Gateway:
+    """Admission of connections; what they share lies in the hub."""
+
+    def __init__(self, hub: Hub, certificates: Certificates) -> None:
+        self._hub, self._certificates = hub, certificates
+        self._admission, self._log = Admission(), PeerLog()
+
+    async def admit(self, stream: trio.SocketStream) -> None:
+        """Serve one connection to its end; whatever it does wrong ends it and nothing else."""
+        try:
+            host, port = stream.socket.getpeername()[:2]
+        except OSError:
+            await trio.aclose_forcefully(stream)
+            return
+        peer, who = f"{host}:{port}", address_of(host)
+        who = host if who == LOOPBACK else who
+        try:
+            begun = self._admission.begin(host, trio.current_time())
+        except Refused as reason:
+            self._hub.counts.handshakes["busy"] += 1
+            self._tell(who, peer, "busy", str(reason))
+            await trio.aclose_forcefully(stream)
+            return
+        try:
+            await self._to_its_end(stream, who, peer, partial(self._open, begun))
+        finally:
+            begun.ended()
+
+    async def admit_stick(self, stream: trio.SocketStream) -> None:
+        """Serve a sweep that came through the local door."""
+        await self._to_its_end(stream, "door", "door", self._open_stick)
+
+    async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, opening: Open) -> None:
+        cause, text = "closed", "the box left"
+        session: BoxSession | None = None
+        try:
+            session = await opening(stream, peer)
+            await session.run()
+        except Exception as error:
+            cause, text = _cause_of(error)
+        finally:
+            if session is None or not session.welcomed:
+                self._hub.counts.handshakes[cause] += 1
+            await trio.aclose_forcefully(stream)
+        self._tell(host, peer, cause, text)
+
+    def _tell(self, host: str, peer: str, cause: str, text: str) -> None:
+        left_out = self._log.due(host)
+        if left_out is not None:
+            more = f" not_logged_before={left_out}" if left_out else ""
+            log.info("connection ended peer=%s cause=%s reason=%s%s", peer, cause, text, more)
+
+    async def _open(self, begun: Begun, stream: trio.SocketStream, peer: str) -> BoxSession:
+        context = self._certificates.context()
+        self._hub.certificate_ends_s = self._certificates.ends_s
+        certified: str | None = None
+        link: Stream = stream
+        if context is not None:
+            link, certified = await self._secure(stream, context)
+        deadline_s = LONGEST_S + random.uniform(-7200, 7200)
+        session = BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s)
+        session.when_welcomed = begun.welcomed
+        return session
+
+    async def _open_stick(self, stream: trio.SocketStream, peer: str) -> BoxSession:
+        return BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True)
+
+    async def _secure(self, stream: trio.SocketStream, context: ssl.SSLContext) -> tuple[Stream, str]:
+        secured = ServerTls(stream, context)
+        with trio.move_on_after(TLS_S) as late:
+            await secured.do_handshake()
+        if late.cancelled_caught:
+            raise LinkClosed(f"no TLS handshake in {TLS_S} s")
+        check_alpn(secured.session.selected_alpn_protocol())
+        certificate = secured.session.getpeercert()
+        box, serial = box_of(certificate), serial_of(certificate)
+        if box is None:
+            raise Refused("identity", f"certificate {serial} has no SAN URI urn:rocketbox:box:NAME")
+        if self._certificates.denied(box, serial):
+            raise Refused("identity", f"box {box}, certificate {serial}, is on the deny list")
+        return secured, box
+
+
+def used_share(path: Path) -> float:
+    """The used share of the file system of path, as df counts."""
+    facts = os.statvfs(path)
+    used = facts.f_blocks - facts.f_bfree
+    return used / max(1, used + facts.f_bavail)
+
+
+def free_bytes(path: Path) -> int:
+    facts = os.statvfs(path)
+    return facts.f_bavail * facts.f_frsize
+
+
+async def _watch_disk(hub: Hub, used: Used) -> None:
+    told = ""
+    while True:
+        try:
+            hub.disk_free = await trio.to_thread.run_sync(free_bytes, Path(hub.config.landing))
+            hub.note_disk(await trio.to_thread.run_sync(used))
+        except OSError as error:  # unmounted, perhaps: commits fail with a code until it is back
+            if told != str(error):
+                log.error("landing zone cannot be looked at: %s", error)
+            told = str(error)
+        await trio.sleep(DISK_LOOK_S)
+
+
+async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) -> None:
+    """Retention once an hour, the first after a minute."""
+    files = open_keeping(config.landing)
+    await trio.sleep(RETAIN_FIRST_S)
+    while True:
+        try:
+            await trio.to_thread.run_sync(clean, files, hub.zone.shards, config.keep_days, now_ms)
+        except (OSError, UplinkError) as error:
+            log.error("retention stopped: %s; nothing more is removed until the next hour", error)
+        await trio.sleep(RETAIN_S)
+
+
+@contextmanager
+def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[tuple[list[ShardLander], Hub]]:
+    """Open every shard of the landing zone for writing and yield its landers and the hub; blocking."""
+    step = step_from(os.environ.get("UPLINK_STOP_AT"))
+    own = f"{config.listen[0]}:{config.listen[1]}"
+    zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
+    landers, contents = list[ShardLander](), Contents(records.read_part, records.quarantine)
+    try:
+        for shard in range(zone.shards):
+            cover, writer = ShardCover(), make_writer(shard)
+            linger_s = config.linger_ms / 1000
+            lander = ShardLander(shard, writer, linger_s=linger_s, now_ms=now_ms, cover=cover, contents=contents)
+            landers.append(lander)
+            try:
+                writer.open(cover)
+            except OSError as error:
+                raise LandingError(f"landing zone {config.landing}: {error}; is it mounted and writable?") from error
+        yield landers, Hub(config, zone, landers, records, now_ms=now_ms, step=step)
+    finally:
+        for lander in landers:
+            lander.writer.close()
+
+
+Parts = tuple[Zone, Callable[[int], Writer], CentreRecords]
+
+
+def _is_url(config: GatewayConfig) -> bool:
+    return "://" in config.landing
+
+
+def _disk_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+    root = Path(config.landing)
+    zone = open_zone(root, config.shards)
+    return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards, own)
+
+
+def _object_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+    from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+
+    store = ObjectStore(config.landing)
+    zone = open_object_zone(store, config.shards)
+    return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards, own)
+
+
+async def _listen(address: tuple[str, int]) -> list[trio.SocketListener]:
+    host, port = address
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=1024)
+    except OSError as error:
+        reason = "is taken by another program; choose another" if error.errno == 98 else str(error)
+        raise ConfigError(f"port {port} on {host} {reason}") from error
+
+
+def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
+    from uplink_spark.centre.objects import ObjectStore
+
+    return Inbox(ObjectStore(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
+
+
+def _check(config: GatewayConfig) -> None:
+    """Raises ConfigError for settings that do not go together."""
+    need_certs(config.listen[0], config.certs, "listening on")
+    if config.inbox_secrets is not None and not _is_url(config):
+        raise ConfigError(
+            f"--inbox-secrets is for a zone in an object store; {config.landing} is a folder: "
+            f"python -m uplink_spark sweep {config.landing}/inbox --landing {config.landing} --secrets DIR"
+        )
+
+
+async def run_gateway(
+    config: GatewayConfig,
+    *,
+    now_ms: Callable[[], int],
+    used: Used | None = None,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve boxes until cancelled; started() is given the address when the port is open. Raises UplinkError."""
+    _check(config)
+    certificates = Certificates(config)
+    certificates.context()  # a broken certificate is a start error
+    listeners = await _listen(config.listen)
+    scraped = await _listen(config.metrics) if config.metrics is not None else []
+    try:
+        with open_landers(config, now_ms) as (landers, hub):
+            gateway, hub.certificate_ends_s = Gateway(hub, certificates), certificates.ends_s
+            async with AsyncExitStack() as doors, trio.open_nursery() as nursery:
+                for lander in landers:
+                    nursery.start_soon(lander.run)
+                nursery.start_soon(hub.records.keep_status, now_ms)
+                nursery.start_soon(_retain, config, hub, now_ms)
+                if not _is_url(config):
+                    nursery.start_soon(_watch_disk, hub, used or (lambda: used_share(Path(config.landing))))
+                    door = await doors.enter_async_context(open_door(Path(config.landing)))
+                    if door:
+                        nursery.start_soon(trio.serve_listeners, gateway.admit_stick, door)
+                elif config.inbox_secrets is not None:
+                    nursery.start_soon(_inbox(config, config.inbox_secrets, hub, gateway).run)
+                if scraped:
+                    nursery.start_soon(serve_metrics, hub, scraped)
+                nursery.start_soon(trio.serve_listeners, gateway.admit, listeners)
+                task_status.started(listeners[0].socket.getsockname()[:2])
+    finally:
+        for listener in (*listeners, *scraped):
+            listener.socket.close()

@@ -1,0 +1,254 @@
+"""One box at the gateway: HELLO judged, pieces verified in threads, receipts only for what has landed."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NoReturn
+
+import trio
+
+from uplink_spark.centre.admission import Rate
+from uplink_spark.centre.hub import Hub
+from uplink_spark.centre.lander import DISK_FULL, Offer, ShardLander
+from uplink_spark.centre.verify import Verified, judge_for, verify_piece
+from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
+from uplink_spark.wire import frames
+from uplink_spark.wire.batch import decode_header
+from uplink_spark.wire.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
+from uplink_spark.wire.link import IDLE_PING_S, FrameReader, LinkClosed, Outbox, Stream, unexpected
+
+log = logging.getLogger("uplink_spark.gateway")
+HELLO_S = 10
+LONGEST_S, LONGEST_BYTES = 24 * 3600, 64 << 30
+SMALL_BURST, SMALL_A_SECOND = 200, 10  # a box sends three a minute
+
+
+class BoxSession:
+    """A connection from HELLO to its end; `run` returns or raises why it ended."""
+
+    def __init__(
+        self, stream: Stream, peer: str, hub: Hub, *, certified: str | None, deadline_s: float, stick: bool = False
+    ) -> None:
+        self.peer, self._hub, self._certified = peer, hub, certified
+        self._reader, self.outbox = FrameReader(stream), Outbox(stream)
+        self._stick = stick  # its box is elsewhere: it takes nobody's place
+        self._deadline_s = deadline_s  # this connection ends then, so that new certificates take effect
+        self._waiting: dict[int, int] = {}  # piece number -> raw bytes, without a receipt
+        self._raw_waiting = self._memory = 0
+        self._offered = 0  # of the memory: what the shard holds, longer than this connection may last
+        self._rows: list[ReceiptRow] = []
+        self._pieces = 0
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queued = trio.Event()
+        self.hello: Hello
+        self.welcomed = False
+        self.when_welcomed: Callable[[], None] = _nothing
+        self._small_frames = Rate(SMALL_A_SECOND, burst=SMALL_BURST)
+        self.status: Status | None = None
+        self._lander: ShardLander
+        self._judge: Callable[..., None]
+
+    async def run(self) -> None:
+        """Serve the box until it leaves or must go. Raises LinkClosed, OSError, ProtocolError before HELLO."""
+        with trio.move_on_after(HELLO_S) as late:
+            kind, body = await self._reader.next_frame(pieces=False)
+            if kind != FrameType.HELLO:
+                raise unexpected(kind)
+            self.hello = frames.decode_hello(body)
+        if late.cancelled_caught:
+            raise LinkClosed(f"no HELLO in {HELLO_S} s")
+        try:
+            if self._stick:
+                welcome = await self._hub.greet_stick(self.hello)
+            else:
+                welcome = await self._hub.greet(self.hello, self._certified, self)
+        except Refused as reason:
+            await self._turn_away(reason)
+            raise
+        except OSError as error:  # the landing zone, not the network
+            code = "full" if error.errno in DISK_FULL else "internal"
+            self._hub.counts.refused[code] += 1
+            broken = Refused(code, f"the landing zone cannot be used: {error}", self._hub.retry_ms())
+            await self._turn_away(broken)
+            raise broken from error
+        self.welcomed = True
+        self.when_welcomed()
+        self._hub.counts.handshakes["welcome"] += 1
+        try:
+            await self._converse(welcome)
+        finally:
+            self._hub.leave(self.hello.box, self)
+            self._hub.budget.release(self._memory - self._offered)
+
+    async def _turn_away(self, reason: Refused) -> None:
+        self.outbox.close_after(_fault(reason).encode())
+        with trio.move_on_after(HELLO_S):
+            await self.outbox.run()
+
+    async def _converse(self, welcome: Welcome) -> None:
+        self._lander = self._hub.lander_of(self.hello.box)
+        self._judge = judge_for(self.hello)
+        self.outbox.put(welcome.encode())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read)
+            nursery.start_soon(self._verify)
+            nursery.start_soon(self._tick)
+            await self.outbox.run()  # returns after a last frame
+            nursery.cancel_scope.cancel()
+
+    async def _tick(self) -> None:
+        began = trio.current_time()
+        while True:
+            await trio.sleep(IDLE_PING_S)
+            now = trio.current_time()
+            if now - began > self._deadline_s or self._reader.received_bytes > LONGEST_BYTES:
+                self.outbox.close_after(frames.encode_bye("connection renewed; connect again"))
+            elif now - self._reader.heard_at >= IDLE_PING_S:
+                self.outbox.put(frames.encode_ping(FrameType.PING, int(now * 1000)))
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                await self.outbox.wait_room()  # who does not read what we answer is not listened to
+                kind, body = await self._reader.next_frame(pieces=True, admit=self._admit)
+                if kind == FrameType.PIECE:
+                    self._queue.append((self._pieces - 1, body))
+                    self._queued.set()
+                elif kind in (FrameType.BYE, FrameType.ERROR):
+                    self._leave(kind, body)
+                elif kind < 0x40:
+                    self._small(kind, body)
+        except ProtocolError as error:
+            self._hub.counts.refused["protocol"] += 1
+            log.warning(
+                "protocol error box=%s peer=%s error=%s head=%s",
+                self.hello.box, self.peer, error, self._reader.head.hex(),
+            )  # fmt: skip
+            self.outbox.close_after(frames.Fault("protocol", str(error)).encode())
+            await trio.sleep_forever()
+
+    async def _admit(self, length: int) -> None:
+        self._pieces += 1
+        if len(self._waiting) + len(self._queue) >= self._hub.config.window_pieces:
+            raise ProtocolError(f"more than {self._hub.config.window_pieces} pieces without a receipt")
+        await self._hub.budget.acquire(length)
+        self._memory += length
+
+    def _small(self, kind: int, body: bytes) -> None:
+        if not self._small_frames.take(trio.current_time()):
+            raise ProtocolError(f"more than {SMALL_BURST} small frames, and then {SMALL_A_SECOND} a second")
+        if kind == FrameType.PING:
+            self.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
+        elif kind == FrameType.PONG:
+            frames.decode_ping(body)
+        elif kind == FrameType.STATUS:
+            self.status = frames.decode_status(body)
+            self._hub.note_status(self.hello, self.status)
+        else:
+            raise unexpected(kind)
+
+    def _leave(self, kind: int, body: bytes) -> NoReturn:
+        text = frames.decode_fault(body).text if kind == FrameType.ERROR else "BYE"
+        raise LinkClosed(f"the box ended the connection: {text}")
+
+    async def _verify(self) -> None:
+        while True:
+            await self._queued.wait()
+            self._queued = trio.Event()
+            while self._queue:
+                number, container = self._queue.popleft()
+                self._waiting[number] = 0
+                await self._verify_one(number, container)
+
+    async def _verify_one(self, number: int, container: bytes) -> None:
+        self._hub.step("G1")
+        try:
+            piece = await trio.to_thread.run_sync(verify_piece, container, self._judge, limiter=self._hub.verifiers)
+        except Refused as reason:
+            if reason.code in ("damaged", "bad_records"):
+                await self._hub.quarantine(self.hello.box, container)
+            self._hub.counts.refused_kinds[kind_of(container)] += 1
+            self._refuse(number, len(container), reason)
+            return
+        raw = piece.header.raw_bytes
+        if self._raw_waiting and self._raw_waiting + raw > self._hub.config.window_bytes:
+            text = f"more than {self._hub.config.window_bytes} raw bytes without a receipt"
+            self.outbox.close_after(frames.Fault("protocol", text).encode())
+            return
+        self._raw_waiting += raw
+        self._waiting[number] = raw
+        self._hub.counts.received(piece.header, len(container))
+        self._offered += len(container)
+        self._lander.offer(Offer(number, piece, self))
+
+    # What the lander answers, see lander.Sender.
+
+    def landed(self, number: int, piece: Verified, seq: int, dup: int) -> None:
+        header = piece.header
+        self._rows.append(ReceiptRow(number, header.start, header.end, header.sha, seq, dup))
+        self.dropped(number, piece)
+
+    def refused(self, number: int, piece: Verified, reason: Refused) -> None:
+        if reason.code == "diverged":
+            self._hub.counts.divergences += 1
+            self.outbox.close_after(_fault(reason).encode())
+        else:
+            self._tell_refusal(number, reason)
+        self.dropped(number, piece)
+
+    def dropped(self, number: int, piece: Verified) -> None:
+        self._offered -= len(piece.container)
+        self._settle(number, len(piece.container))
+
+    def failed(self, code: str, text: str) -> None:
+        self._hub.counts.refused[code] += 1
+        self.outbox.close_after(frames.Fault(code, text, self._hub.retry_ms()).encode())
+
+    def flush(self, shard: int) -> None:
+        if self._rows:
+            self.outbox.put(Receipt(shard, tuple(self._rows), self._hub.now_ms()).encode())
+            self._rows = []
+
+    def _refuse(self, number: int, length: int, reason: Refused) -> None:
+        self._tell_refusal(number, reason)
+        self._settle(number, length)
+
+    def _tell_refusal(self, number: int, reason: Refused) -> None:
+        self._hub.counts.refused[reason.code] += 1
+        log.warning(
+            "piece refused box=%s number=%d code=%s reason=%s", self.hello.box, number, reason.code, reason.text
+        )
+        self.outbox.put(Refusal(number, reason.code, reason.text, reason.retry_ms).encode())
+
+    def _settle(self, number: int, length: int) -> None:
+        self._raw_waiting -= self._waiting.pop(number, 0)
+        self._memory -= length
+        self._hub.budget.release(length)
+
+
+def _nothing() -> None:
+    """Nobody waits for the welcome."""
+
+
+def kind_of(container: bytes) -> str:
+    """The kind a refused piece says it is, `unread` where its header cannot be read."""
+    try:
+        return decode_header(container)[0].kind
+    except PieceDamaged:
+        return "unread"
+
+
+def _fault(reason: Refused) -> frames.Fault:
+    keys = reason.keys
+    fork, to = keys.get("fork"), keys.get("to")
+    versions = (frames.VERSION, frames.VERSION) if reason.code == "version" else None
+    return frames.Fault(
+        reason.code,
+        reason.text,
+        reason.retry_ms,
+        fork if isinstance(fork, int) else None,
+        to if isinstance(to, str) else None,
+        versions,
+    )

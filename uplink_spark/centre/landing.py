@@ -1,0 +1,324 @@
+"""Packs and manifest on a POSIX directory: what a receipt promises is synced here before anybody hears of it.
+
+One commit is: pack under a temporary name, fsync, rename, fsync the folder; entries, fdatasync; mark. The calls block
+and belong in a thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from storage_driver.disk import ask_journal
+from uplink_spark.centre.adopt import Judge, entries_of, packs_from
+from uplink_spark.centre.histogram import Histogram
+from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged, UplinkError
+from uplink_spark.wire.batch import PieceHeader
+from uplink_spark.wire.durable import sync_folder, write_synced
+from uplink_spark.wire.failpoints import Step, no_step
+from uplink_spark.zone.manifest import (
+    FILE_ENTRIES,
+    LANDING_NAME,
+    Entry,
+    Placement,
+    Zone,
+    decode_zone,
+    encode_items,
+    encode_mark,
+    entry_of,
+    file_head,
+    first_seq_of,
+    goes_on,
+    manifest_folder,
+    manifest_path,
+    pack_path,
+    read_head,
+    read_items,
+)
+
+log = logging.getLogger("uplink_spark.gateway")
+RESTORE = "restore it from a copy of the landing zone"
+
+
+class Covering(Protocol):
+    """Who keeps the sum of a shard's entries (coverage.ShardCover)."""
+
+    def note(self, entry: Entry) -> None: ...
+    def draft(self) -> Judge: ...
+    def encode(self, next_seq: int) -> bytes: ...
+    def load(self, data: bytes, first_seq: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewPiece:
+    """A verified piece and the parts of its range that are new."""
+
+    header: PieceHeader
+    container: bytes
+    parts: tuple[tuple[int, int], ...]  # log offsets
+    gap: dict[str, Any] | None = None
+    heals: int = 0
+
+
+def make_folders(root: Path, relative: str) -> Path:
+    """Create root/relative; each new folder's name is synced in its parent."""
+    path = root
+    for name in Path(relative).parts:
+        path = path / name
+        if not path.is_dir():
+            path.mkdir(exist_ok=True)
+            sync_folder(path.parent)
+    return path
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def open_zone(root: Path, shards: int = 1) -> Zone:
+    """Return the landing zone at root, made there if it is new. Raises LandingError."""
+    try:
+        make_folders(root.parent if root.parent != root else root, root.name)
+        path = root / LANDING_NAME
+        if not path.exists():
+            write_synced(path, Zone(secrets.token_bytes(16), shards).encode())
+            log.warning("landing zone %s is new: there was none; if there should be, is its file system mounted?", root)
+        return decode_zone(path.read_bytes())
+    except OSError as error:
+        raise LandingError(f"landing zone {root}: {error.strerror}; is it mounted and writable?") from error
+    except ManifestDamaged as error:
+        raise LandingError(f"landing zone {root}: {error}") from error
+
+
+class LandedBefore(UplinkError):
+    """A commit that failed as far as anyone could tell had landed: these are its entries; judge anew."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        super().__init__(f"seq {entries[0].seq} had landed, the answer was lost")
+        self.entries = tuple(entries)
+
+
+class ShardWriter:
+    """The one writer of a shard: its lock, its packs, its manifest files."""
+
+    def __init__(self, root: Path, shard: int, *, step: Step = no_step) -> None:
+        self.root, self.shard, self._step = root, shard, step
+        self.next_seq = self.first_seq = 0
+        self.landed_ms = 0  # never decreases in a shard
+        self.syncs = Histogram()
+        self._lock = self._file = -1
+        self._last: Entry | None = None  # the newest the start has read
+        self._cover: Covering
+
+    def open(self, cover: Covering) -> None:
+        """Lock, load the newest state, show every later entry to cover, drop a torn tail, mark what was not marked.
+
+        What whole packs hold behind the last entry gets its entries again.
+        """
+        folder = make_folders(self.root, manifest_folder(self.shard))
+        self._take_lock(folder / "lock")
+        self._cover = cover
+        firsts = sorted(n for n in (first_seq_of(name) for name in os.listdir(folder)) if n is not None)
+        wanted = self._load_state(firsts)
+        for first in wanted:
+            if first != wanted[0] and first != self.next_seq:
+                path = self.root / manifest_path(self.shard, self.first_seq)
+                raise LandingError(f"{path}: ends at seq {self.next_seq}, the next file begins at {first}; {RESTORE}")
+            for entry in self._read_file(first):
+                self.landed_ms = max(self.landed_ms, entry.landed_ms)
+                cover.note(entry)
+                self._last = entry
+        if not firsts:
+            self._new_file()
+        for path in (self.root / f"pack/{self.shard:04x}").glob("*/*.tmp"):
+            path.unlink()
+        self._adopt()
+
+    def _load_state(self, firsts: list[int]) -> list[int]:
+        """Load the newest state that is whole and return the files to read after it."""
+        for at in range(len(firsts) - 1, -1, -1):
+            path = self.root / manifest_path(self.shard, firsts[at], "state")
+            try:
+                self.landed_ms = self._cover.load(path.read_bytes(), firsts[at])
+                return firsts[at:]
+            except (FileNotFoundError, ManifestDamaged):
+                continue
+        if firsts and firsts[0]:
+            what = f"shard {self.shard:04x} of {self.root}: entries below {firsts[0]} are gone and no state is whole"
+            raise LandingError(f"{what}; restore manifest/{self.shard:04x}/{firsts[0]:020d}.state from a copy")
+        return firsts
+
+    def _take_lock(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            os.close(fd)
+            raise LandingError(
+                f"shard {self.shard:04x} of {self.root} is held by {holder}; stop that gateway first"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        self._lock = fd
+
+    def _read_file(self, first: int) -> Sequence[Entry]:
+        path = self.root / manifest_path(self.shard, first)
+        data = path.read_bytes()
+        try:
+            return self._take(path, first, data)
+        except ManifestDamaged as error:
+            raise LandingError(f"{path}: {error}; {RESTORE}") from error
+
+    def _take(self, path: Path, first: int, data: bytes) -> Sequence[Entry]:
+        head = read_head(data, self.shard, first)
+        if not head:  # made, but the power went before its head was there
+            path.unlink()
+            self.next_seq = first
+            self._new_file()
+            return ()
+        part = read_items(data[head:], first)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = os.open(path, os.O_RDWR)
+        self.first_seq = first
+        entries = part.entries + part.pending
+        seq = first + len(entries)
+        if part.fault is not None and goes_on(data, head + part.whole, seq):
+            raise ManifestDamaged(f"from seq {seq} on {part.fault}, and receipts were given for what lies behind")
+        self.next_seq = seq
+        keep = head + part.whole
+        if keep < len(data):
+            os.ftruncate(self._file, keep)
+        os.lseek(self._file, keep, os.SEEK_SET)
+        if part.pending or part.marked != part.whole or keep < len(data):
+            os.fdatasync(self._file)
+            _write(self._file, encode_mark(self.next_seq))
+        return entries
+
+    def _adopt(self) -> None:
+        """Give what lies in packs behind the last entry its entries again, which the next commit's must not replace.
+
+        Raises LandingError where a pack shows that more is gone.
+        """
+        if self._last is not None:  # its pack may hold more than the entries tell
+            try:
+                self._adopt_pack(self.root / self._last.pack, self._last.offset)
+            except (OSError, PieceDamaged) as error:  # retention has been there, or `check` will tell
+                log.info("newest pack not looked at: %s", error)
+        behind = packs_from(self.root, self.shard, self.next_seq)
+        while (attempts := behind.pop(self.next_seq, None)) is not None:
+            for path in attempts[:-1]:
+                path.unlink()
+            try:
+                self._adopt_pack(attempts[-1], 0)
+            except (OSError, PieceDamaged) as error:
+                if behind:
+                    raise LandingError(f"{error}; {RESTORE}") from error
+                log.warning("pack removed path=%s reason=%s: left by an unfinished commit", attempts[-1], error)
+                attempts[-1].unlink()
+                break
+        if behind:
+            path = behind[min(behind)][-1]
+            text = f"{path} was receipted, the manifest ends at seq {self.next_seq}"
+            name = manifest_path(self.shard, self.first_seq)
+            raise LandingError(f"{text}; restore {name} from a copy of the landing zone")
+
+    def _adopt_pack(self, path: Path, at: int) -> None:
+        landed_ms = max(self.landed_ms, path.stat().st_mtime_ns // 1_000_000)
+        place = Placement(self.next_seq, str(path.relative_to(self.root)), at, 0, 0, landed_ms)
+        with open(path, "rb") as file:
+            entries = entries_of(str(path), file, place, self._cover.draft())
+        if not entries:
+            return
+        if self.next_seq - self.first_seq >= FILE_ENTRIES:
+            self._new_file()
+        self._append(entries)
+        self.landed_ms = landed_ms
+        for entry in entries:
+            self._cover.note(entry)
+        log.warning("pack %s has its entries again, seq %d..%d", path, entries[0].seq, entries[-1].seq)
+
+    def _new_file(self) -> None:
+        path = self.root / manifest_path(self.shard, self.next_seq)
+        if self._file >= 0:
+            os.fdatasync(self._file)  # its last mark: a start reads no file older than the state and cannot mend it
+        if self.next_seq:
+            self._step("G6")
+            write_synced(path.with_suffix(".state"), self._cover.encode(self.next_seq))
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            _write(file, file_head(self.shard, self.next_seq))
+            os.fsync(file)
+            sync_folder(path.parent)
+        except OSError:
+            os.close(file)  # the next commit tries again: no entry may follow a head that is not whole
+            raise
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self.first_seq = file, self.next_seq
+
+    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[Entry]:
+        """Land pieces in one pack and return their entries, durable and visible, in order. Raises OSError."""
+        self.landed_ms = max(self.landed_ms, now_ms)
+        if self.next_seq - self.first_seq >= FILE_ENTRIES:
+            self._new_file()
+        pack = pack_path(self.shard, self.landed_ms, self.next_seq)
+        entries: list[Entry] = []
+        offset, seq = 0, self.next_seq
+        for piece in pieces:
+            for start, end in piece.parts:
+                place = Placement(seq, pack, offset, start, end, self.landed_ms, piece.heals)
+                entries.append(entry_of(piece.header, len(piece.container), place, piece.gap))
+                seq += 1
+            offset += len(piece.container)
+        self._write_pack(pack, [piece.container for piece in pieces])
+        self._step("G3")
+        self._append(entries)
+        return entries
+
+    def _write_pack(self, pack: str, containers: Sequence[bytes]) -> None:
+        folder = make_folders(self.root, pack.rpartition("/")[0])
+        path = self.root / pack
+        temporary = folder / (path.name + ".tmp")
+        with open(temporary, "wb") as file:
+            for container in containers:
+                file.write(container)
+            file.flush()
+            with self.syncs.measured():
+                os.fsync(file.fileno())
+        self._step("G2")
+        os.rename(temporary, path)
+        sync_folder(folder)
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        at = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            _write(self._file, encode_items(entries))
+            with self.syncs.measured():
+                os.fdatasync(self._file)
+                ask_journal(self._file)
+            self._step("G4")
+            _write(self._file, encode_mark(self.next_seq + len(entries)))
+        except OSError:
+            os.lseek(self._file, at, os.SEEK_SET)
+            os.ftruncate(self._file, at)  # their seqs will be given to other data: nothing may be left of them,
+            os.fsync(self._file)  # not even after a power cut: the next pack takes the name of this one
+            raise
+        self.next_seq += len(entries)
+        self._step("G5")
+
+    def close(self) -> None:
+        for fd in (self._file, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._file = self._lock = -1

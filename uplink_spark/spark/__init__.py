@@ -1,0 +1,1 @@
+"""The parts of the PySpark data sources: landed pieces to rows."""

@@ -1,0 +1,53 @@
+"""What a stream's offset says beside its numbers, so that these never come to mean other rows.
+
+    {"0": 1234, "zone": "<id of the landing zone>", "last": {"0": "seq 1233: box-17 5 log 0..970"}}
+
+`last` is the range in front of each number. An offset without them is one of an earlier program and taken at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uplink_spark.errors import LandingError
+from uplink_spark.spark.source_plan import Seqs, to_offset
+from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.reader import ZoneReader
+
+ZONE, LAST = "zone", "last"
+
+
+def name_of(entry: Entry) -> str:
+    """What a seq stands for, wherever and whenever it landed."""
+    return f"seq {entry.seq}: {entry.box} {entry.epoch:x} {entry.kind} {entry.start}..{entry.end}"
+
+
+def stamped(zone: ZoneReader, seqs: Seqs) -> dict[str, Any]:
+    """Return a position as Spark keeps it, with the zone and the range in front of each number that is still there."""
+    found = {shard: _before(zone, shard, seq) for shard, seq in seqs.items()}
+    last = {str(shard): name for shard, name in sorted(found.items()) if name is not None}
+    return {**to_offset(seqs), ZONE: zone.zone.landing_id.hex(), **({LAST: last} if last else {})}
+
+
+def check_stamp(zone: ZoneReader, offset: Mapping[str, Any], *, back: bool = True) -> None:
+    """Raise LandingError where an offset is of another landing zone, or (back) this one was set back and went on."""
+    root, here = zone.files.root, zone.zone.landing_id.hex()
+    if offset.get(ZONE, here) != here:
+        raise LandingError(
+            f"the checkpoint is of landing zone {str(offset[ZONE])[:8]}, {root} is {here[:8]}: is this the landing "
+            "zone the checkpoint was made with? Mount that one, or begin a new checkpoint for another"
+        )
+    for shard, known in offset.get(LAST, {}).items() if back else ():
+        found = _before(zone, int(shard), int(offset[shard])) if int(shard) < len(zone.shards) else None
+        if found is not None and found != known:
+            raise LandingError(
+                f"the checkpoint ends behind {known} of shard {shard}, {root} has {found} there: is this the landing "
+                "zone the checkpoint was made with, and not set back to an older copy since? What came again has other "
+                "seqs: begin a new checkpoint"
+            )
+
+
+def _before(zone: ZoneReader, shard: int, seq: int) -> str | None:
+    entry = next(iter(zone.shards[shard].entries(seq - 1, seq)), None) if seq else None
+    return None if entry is None else name_of(entry)

@@ -1,0 +1,1 @@
+"""What both ends of the uplink share: frames, links, TLS, the format of a piece."""
