@@ -26,7 +26,7 @@ from uplink_spark.wire.frames import FrameType, Hello, decode_receipt, encode_fr
 from uplink_spark.wire.link import FrameReader
 from uplink_spark.zone.reader import ZoneReader
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
 
 
@@ -170,7 +170,7 @@ async def test_each_figure_of_the_gateway_is_that_of_what_happened(tmp_path: Pat
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages")
 @pytest.mark.parametrize(
     ("verb", "path"),
-    [("check", DOCS / "alerts-centre.yml"), ("test", Path(__file__).parent / "alerts_centre_test.yml")],
+    [("check", DOCS / "alerts-centre.yml"), ("test", Path(__file__).parents[1] / "alerts_centre_test.yml")],
 )
 def test_promtool_accepts_the_rules_of_the_centre_and_they_fire_when_they_should(verb: str, path: Path) -> None:
     said = subprocess.run(["promtool", verb, "rules", str(path)], capture_output=True, text=True, check=False)
