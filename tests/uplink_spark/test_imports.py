@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-BOX = "shipper stick prometheus report"
-GATEWAY = "gateway metrics objects sweep commands"
+BOX = "box.shipper box.stick box.report"
+GATEWAY = "centre.gateway centre.metrics centre.objects centre.sweep commands"
 
 
 @pytest.mark.slow
