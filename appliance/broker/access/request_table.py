@@ -23,7 +23,7 @@ class Access(Enum):
 class Needs(Enum):
     """What the account of a signed data request must be granted; `resources.py` reads it from the request."""
 
-    SIGNATURE = "a signature"  # or the handler alone knows whose a thing is
+    SIGNATURE = "a signature"  # or the handler knows the owner
     SEND = "PUB on the topic"
     REPLY = "PUB on the topic, a signature for a reply topic"
     RECALL = "PUB on the topic of the handle"
