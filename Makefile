@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd compiled
+.PHONY: test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -25,12 +25,14 @@ help:
 	@echo 'make bench            figures of this machine (beside Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          docs/interop.md anew, from what stock clients do'
 	@echo 'make soak, power-cut  the long variants of the tests'
-	@echo 'make install, deb      units and helpers below DESTDIR=…; the Debian package'
+	@echo 'make install           units and helpers below DESTDIR=…'
+	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
 	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
 	@echo 'make test-systemd      (root) the box under real systemd'
+	@echo 'make test-packages     (root) the Debian package in bookworm and trixie: installed, upgraded, removed, purged'
 	@echo 'make system-packages  (root) the Debian packages that the system tests want'
 
 setup: .venv/java/.ready compiled
@@ -172,8 +174,9 @@ wheel: .venv/.ready .build/lock/.ready
 	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
 	@.build/lock/bin/twine check --strict .build/wheel/* && (cd .build/wheel && sha256sum *)
 
+# For bookworm and trixie, amd64 and arm64; ARGS="--version 1.4.0 amd64".
 deb: .venv/.ready
-	@nice systemd/make-deb.sh .build/deb $(PY)
+	@PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/make-deb.sh .build/deb $(PY) $(ARGS)
 
 bundle: .venv/.ready
 	@nice $(PY) -m provisioning.make_bundle .build/bundle $(ARGS)
@@ -188,6 +191,10 @@ test-image: .venv/.ready
 	  '1.2.0 --bundle-only --spoil selftest' '1.3.0 --bundle-only --spoil panic'; do \
 	  nice systemd/make-image.sh .build/test-image $(PY) --root-shell --version $$each || exit; done ;; esac
 	@$(IN) $(PY) -u -m tests.image.run .build/test-image $(if $(STEPS),--only $(STEPS)) $(filter-out --reuse,$(ARGS))
+
+# Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
+test-packages: .venv/.ready
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py $(ARGS)
 
 test-systemd: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)

@@ -65,7 +65,8 @@ def describe(health: Mapping[str, Any]) -> str:
     lines = [f"State     {health.get('state')}" + (f" for {health['since_s']} s" if "since_s" in health else "")]
     if "version" in health:
         tried = "" if health.get("committed", True) else ", on trial"
-        lines.append(f"Version   {health['version']} in slot {health.get('slot')}{tried}")
+        slot = "" if health.get("slot", "-") == "-" else f" in slot {health['slot']}"  # apt and pip have none
+        lines.append(f"Version   {health['version']}{slot}{tried}")
         lines.append(f"Boot      {health.get('boot')}, because of {health.get('reset_reason')}")
     if health.get("ports"):
         lines.append("Ports     " + ", ".join(f"{name} {port}" for name, port in health["ports"].items()))

@@ -37,17 +37,22 @@ def build_tree(target: Path, top: Path, python: str, version: str) -> dict[str, 
     if target.exists():
         shutil.rmtree(target)
     site.mkdir(parents=True)
-    for name in PACKAGES:
-        shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", TESTING))
-    for name in CENTRE_ONLY:
-        unwanted = site / name
-        shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
+    copy_packages(top, site)
     libraries = copy_libraries(top, site)
     write_own_metadata(site, version)
     write_sbom(target / SBOM, top, libraries, version)
     words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(target), str(site)]
     subprocess.run([python, *words], check=True)
     return {name: one.version for name, one in libraries.items()}
+
+
+def copy_packages(top: Path, site: Path) -> None:
+    """Copy our own six packages without what tests and the centre alone need."""
+    for name in PACKAGES:
+        shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", TESTING))
+    for name in CENTRE_ONLY:
+        unwanted = site / name
+        shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
 
 
 def python_version(python: str) -> str:
@@ -92,10 +97,15 @@ def wanted_here(requirement: str) -> bool:
     return not any(word in marker and f"!= '{word}" not in marker and f'!= "{word}' not in marker for word in unfit)
 
 
+def on_a_box(path: str) -> bool:
+    """Tell whether a box needs this file of a library: no scripts, no sources in C, no tests."""
+    return not (path.startswith("..") or path.endswith(SOURCES) or NOT_ON_A_BOX.search(path))
+
+
 def copy_distribution(one: metadata.Distribution, site: Path) -> None:
     for file in one.files or []:
         path = str(file)
-        if path.startswith("..") or path.endswith(SOURCES) or NOT_ON_A_BOX.search(path):
+        if not on_a_box(path):
             continue
         source = Path(str(one.locate_file(file)))
         if source.is_file():

@@ -30,7 +30,7 @@ from provisioning.errors import ProvisioningError
 from provisioning.incoming import arrived
 from provisioning.ownership import SECRET_BYTES, receipt_mac
 from provisioning.session import Owner
-from provisioning.slots import SlotError, Slots, sync_folder
+from provisioning.slots import NO_SLOTS, SlotError, Slots, sync_folder
 
 Progress = Callable[[str, int, int], None]
 MAX_INLINE = 6 * 1024  # configuration and keys travel inside one frame
@@ -321,6 +321,8 @@ class Box:
         slots = self.files.slots.load()
         running = self.files.slots.running() or slots.active
         version, wanted = slots.version(running), str(bundle.get("version", ""))
+        if not self.files.slots.folder.is_dir():
+            raise ProvisioningError("E302", NO_SLOTS)
         if slots.trial is not None:
             raise ProvisioningError("E306", f"slot {slots.trial} is on trial: commit or roll back first")
         if version == wanted and self._slot_fits(running):

@@ -1,58 +1,68 @@
-#!/bin/sh
-# make-deb.sh WORK PYTHON: build WORK/rocketbox_VERSION_ARCH.deb; the product lies in slot a as if it had been installed there.
-set -eu
-work=$1 python=$2
+#!/bin/bash
+# make-deb.sh OUT PYTHON [--version V] [ARCH...]: OUT/rocketbox_V_ARCH.deb, one for every release that package_tree.py names.
+# Without ARCH: amd64 and arm64. Nothing of the target runs here, so any machine builds for both. The same commit gives the same bytes.
+set -euo pipefail
+out=$1 python=$2
+shift 2
 here=$(dirname "$(readlink -f "$0")")
-top=$(dirname "$here")
-cd "$top"
-arch=$(dpkg --print-architecture)
-version=$("$python" -c 'from pathlib import Path; from provisioning.app_tree import project_version as v; print(v(Path(".")))')
-rm -rf "$work"
-mkdir -p "$work/root/DEBIAN" "$work/root/usr/share/rocketbox"
-"$here/install.sh" "$work/root"
-"$python" -m provisioning.app_tree "$work/root/usr/share/rocketbox/slot" --version "$version"
-install -d "$work/root/usr/share/bash-completion/completions"
-"$python" -m appliance completion bash > "$work/root/usr/share/bash-completion/completions/rocketbox"
-install -D -m 644 LICENSE "$work/root/usr/share/doc/rocketbox/copyright"
-[ ! -f docs/box.md ] || install -D -m 644 docs/box.md "$work/root/usr/share/doc/rocketbox/box.md"
-printf '%s\n' 'Package: rocketbox' "Version: $version" "Architecture: $arch" 'Maintainer: Rocketbox <rocketbox@localhost>' \
-    'Section: net' 'Priority: optional' "Depends: python3 (>= $(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')), openssl, systemd" \
-    "Installed-Size: $(du -sk "$work/root" | cut -f1)" \
-    'Description: a small Linux box as a RocketMQ appliance' \
-    ' NameServer and Broker in one process, every acknowledgement synced, the log shipped upstream.' > "$work/root/DEBIAN/control"
-cat > "$work/root/DEBIAN/postinst" <<'POST'
-#!/bin/sh
-set -e
-[ "$1" = configure ] || exit 0
-root=${DPKG_ROOT:-}
-! command -v systemd-sysusers >/dev/null || systemd-sysusers --root="$root/" rocketbox.conf
-! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --root="$root/" --create rocketbox.conf
-/usr/bin/python3 -I "$root/usr/lib/rocketbox/slot.py" adopt "$root/usr/share/rocketbox/slot" @VERSION@ --base "$root/opt"
-if [ -z "$root" ] && [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
-    systemctl preset rocketbox.service rocketbox-broker.socket rocketbox-namesrv.socket rocketbox-slot.service \
-        rocketbox-selftest.service rocketbox-commit.service rocketbox-settled.path || :
-    systemctl --no-block restart rocketbox-slot.service rocketbox.service || :
-fi
-POST
-sed -i "s/@VERSION@/$version/" "$work/root/DEBIAN/postinst"
-cat > "$work/root/DEBIAN/prerm" <<'PRE'
-#!/bin/sh
-set -e
-[ "$1" = remove ] || exit 0
-if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
-    systemctl disable --now rocketbox.service rocketbox-broker.socket rocketbox-namesrv.socket rocketbox-slot.service || :
-fi
-PRE
-cat > "$work/root/DEBIAN/postrm" <<'POST'
-#!/bin/sh
-# purge takes slots and settings; what was stored stays until somebody removes /var/lib/rocketbox by hand
-set -e
-[ "$1" = purge ] || exit 0
-root=${DPKG_ROOT:-}
-chmod -R u+w "$root/opt/slots" 2>/dev/null || :
-rm -rf "$root/opt/slots" "$root/opt/appliance" "$root/etc/rocketbox"
-POST
-chmod 755 "$work/root/DEBIAN/postinst" "$work/root/DEBIAN/prerm" "$work/root/DEBIAN/postrm"
-dpkg-deb --root-owner-group -Zxz --build "$work/root" "$work/rocketbox_${version}_$arch.deb" >/dev/null
-ls -l "$work"/*.deb
+cd "$(dirname "$here")"
+[ "${1-}" != --version ] || { version=$2; shift 2; }
+version=${version:-$("$python" -c 'from pathlib import Path; from provisioning.app_tree import project_version as v; print(v(Path(".")))')}
+deb_version=$(printf '%s' "$version" | sed -E 's/\.?(a|b|rc|dev)([0-9])/~\1\2/') # 1.0.0rc1 comes before 1.0.0
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+umask 022
+own=/usr/lib/rocketbox/env # the private folder: the command and the units alone have it on their path
+
+copy_files() { # ROOT: units and helpers, which start what lies in the private folder; apt has no slots
+    "$here/install.sh" "$1"
+    sed -i "s#/opt/appliance/bin/python#$own/bin/python#; \#slot\.py boot#d" "$1"/usr/lib/systemd/system/*.service
+    sed -i '\#/opt/slots#d' "$1/usr/lib/tmpfiles.d/rocketbox.conf"
+    find "$1" -name __pycache__ -prune -exec rm -rf {} + # py3compile makes it on the machine, for its Python
+    chmod 644 "$1"/usr/lib/rocketbox/*.py
+    rm "$1/usr/bin/rocketbox" "$1/usr/share/rocketbox/rocketbox.toml"
+    printf '%s\n' '#!/bin/sh' "exec $own/bin/python -I -m appliance \"\$@\"" > "$1/usr/bin/rocketbox"
+    chmod 755 "$1/usr/bin/rocketbox"
+    install -D -m 644 systemd/rocketbox.toml "$1/etc/rocketbox/rocketbox.toml"
+    install -d "$1/usr/share/bash-completion/completions" "$1/usr/share/lintian/overrides" "$1/usr/share/man/man1"
+    "$python" -m appliance completion bash > "$1/usr/share/bash-completion/completions/rocketbox"
+    install -m 644 "$here/debian/lintian-overrides" "$1/usr/share/lintian/overrides/rocketbox"
+    gzip -9n < "$here/debian/rocketbox.1" > "$1/usr/share/man/man1/rocketbox.1.gz"
+    install -m 644 docs/box.md "$1/usr/share/doc/rocketbox/box.md"
+    changelog | gzip -9n > "$1/usr/share/doc/rocketbox/changelog.gz"
+}
+
+changelog() {
+    printf '%s\n\n' "rocketbox ($deb_version) stable; urgency=medium" '  * CHANGELOG.md of this version says what users notice.'
+    printf ' -- %s  %s\n' "$maintainer" "$(date -uRd "@$SOURCE_DATE_EPOCH")"
+}
+
+build() { # ARCH MACHINE
+    local root=$out/root-$1
+    rm -rf "$root"
+    mkdir -p "$root/DEBIAN"
+    copy_files "$root"
+    "$python" -m provisioning.package_tree "$root$own" --machine "$2" --version "$version" \
+        --copyright "$root/usr/share/doc/rocketbox/copyright"
+    for script in postinst prerm postrm; do install -m 755 "$here/debian/$script" "$root/DEBIAN/$script"; done
+    echo /etc/rocketbox/rocketbox.toml > "$root/DEBIAN/conffiles"
+    local kib
+    kib=$(find "$root" -path "$root/DEBIAN" -prune -o -printf '%y %s\n' | awk '{n += $1 == "f" ? int(($2 + 1023) / 1024) : 1} END {print n}')
+    sed "s/@VERSION@/$deb_version/; s/@ARCH@/$1/; s/@KIB@/$kib/; s/@MAINTAINER@/$maintainer/" \
+        "$here/debian/control" > "$root/DEBIAN/control"
+    (cd "$root" && find . -type f ! -path './DEBIAN/*' ! -path ./etc/rocketbox/rocketbox.toml -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum > DEBIAN/md5sums)
+    find "$root" -newermt "@$SOURCE_DATE_EPOCH" -print0 | xargs -0 touch -hd "@$SOURCE_DATE_EPOCH"
+    dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$root" "$out/rocketbox_${deb_version}_$1.deb" > /dev/null
+    rm -rf "$root"
+}
+
+maintainer="${DEBFULLNAME:-Rocketbox} <${DEBEMAIL:-rocketbox@localhost}>"
+mkdir -p "$out"
+rm -f "$out"/rocketbox_*.deb
+for arch in "${@:-amd64 arm64}"; do for each in $arch; do
+    case $each in
+    amd64) build amd64 x86_64 ;;
+    arm64) build arm64 aarch64 ;;
+    *) echo "make-deb: unknown architecture $each, known: amd64 arm64" >&2; exit 2 ;;
+    esac
+done; done
+(cd "$out" && sha256sum rocketbox_*.deb)

@@ -9,7 +9,7 @@ from provisioning.box import BoxFiles
 from provisioning.bundle import Manifest, Target, Wishes, check_fits, check_parts, open_bundle, read_part
 from provisioning.errors import ProvisioningError
 from provisioning.root_slots import ImageError, Places, install, load
-from provisioning.slots import SlotError
+from provisioning.slots import NO_SLOTS, SlotError
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
 AGAIN = "use --again to insist: the other slot is then replaced"
@@ -55,6 +55,8 @@ def update(arguments: argparse.Namespace) -> str:
     wishes = Wishes(downgrade=arguments.downgrade, retry=arguments.retry, again=arguments.again)
     if any(part.kind == "root" for part in manifest.parts):
         return update_image(path, manifest, files, wishes)
+    if not files.slots.folder.is_dir():
+        raise ProvisioningError("E302", NO_SLOTS)
     slots = files.slots.load()
     running = files.slots.running() or slots.active
     version = slots.version(running)

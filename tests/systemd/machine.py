@@ -44,35 +44,24 @@ def build_slot(target: Path, version: str = "1.0.0") -> Path:
     return target
 
 
-class Machine:
-    """One box under `folder`: /opt, /etc/rocketbox and /var/lib/rocketbox survive its boots, all else is fresh."""
+class Container:
+    """A root with systemd as PID 1, started by systemd-nspawn; its console goes to a file in `folder`."""
 
-    def __init__(self, folder: Path, slot: Path, *, config: str = "", drop_in: str = "") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.opt, self.state, self.etc, usr = (folder / name for name in ("opt", "state", "etc", "usr"))
-        subprocess.run([TOP / "systemd/install.sh", folder / "stage"], check=True, capture_output=True)
-        (folder / "stage/usr").rename(usr)
-        if drop_in:
-            (usr / "lib/systemd/system/rocketbox.service.d").mkdir(parents=True)
-            (usr / "lib/systemd/system/rocketbox.service.d/test.conf").write_text(drop_in)
-        for path in (self.opt / "slots", self.state, self.etc):
-            path.mkdir(parents=True)
-        shutil.copytree(slot, self.opt / "slots/a", symlinks=True)
-        state = {"active": "a", "versions": {"a": "1.0.0"}, "committed": ["1.0.0"]}
-        (self.opt / "slots/state.json").write_text(json.dumps(state))
-        (self.opt / "appliance").symlink_to("slots/a")
-        (self.etc / "rocketbox.toml").write_text(config or '[listen]\nhost = "0.0.0.0"\n')
         self._container: subprocess.Popen[bytes] | None = None
         self._leader = 0
         self.boots = 0
 
+    def where(self) -> list[str]:
+        """Return nspawn's words for the root and what is mounted over it."""
+        raise NotImplementedError
+
     def start(self) -> float:
         """Boot, return the seconds until systemd answers."""
         began = time.monotonic()
-        binds = {self.opt: "/opt", self.state: "/var/lib/rocketbox", self.etc: "/etc/rocketbox"}
-        words = ["systemd-nspawn", "--quiet", "--boot", "--volatile=yes", "--private-network", "--register=no"]
-        words += ["--keep-unit", "--console=pipe", "-D", "/", f"--overlay-ro=/usr:{self.folder / 'usr'}:/usr"]
-        words += [f"--bind={outside}:{inside}" for outside, inside in binds.items()]
+        words = ["systemd-nspawn", "--quiet", "--boot", "--private-network", "--register=no", "--keep-unit"]
+        words += ["--console=pipe", *self.where()]
         with (self.folder / "console.log").open("ab") as log:
             self._container = subprocess.Popen(
                 words,
@@ -166,11 +155,6 @@ class Machine:
     def console(self) -> str:
         return (self.folder / "console.log").read_text(errors="replace")
 
-    def note(self, name: str) -> list[dict[str, object]]:
-        from watchdog.notes import read_lines
-
-        return read_lines(self.state / "watchdog" / name)
-
     def health(self) -> dict[str, object]:
         found = self.run("cat", "/run/rocketbox/health.json").stdout
         return dict(json.loads(found)) if found else {}
@@ -191,3 +175,33 @@ class Machine:
         except (subprocess.TimeoutExpired, ProcessLookupError):
             os.kill(self._leader, signal.SIGKILL)
             self._container.wait(60)
+
+
+class Machine(Container):
+    """One box under `folder`: /opt, /etc/rocketbox and /var/lib/rocketbox survive its boots, all else is fresh."""
+
+    def __init__(self, folder: Path, slot: Path, *, config: str = "", drop_in: str = "") -> None:
+        super().__init__(folder)
+        self.opt, self.state, self.etc, usr = (folder / name for name in ("opt", "state", "etc", "usr"))
+        subprocess.run([TOP / "systemd/install.sh", folder / "stage"], check=True, capture_output=True)
+        (folder / "stage/usr").rename(usr)
+        if drop_in:
+            (usr / "lib/systemd/system/rocketbox.service.d").mkdir(parents=True)
+            (usr / "lib/systemd/system/rocketbox.service.d/test.conf").write_text(drop_in)
+        for path in (self.opt / "slots", self.state, self.etc):
+            path.mkdir(parents=True)
+        shutil.copytree(slot, self.opt / "slots/a", symlinks=True)
+        state = {"active": "a", "versions": {"a": "1.0.0"}, "committed": ["1.0.0"]}
+        (self.opt / "slots/state.json").write_text(json.dumps(state))
+        (self.opt / "appliance").symlink_to("slots/a")
+        (self.etc / "rocketbox.toml").write_text(config or '[listen]\nhost = "0.0.0.0"\n')
+
+    def where(self) -> list[str]:
+        binds = {self.opt: "/opt", self.state: "/var/lib/rocketbox", self.etc: "/etc/rocketbox"}
+        words = ["--volatile=yes", "-D", "/", f"--overlay-ro=/usr:{self.folder / 'usr'}:/usr"]
+        return words + [f"--bind={outside}:{inside}" for outside, inside in binds.items()]
+
+    def note(self, name: str) -> list[dict[str, object]]:
+        from watchdog.notes import read_lines
+
+        return read_lines(self.state / "watchdog" / name)

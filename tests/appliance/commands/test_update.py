@@ -1,6 +1,7 @@
 """`update`: what cannot be installed is told in one line with its exit code, and leaves the slots as they are."""
 
 import argparse
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_a_bundle_that_is_not_there_or_is_none_is_one_line(tmp_path: Path, capsy
         assert said in err, name
         assert err.startswith("rocketbox: ")
         assert err.count("\n") == 1
+
+
+def test_a_box_whose_versions_come_with_apt_has_no_slots_and_an_update_makes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = folder_box(tmp_path / "box")
+    bundle = signed_bundle(tmp_path, box)
+    shutil.rmtree(tmp_path / "box/opt")
+    assert run(options(tmp_path / "box", bundle)) == 5
+    assert "E302 this box has no slots: apt or pip installed it" in capsys.readouterr().err
+    assert not box.files.slots.folder.exists()
 
 
 def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""The Debian package: installed with apt under real systemd, serving, upgraded, removed, purged."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.systemd.debian import Debian, build_packages, needs_debian
+
+pytestmark = [pytest.mark.soak, needs_debian]
+SUITES = ("bookworm", "trixie")
+SETTING = '[box]\nname = "press-17"\n'
+CONFIG = "/etc/rocketbox/rocketbox.toml"
+NEWER, NEWEST = "0.9.1", "0.9.2"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build_packages(tmp_path_factory.mktemp("deb"))
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_packages(tmp_path_factory.mktemp("newer"), "--version", NEWER, "amd64")["amd64"]
+
+
+@pytest.fixture(scope="module")
+def newest(newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a package that brings another template of the configuration."""
+    tree = tmp_path_factory.mktemp("newest")
+    subprocess.run(["dpkg-deb", "-R", newer, tree / "root"], check=True)
+    control = tree / "root/DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {NEWER}", f"Version: {NEWEST}"))
+    with (tree / "root" / CONFIG[1:]).open("a") as out:
+        out.write("# a comment of the next version\n")
+    target = tree / f"rocketbox_{NEWEST}_amd64.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree / "root", target], check=True)
+    return target
+
+
+@pytest.fixture(params=SUITES)
+def debian(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Debian]:
+    machine = Debian(tmp_path, request.param)
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.stop()
+        shutil.rmtree(tmp_path / "root")
+
+
+def consume(machine: Debian, group: str) -> str:
+    """Return the whole topic T, as a group that is new."""
+    words = ["--group", group, "--from", "first", "--max", "1", "--timeout", "30", "T"]
+    return machine.done("rocketbox", "consume", *words)
+
+
+def test_apt_installs_a_box_that_serves_and_that_an_upgrade_restarts_with_data_and_settings_kept(
+    debian: Debian, packages: dict[str, Path], newer: Path, newest: Path
+) -> None:
+    began = time.monotonic()
+    debian.install(packages["amd64"])
+    debian.wait_for("rocketbox.service")
+    debian.done("rocketbox", "send", "T", "hello")
+    assert "hello" in consume(debian, "first")
+    print(f"apt install to the first message sent and read: {time.monotonic() - began:.1f} s")
+    assert debian.run("systemctl", "is-system-running").stdout.strip() == "running"
+    debian.stop()
+    debian.start()
+    debian.wait_for("rocketbox.service")  # enabled at boot, too
+    assert "hello" in consume(debian, "second")
+    assert debian.done("dpkg", "--verify", "rocketbox") == ""
+    upgrade(debian, newer)
+    upgrade_template(debian, newest)
+    remove_and_purge(debian, newest)
+
+
+def upgrade(debian: Debian, newer: Path) -> None:
+    (debian.root / CONFIG[1:]).write_text(SETTING)
+    client, before = debian.client("20", "30"), debian.main_pid()
+    assert client.stdout
+    first = client.stdout.readline()
+    assert "rocketbox.toml" not in debian.install(newer)  # the template is the same: nothing to ask
+    said = {line.split()[2] for line in (first + client.stdout.read()).splitlines()}
+    assert client.wait(60) == 0
+    assert "ok" in said
+    assert "ConnectionRefusedError" not in said
+    debian.wait_for("rocketbox.service")
+    assert debian.main_pid() not in (0, before)
+    assert debian.health()["version"] == NEWER
+    assert (debian.root / CONFIG[1:]).read_text() == SETTING
+    assert "press-17" in debian.done("rocketbox", "brokers")
+    assert "hello" in consume(debian, "third")
+
+
+def upgrade_template(debian: Debian, newest: Path) -> None:
+    debian.install(newest, "-o", "Dpkg::Options::=--force-confold")
+    assert (debian.root / CONFIG[1:]).read_text() == SETTING
+    assert "next version" in (debian.root / f"{CONFIG[1:]}.dpkg-dist").read_text()
+    debian.wait_for("rocketbox.service")
+    assert "hello" in consume(debian, "fourth")
+
+
+def remove_and_purge(debian: Debian, package: Path) -> None:
+    root = debian.root
+    debian.apt("remove", "rocketbox")
+    assert not (root / "usr/lib/rocketbox").exists()
+    assert debian.run("systemctl", "is-active", "rocketbox.service", "rocketbox-broker.socket").returncode != 0
+    output, _ = debian.client("0.2", "2").communicate(timeout=60)
+    assert "ConnectionRefusedError" in output
+    assert (root / CONFIG[1:]).read_text() == SETTING
+    debian.install(package, "-o", "Dpkg::Options::=--force-confold")
+    debian.wait_for("rocketbox.service")
+    assert "hello" in consume(debian, "fifth")
+    said = debian.apt("purge", "rocketbox")
+    assert re.search(r"rocketbox: /var/lib/rocketbox stays, \S+ in use", said)
+    assert (root / "var/lib/rocketbox/store").is_dir()
+    assert not (root / "etc/rocketbox").exists()
+    assert list((root / "etc/systemd/system").rglob("rocketbox*")) == []
+
+
+def test_a_purge_leaves_nothing_where_no_message_was_stored_and_a_masked_service_is_not_started(
+    debian: Debian, packages: dict[str, Path]
+) -> None:
+    units = ("rocketbox.service", "rocketbox-broker.socket", "rocketbox-namesrv.socket", "rocketbox-slot.service")
+    debian.done("systemctl", "mask", *units)
+    debian.install(packages["amd64"])
+    assert debian.run("systemctl", "is-active", *units).stdout.split() == ["inactive"] * len(units)
+    assert "stays" not in debian.apt("purge", "rocketbox")
+    left = [
+        path for name in ("etc", "usr", "var/lib", "run", "opt") for path in (debian.root / name).rglob("rocketbox*")
+    ]
+    masks = [debian.root / "etc/systemd/system" / name for name in units]
+    assert sorted(left) == sorted(masks)
+
+
+@pytest.mark.skipif(shutil.which("lintian") is None, reason="lintian is missing")
+def test_lintian_has_nothing_to_say(packages: dict[str, Path]) -> None:
+    words = ["lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0"]
+    done = subprocess.run([*words, *packages.values()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
