@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.broker.filter.subscriptions import TAG, Subscription, SubscriptionError, parse_subscription
 from appliance.broker.tables.clients import Joining
+from appliance.broker.tables.topics import MOST_QUEUES
 from netstack import fastjson
 from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
@@ -131,7 +132,9 @@ def _hash_code(value: Any) -> int:
 
 def _queue(item: Mapping[str, Any]) -> MessageQueue | None:
     topic, queue_id = item.get("topic"), item.get("queueId")
-    return MessageQueue(topic, queue_id) if isinstance(topic, str) and isinstance(queue_id, int) else None
+    if not isinstance(topic, str) or not isinstance(queue_id, int):
+        return None
+    return MessageQueue(topic, queue_id) if 0 <= queue_id < MOST_QUEUES else None
 
 
 def _word(value: object, words: tuple[str, ...], otherwise: str) -> str:

@@ -1,7 +1,7 @@
 """How far each consumer group has come in each queue; at most some seconds old on disk.
 
-Any value is accepted, also a smaller one (a reset) and a negative one, which counts as not stored. Names come from
-clients, so what they may take up is limited.
+Any value is accepted, also a smaller one (a reset) and a negative one, which counts as not stored. Names and queues
+come from clients, so what they may take up is limited: also for a group and a topic that somebody may use.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import trio
 
 from appliance.broker.tables.saving import StateFile, load_table, rows_of
+from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
 
@@ -61,7 +62,7 @@ class OffsetTable:
         name = f"{topic}@{group}"
         queues = self._offsets.get(name)
         if queues is None or queue_id not in queues:
-            self._check_room(topic, group)
+            self._check_room(topic, group, queue_id)
             self._stored += 1
             if queues is None:
                 queues = self._offsets[name] = {}
@@ -89,7 +90,10 @@ class OffsetTable:
         """Return where a pull of this queue is to go instead, once; None when there is no reset."""
         return self.resets.pop((group, topic, queue_id), None)
 
-    def _check_room(self, topic: str, group: str) -> None:
+    def _check_room(self, topic: str, group: str, queue_id: int) -> None:
+        if not 0 <= queue_id < MOST_QUEUES:
+            text = f"queue {queue_id} of topic {topic}: no topic has more than {MOST_QUEUES} queues"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if len(topic) > MOST_NAME or len(group) > MOST_NAME:
             text = f"topic of {len(topic)}, group of {len(group)} characters, allowed are {MOST_NAME}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)

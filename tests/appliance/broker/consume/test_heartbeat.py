@@ -182,3 +182,9 @@ def test_a_lock_request_takes_the_queues_that_are_queues_and_needs_a_name() -> N
         with pytest.raises(Refused, match="names no"):
             read_lock(json.dumps({**asked, missing: ""}).encode())
     assert lock_reply([MessageQueue("T", 1)], "b") == b'{"lockOKMQSet":[{"brokerName":"b","queueId":1,"topic":"T"}]}'
+
+
+def test_queues_that_no_topic_has_are_not_locked() -> None:
+    rows = [{"topic": "T", "brokerName": "b", "queueId": number} for number in (-1, 0, 16_383, 16_384, 1 << 40)]
+    asked = read_lock(json.dumps({"consumerGroup": "G", "clientId": "c", "mqSet": rows}).encode())
+    assert asked.queues == (MessageQueue("T", 0), MessageQueue("T", 16_383))

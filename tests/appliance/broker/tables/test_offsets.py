@@ -164,3 +164,12 @@ def test_what_is_handed_out_is_a_copy() -> None:
     table.commit("g", "T", 0, 1)
     table.of("T", "g")[0] = 9
     assert table.get("g", "T", 0) == 1
+
+
+@pytest.mark.parametrize("queue_id", [-1, 16_384, 1 << 31])
+def test_offsets_of_queues_that_no_topic_has_cannot_fill_the_table(queue_id: int) -> None:
+    table = OffsetTable(MemoryFile())
+    with pytest.raises(Refused, match="no topic has more than 16384 queues"):
+        table.commit("G", "T", queue_id, 7)
+    table.commit("G", "T", 16_383, 7)
+    assert table.of("T", "G") == {16_383: 7}
