@@ -18,7 +18,10 @@ from storage_driver.named_tuple import NamedTuple
 
 EXPIRY_MS = 120_000
 MOST_GROUPS = 1000  # of each kind per connection
+_CONSUMER, _PRODUCER = 0, 1  # kinds of groups of a connection
 MOST_SUBSCRIPTIONS_BYTES = 48 << 20  # of all groups together, by cost_of
+LONGEST_GROUP, LONGEST_ID = 255, 1024  # characters; Java's own limit of a group's name
+FEW_GROUPS, GROUP_BYTES = 16, 1000  # of a connection, not counted; what each of the others takes of that budget
 MOST_SEEN, MOST_NAMES = 64, 16  # producer groups known from requests alone, client ids; per connection
 
 
@@ -139,7 +142,8 @@ class ClientTable:
         group = self._consumers.get(joining.group)
         cost = sum(map(cost_of, joining.subscriptions))
         self._check_room(cost - (group.cost if group else 0))
-        _add(self._own(peer)[0], joining.group)
+        _check_names(joining.group, member.client_id)
+        self._add(self._own(peer), _CONSUMER, joining.group)
         if group is None:
             group = self._consumers[joining.group] = ConsumerGroup(joining.group)
         self._name(peer, member.client_id)
@@ -157,12 +161,13 @@ class ClientTable:
 
     def _check_room(self, more: int) -> None:
         if more > 0 and self._subscriptions_bytes + more > MOST_SUBSCRIPTIONS_BYTES:
-            text = f"subscriptions of all groups take {self._subscriptions_bytes} bytes, that is all there is room for"
+            text = f"groups and subscriptions take {self._subscriptions_bytes} bytes, that is all there is room for"
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
 
     def producer_joined(self, peer: Peer, group: str, member: Member) -> None:
         """Take in one producer group of a heartbeat. Raises Refused at the limit of clients."""
-        _add(self._own(peer)[1], group)
+        _check_names(group, member.client_id)
+        self._add(self._own(peer), _PRODUCER, group)
         self._name(peer, member.client_id)
         member.heard_ms = self._uptime_ms()
         self._producers.setdefault(group, {})[peer] = member
@@ -182,8 +187,10 @@ class ClientTable:
         if known is not None and (client_id is None or known.beats or known.client_id == client_id):
             return
         own = self._groups_of.get(peer)
-        if known is None and own is not None and len(own[1]) >= MOST_SEEN:
+        if known is None and own is not None and (len(own[1]) >= MOST_SEEN or not self._has_room_for_group(own)):
             return  # nobody calls back a producer that changes its group with each message
+        if len(group) > LONGEST_GROUP or len(client_id or "") > LONGEST_ID:
+            return
         name = client_id or f"{peer.remote[0]}@{peer.remote[1]}"
         member = Member(name, request.language, request.version, self._now_ms(), beats=False)
         self.producer_joined(peer, group, member)
@@ -202,6 +209,7 @@ class ClientTable:
             self._forget_name(peer, client_id)
         self._ids_of.pop(peer, None)
         if own is not None:
+            self._subscriptions_bytes -= GROUP_BYTES * max(0, len(own[0]) + len(own[1]) - FEW_GROUPS)
             for group in own[0].copy():
                 self._leave_consumers(peer, group)
             for group in own[1].copy():
@@ -239,6 +247,28 @@ class ClientTable:
             peer.on_close(lambda: self.closed(peer))
         return own
 
+    def _add(self, own: tuple[set[str], set[str]], kind: int, group: str) -> None:
+        """Put a group among those of a connection. Raises Refused at the limits."""
+        if group in own[kind]:
+            return
+        if len(own[kind]) >= MOST_GROUPS:
+            text = f"{len(own[kind])} groups on one connection, allowed are {MOST_GROUPS}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        if len(own[0]) + len(own[1]) >= FEW_GROUPS:
+            self._check_room(GROUP_BYTES)
+            self._subscriptions_bytes += GROUP_BYTES
+        own[kind].add(group)
+
+    def _has_room_for_group(self, own: tuple[set[str], set[str]]) -> bool:
+        few = len(own[0]) + len(own[1]) < FEW_GROUPS
+        return few or self._subscriptions_bytes + GROUP_BYTES <= MOST_SUBSCRIPTIONS_BYTES
+
+    def _discard(self, peer: Peer, kind: int, group: str) -> None:
+        own = self._groups_of.get(peer)
+        if own is not None and group in own[kind]:
+            own[kind].discard(group)
+            self._subscriptions_bytes -= GROUP_BYTES * (len(own[0]) + len(own[1]) >= FEW_GROUPS)
+
     def _name(self, peer: Peer, client_id: str) -> None:
         names = self._ids_of.setdefault(peer, {})
         if client_id not in names:
@@ -258,8 +288,7 @@ class ClientTable:
         group = self._consumers.get(name)
         if group is None or group.members.pop(peer, None) is None:
             return
-        if peer in self._groups_of:
-            self._groups_of[peer][0].discard(name)
+        self._discard(peer, _CONSUMER, name)
         if not group.members:
             del self._consumers[name]
             self._subscriptions_bytes -= group.cost
@@ -269,8 +298,7 @@ class ClientTable:
         members = self._producers.get(name)
         if members is not None and members.pop(peer, None) is not None and not members:
             del self._producers[name]
-        if peer in self._groups_of:
-            self._groups_of[peer][1].discard(name)
+        self._discard(peer, _PRODUCER, name)
 
 
 def cost_of(subscription: Subscription) -> int:
@@ -279,10 +307,10 @@ def cost_of(subscription: Subscription) -> int:
     return 600 + texts + 100 * len(subscription.codes)
 
 
-def _add(groups: set[str], group: str) -> None:
-    if group not in groups and len(groups) >= MOST_GROUPS:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(groups)} groups on one connection, allowed are {MOST_GROUPS}")
-    groups.add(group)
+def _check_names(group: str, client_id: str) -> None:
+    if len(group) > LONGEST_GROUP or len(client_id) > LONGEST_ID:
+        found = f"a group of {len(group)} characters, a clientID of {len(client_id)}"
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{found}, allowed are {LONGEST_GROUP} and {LONGEST_ID}")
 
 
 def _ignore(group: str) -> None:

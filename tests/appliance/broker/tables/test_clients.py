@@ -202,3 +202,33 @@ def test_the_newest_connection_of_a_client_is_the_one_that_is_asked() -> None:
     new.close()
     assert (table.by_client_id("g", "c"), table.find_client("c")) == (old, old)
     assert (table.by_client_id("h", "c"), table.by_client_id("g", "d"), table.find_client("d")) == (None, None, None)
+
+
+@pytest.mark.parametrize(("group", "client_id"), [("g" * 256, "c"), ("g", "c" * 1025)])
+def test_names_that_no_client_has_are_not_kept(group: str, client_id: str) -> None:
+    clients, peer = ClientTable(now_ms=lambda: 0), FakePeer(1)
+    with pytest.raises(Refused, match="allowed are 255 and 1024"):
+        clients.consumer_joined(peer, Member(client_id, "JAVA", 409, 0), joining(group))
+    with pytest.raises(Refused, match="allowed are 255 and 1024"):
+        clients.producer_joined(peer, group, Member(client_id, "JAVA", 409, 0))
+    clients.producer_seen(peer, group, request(310), client_id)
+    assert (clients.consumer_groups(), clients.producer_groups(), clients.owners(client_id)) == ([], [], set())
+
+
+def test_groups_of_all_connections_together_have_a_budget_beyond_a_few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.broker.tables.clients.MOST_SUBSCRIPTIONS_BYTES", 5000)
+    clients, first, second = ClientTable(now_ms=lambda: 0), FakePeer(1), FakePeer(2)
+    for number in range(16):
+        clients.producer_joined(first, f"few{number}", Member("c", "JAVA", 409, 0))
+    for number in range(5):
+        clients.producer_joined(first, f"more{number}", Member("c", "JAVA", 409, 0))
+    with pytest.raises(Refused, match="groups and subscriptions take 5000 bytes"):
+        clients.producer_joined(first, "one more", Member("c", "JAVA", 409, 0))
+    clients.producer_seen(first, "sends only", request(310))  # its sends go on
+    assert "sends only" not in clients.producer_groups()
+    clients.producer_joined(second, "a first", Member("d", "JAVA", 409, 0))
+    clients.left(first, producer_group="more0")
+    clients.producer_joined(first, "one more", Member("c", "JAVA", 409, 0))
+    clients.closed(first)
+    for number in range(20):
+        clients.producer_joined(second, f"group{number}", Member("d", "JAVA", 409, 0))
