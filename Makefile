@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd compiled
+.PHONY: test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,8 @@ help:
 	@echo 'make install           units and helpers below DESTDIR=…'
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
+	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
+	@echo 'make test-packages     (root) container images and Debian packages, installed and run (minutes)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
 	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
@@ -173,6 +175,11 @@ wheel: .venv/.ready .build/lock/.ready
 	@rm -rf .build/wheel; mkdir -p .build/wheel; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); \
 	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
 	@.build/lock/bin/twine check --strict .build/wheel/* && (cd .build/wheel && sha256sum *)
+
+# Images for Podman and Docker, unpacked from packages: the same commit and the same packages give the same bytes.
+container: wheel
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); for kind in $(or $(KIND),box gateway); do \
+	  nice systemd/container/make-container.sh .build/container .build/wheel/*.whl $(PY) --kind $$kind $(if $(ARCH),--arch $(ARCH)) || exit; done
 
 # For bookworm and trixie, amd64 and arm64; ARGS="--version 1.4.0 amd64".
 deb: .venv/.ready

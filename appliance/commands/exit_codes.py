@@ -25,7 +25,11 @@ OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the co
         78: "wrong configuration",
         79: "too many ends in a short time; systemd escalates",
     },
-    "status": {0: "ok", 1: "starting or degraded", 2: "any other state, or no box runs"},
+    "status": {
+        0: "ok",
+        1: "starting or degraded",
+        2: "any other state, or no box runs; with --serving 0 for ok and degraded, else 1",
+    },
     "doctor": {0: "nothing wrong", 1: "warnings", 2: "errors, or the facts cannot be read"},
     "selftest": {0: "passed", 7: "a step failed, or wrong configuration"},
     "config": {0: "done", 2: "wrong command line", 78: "wrong configuration"},

@@ -1,4 +1,4 @@
-"""`rocketbox status`: what the box says about itself; exit 0 when it is well, 1 degraded, 2 worse."""
+"""`rocketbox status`: what the box says about itself; the exit code tells the state, or with --serving whether it serves."""
 
 import argparse
 import json
@@ -13,12 +13,16 @@ from appliance.health_file import describe, read_health
 
 INSTALLED = Path("/run/rocketbox/health.json")
 EXIT = {"ok": 0, "starting": 1, "degraded": 1}
+SERVING = {"ok": 0, "degraded": 0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the object as it is")
+    parser.add_argument(
+        "--serving", action="store_true", help="exit 0 if the box takes messages (ok, degraded), else 1: for containers"
+    )
     parser.add_argument("--watch", action="store_true", help="print again whenever it changes, until Ctrl-C")
 
 
@@ -36,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         if _essence(fresh) != _essence(health):
             show(fresh, as_json=arguments.json)
         health = fresh
-    return EXIT.get(str(health.get("state")), 2)
+    state = str(health.get("state"))
+    return SERVING.get(state, 1) if arguments.serving else EXIT.get(state, 2)
 
 
 def health_path(arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Path:
