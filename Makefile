@@ -29,12 +29,11 @@ help:
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
-	@echo 'make test-packages     (root) container images and Debian packages, installed and run (minutes)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
 	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
 	@echo 'make test-systemd      (root) the box under real systemd'
-	@echo 'make test-packages     (root) the Debian package in bookworm and trixie: installed, upgraded, removed, purged'
+	@echo 'make test-packages     (root) container images run; the Debian package in bookworm and trixie, installed to purged'
 	@echo 'make system-packages  (root) the Debian packages that the system tests want'
 
 setup: .venv/java/.ready compiled
@@ -201,7 +200,7 @@ test-image: .venv/.ready
 
 # Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
 test-packages: .venv/.ready
-	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py $(ARGS)
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py tests/systemd/test_container.py $(ARGS)
 
 test-systemd: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)

@@ -1,4 +1,4 @@
-"""`rocketbox status`: what the box says about itself; the exit code tells the state, or with --serving whether it serves."""
+"""`rocketbox status`: what the box says about itself; the exit code is the state, with --serving whether it serves."""
 
 import argparse
 import json
