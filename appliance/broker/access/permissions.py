@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Protocol
 
 from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
-from appliance.broker.access.signed_fields import foreign
+from appliance.broker.access.signed_fields import foreign, may_have_body
 from appliance.broker.rights import Signer
 from netstack.acl import ACCESS_KEY, SIGNATURE
 from netstack.codes import RequestCode, ResponseCode
@@ -145,7 +145,7 @@ class Permissions:
         self._allowed = [ip_network(text, strict=False) for text in rules.allow]
         self._places: dict[str, Place] = {}
         self._known: Sequence[Network] = ()
-        self._seen = Seen()
+        self._seen, self._seen_hot = Seen(), Seen()  # so many sends do not push out what an admin asked before
         self._passed: set[tuple[int, str]] = set()  # code and address that need no key, as long as networks stay
 
     def admits(self, address: str) -> bool:
@@ -201,16 +201,22 @@ class Permissions:
         readable = not peer.tls and not here
         if readable and term is not Term.NOT:
             self._seen.note(account.name, request.ext[SIGNATURE], peer, term)
+        elif readable and account.admin:  # a send, cut into other fields, is the deletion of a topic
+            self._seen_hot.note(account.name, request.ext[SIGNATURE], peer, Term.BOX)
         return readable
 
     def _check_replay(self, request: RemotingCommand, peer: Asker, account: Signer) -> None:
         """Raises Denied for a signed request that may be a copy of somebody else's."""
         address, wanted = peer.remote[0], self._classes[request.code]
-        first = self._seen.elsewhere(account.name, request.ext[SIGNATURE], address)
+        signed = account.name, request.ext[SIGNATURE], address
+        first = self._seen.elsewhere(*signed) or self._seen_hot.elsewhere(*signed)
         if first is not None and (request.code in BOUND or wanted in _CHANGING):
             text = f"this signed request came from {first} before, so it may be a copy, and {address} is refused"
             raise Denied(f"{text}: give each machine a key of its own, or use TLS and rotate the key")
         if wanted is Access.CHANGE or wanted is Access.ACCOUNTS:
+            if request.body and not may_have_body(request.code):
+                text = f"request code {request.code} has no body, and a signature covers it as part of the fields"
+                raise Denied(f"{text}: this may be a copy of another request")
             name = foreign(request.code, request.ext)
             if name is not None:
                 raise Denied(

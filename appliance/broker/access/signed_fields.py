@@ -1,7 +1,8 @@
 """Which fields a signed change may carry: those of its code and no others.
 
-A signature covers values in the order of their names, so a field of an invented name takes up values of a request that
-was signed for something else. Headers of administration alone, where stock tools send what their header names.
+A signature covers values in the order of their names, joined without a mark between them, and the body behind them. So
+a field of an invented name takes up values of a request that was signed for something else, and so does a body. Headers
+of administration alone, where stock tools send what their header names.
 """
 
 from collections.abc import Iterable
@@ -54,12 +55,26 @@ _MORE: dict[int, tuple[str, ...]] = {
 }
 
 
+_C = RequestCode
+_WITH_BODY = frozenset(
+    (
+        *(_C.UPDATE_AND_CREATE_TOPIC_LIST, _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+        *(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, _C.GET_BROKER_CLUSTER_ACL_CONFIG),
+    )
+)
+
+
 @cache
 def allowed(code: int) -> frozenset[str]:
     """Return the field names of a code that changes something."""
     header = _headers().get(code)
     named = [field.wire for field in fields_of(header)] if header is not None else []
     return SIGNING | ANY_5X | frozenset(named) | frozenset(_MORE.get(code, ()))
+
+
+def may_have_body(code: int) -> bool:
+    """Tell whether a change says something in its body."""
+    return code in _WITH_BODY
 
 
 def foreign(code: int, names: Iterable[str]) -> str | None:

@@ -8,7 +8,7 @@ from appliance.broker.access.permissions import ACCESS, Access
 from appliance.broker.access.signed_fields import allowed, foreign, known_codes
 from netstack.codes import RequestCode as Code
 from netstack.command import request
-from tests.appliance.broker.access.test_replays import OPERATOR, admins, box, peer, verdict
+from tests.appliance.broker.access.test_replays import OPERATOR, STRANGER, admins, box, peer, verdict
 
 
 def test_the_fields_of_every_change_are_known() -> None:
@@ -43,3 +43,23 @@ def test_a_field_of_another_code_is_foreign() -> None:
     assert foreign(Code.DELETE_TOPIC_IN_BROKER, ["AccessKey", "topic", "Signature"]) is None
     assert foreign(Code.DELETE_TOPIC_IN_BROKER, ["topic", "groupName"]) == "groupName"
     assert "topic" not in allowed(Code.CLEAN_UNUSED_TOPIC)
+
+
+def test_a_body_does_not_take_up_what_was_signed_for_another_code(tmp_path: Path) -> None:
+    permissions, here = box(tmp_path), peer(OPERATOR)
+    looked = admins(Code.QUERY_SUBSCRIPTION_BY_CONSUMER, group="G", topic="T")
+    assert verdict(permissions, looked, here) == ""
+    signing = {name: looked.ext[name] for name in ("AccessKey", "Signature")}
+    stolen = request(Code.DELETE_TOPIC_IN_BROKER, signing | {"topic": "G"}, b"T")
+    assert "has no body" in verdict(permissions, stolen, here)
+
+
+@pytest.mark.parametrize("code", [Code.SEND_MESSAGE_V2, Code.PULL_MESSAGE])
+def test_what_an_admin_sends_and_pulls_is_no_change_when_it_comes_from_elsewhere(tmp_path: Path, code: int) -> None:
+    permissions = box(tmp_path)
+    data = admins(code, commitOffset="0", consumerGroup="CG", topic="T")
+    assert verdict(permissions, data, peer(OPERATOR)) == ""
+    assert verdict(permissions, data, peer(STRANGER, 2)) == "", "as every send and pull"
+    signing = {name: data.ext[name] for name in ("AccessKey", "Signature")}
+    stolen = request(Code.DELETE_TOPIC_IN_BROKER, {**signing, "bname": "0CG", "topic": "T"})
+    assert "may be a copy" in verdict(permissions, stolen, peer(STRANGER, 2))
