@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
+.PHONY: apt test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make install           units and helpers below DESTDIR=…'
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
+	@echo 'make apt               .build/apt: a signed apt repository with these packages'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
@@ -184,6 +185,11 @@ container: wheel
 deb: .venv/.ready
 	@PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/make-deb.sh .build/deb $(PY) $(ARGS)
 
+# Below .build/apt; the signing key lies outside of what `make clean` removes. Another one: APT_KEY=a GnuPG folder.
+APT_KEY ?= $(CURDIR)/.cache/apt-key
+apt: deb
+	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
+
 bundle: .venv/.ready
 	@nice $(PY) -m provisioning.make_bundle .build/bundle $(ARGS)
 
@@ -200,7 +206,7 @@ test-image: .venv/.ready
 
 # Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
 test-packages: .venv/.ready
-	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py tests/systemd/test_container.py $(ARGS)
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_container.py $(ARGS)
 
 test-systemd: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)

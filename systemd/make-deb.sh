@@ -26,6 +26,7 @@ copy_files() { # ROOT: units and helpers, which start what lies in the private f
     install -d "$1/usr/share/bash-completion/completions" "$1/usr/share/lintian/overrides" "$1/usr/share/man/man1"
     "$python" -m appliance completion bash > "$1/usr/share/bash-completion/completions/rocketbox"
     install -m 644 "$here/debian/lintian-overrides" "$1/usr/share/lintian/overrides/rocketbox"
+    install -D -m 755 "$here/debian/rtupdate" "$1/usr/share/python3/runtime.d/rocketbox.rtupdate"
     gzip -9n < "$here/debian/rocketbox.1" > "$1/usr/share/man/man1/rocketbox.1.gz"
     install -m 644 docs/box.md "$1/usr/share/doc/rocketbox/box.md"
     changelog | gzip -9n > "$1/usr/share/doc/rocketbox/changelog.gz"

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,12 @@ def test_what_cannot_be_right_is_refused_when_planning(
     tmp_path: Path, request_map: dict[str, object], code: str
 ) -> None:
     assert code_of(owned(tmp_path), request_map) == code
+
+
+def test_a_bundle_is_refused_by_a_box_whose_versions_come_with_apt(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    shutil.rmtree(box.files.slots.folder)
+    assert code_of(box, {"bundle": {"version": "9"}}) == "E302"
 
 
 def test_the_receipt_is_sealed_with_the_boxs_secret_and_tells_what_it_runs(tmp_path: Path) -> None:

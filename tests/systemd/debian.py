@@ -42,7 +42,8 @@ def debian_root(suite: str, target: Path, arch: str = "amd64") -> Path:
     if not kept.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = kept.with_suffix(".new.tar")
-        words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--architectures={arch}"]
+        variant = "minbase" if arch == "amd64" else "extract"  # what is foreign cannot be set up without an emulator
+        words = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--architectures={arch}"]
         words += [f"--include={','.join(PACKAGES)}", "--dpkgopt=path-exclude=/usr/share/doc/*"]
         words += ["--dpkgopt=path-include=/usr/share/doc/rocketbox/*", suite, str(fresh)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

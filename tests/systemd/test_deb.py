@@ -1,15 +1,17 @@
 """The Debian package: installed with apt under real systemd, serving, upgraded, removed, purged."""
 
+import io
 import re
 import shutil
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.systemd.debian import Debian, build_packages, needs_debian
+from tests.systemd.debian import Debian, build_packages, debian_root, needs_debian
 
 pytestmark = [pytest.mark.soak, needs_debian]
 SUITES = ("bookworm", "trixie")
@@ -143,3 +145,54 @@ def test_lintian_has_nothing_to_say(packages: dict[str, Path]) -> None:
     words = ["lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0"]
     done = subprocess.run([*words, *packages.values()], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_same_commit_gives_the_same_bytes(packages: dict[str, Path], tmp_path: Path) -> None:
+    again = build_packages(tmp_path, *packages)
+    assert {arch: path.read_bytes() for arch, path in again.items()} == {
+        arch: path.read_bytes() for arch, path in packages.items()
+    }
+
+
+@pytest.mark.parametrize(("arch", "machine"), [("amd64", 62), ("arm64", 183)])
+def test_every_compiled_module_is_for_the_packages_processor_and_both_pythons_have_all(
+    packages: dict[str, Path], arch: str, machine: int
+) -> None:
+    listed = subprocess.run(["dpkg-deb", "--fsys-tarfile", packages[arch]], check=True, capture_output=True).stdout
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(listed)) as archive:
+        for row in archive:
+            assert (row.uid, row.gid, row.mode & 0o022) == (0, 0, 0) or row.issym()
+            if row.name.endswith(".so"):
+                taken = archive.extractfile(row)
+                assert taken is not None
+                head = taken.read(20)
+                found[row.name.rpartition("/")[2]] = (head[:4], int.from_bytes(head[18:20], "little"))
+    assert set(found.values()) == {(b"\x7fELF", machine)}
+    tagged = {
+        python: {name.partition(".")[0] for name in found if f"cpython-{python}" in name} for python in (311, 313)
+    }
+    assert tagged[311] == tagged[313] == {"_cbor2", "_speedups", "orjson"}
+    assert "_psutil_linux.abi3.so" in found
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_command_runs_on_an_emulated_arm64(suite: str, packages: dict[str, Path], tmp_path: Path) -> None:
+    """The root is unpacked and not set up: an emulator without binfmt_misc starts one program and no other."""
+    emulator = shutil.which("qemu-aarch64-static")
+    if emulator is None:
+        pytest.skip("missing: apt-get install qemu-user-static")
+    root = debian_root(suite, tmp_path / "root", "arm64")
+    try:
+        subprocess.run(["dpkg-deb", "-x", packages["arm64"], root], check=True)
+        shutil.copy(emulator, root / "emulator")
+        python = ["chroot", str(root), "/emulator", "/usr/lib/rocketbox/env/bin/python", "-I"]
+        done = subprocess.run([*python, "-m", "appliance", "--version"], capture_output=True, text=True, check=False)
+        version = packages["arm64"].name.split("_")[1]
+        assert done.stdout == f"rocketbox {version}\n", done.stderr
+        code = "import cbor2, markupsafe._speedups, orjson, os, psutil; "
+        code += "print(os.uname().machine, cbor2.loads(cbor2.dumps(7)), orjson.dumps([psutil.Process().pid > 0]))"
+        done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout == "aarch64 7 b'[true]'\n", done.stderr
+    finally:
+        shutil.rmtree(tmp_path / "root")
