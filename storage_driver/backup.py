@@ -70,10 +70,13 @@ def _copy_tables(disk: Disk, source: Path, copy: Disk, target: Path) -> None:
         if facts.is_folder or facts.name.endswith(".tmp"):
             continue
         try:
-            data = disk.open(source / facts.name, read_only=True).read(1 << 30, 0)
+            file = disk.open(source / facts.name, read_only=True)
         except FileNotFoundError:
             continue  # replaced this moment; the `.bak` or the new one follows
-        copy.open(target / facts.name, create=True).write([data], 0)
+        written = copy.open(target / facts.name, create=True)
+        written.resize(file.size())
+        for at, data in data_pieces(file, 0, file.size()):
+            written.write([data], at)
 
 
 def _copy_segment(disk: Disk, source: DiskFile, target: Path, size: int) -> int:

@@ -11,6 +11,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.errors import StoreRefused
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host
 from storage_driver.store import MessageStore, open_store
+from tests.costs import peak
 
 HOST = encode_host("127.0.0.1", 10911)
 SEGMENT = 128 * 1024
@@ -251,3 +252,17 @@ async def test_a_folder_that_is_named_may_be_a_link_itself(root: Path, tmp_path:
     backup(root, tmp_path / "stick")
     restore(tmp_path / "stick", tmp_path / "again")
     assert await numbers_in(tmp_path / "again") == list(range(20))
+
+
+async def test_a_huge_file_of_holes_among_the_tables_is_not_read_into_memory(root: Path, tmp_path: Path) -> None:
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await fill(store, range(3))
+    backup(root, tmp_path / "copy")
+    with (tmp_path / "copy" / "config" / "large.json").open("wb") as large:
+        large.write(b"{}")
+        large.truncate(600 << 20)
+    with peak() as taken:
+        restore(tmp_path / "copy", tmp_path / "again")
+    assert taken() < 16 << 20
+    with (tmp_path / "again" / "config" / "large.json").open("rb") as large:
+        assert large.read(2) == b"{}"
