@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import GROUP, Creations
 from appliance.broker.tables.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
+from appliance.broker.tables.topics import LEGAL
 from netstack.codes import ResponseCode
 from netstack.errors import Refused
 from storage_driver.named_tuple import NamedTuple
@@ -40,6 +41,11 @@ class Group(NamedTuple):
     attributes: Mapping[str, str] = {}
 
 
+def is_group_name(name: str) -> bool:
+    """Tell whether a group may come into being under a name. Source: RocketMQ 4.9.8 SubscriptionGroupManager."""
+    return len(name) <= MOST_NAME and LEGAL.fullmatch(name) is not None
+
+
 class GroupTable:
     """name -> Group, with its version; the save mark of a change is what `when_saved` waits for."""
 
@@ -62,7 +68,7 @@ class GroupTable:
     def find(self, name: str, by: str = "") -> Group | None:
         """Return the group's record, made with defaults when that is allowed, `by` this address. Raises Refused."""
         group = self._groups.get(name)
-        if group is None and 0 < len(name) <= MOST_NAME and (self._auto_create or name.startswith(INNER_PREFIX)):
+        if group is None and is_group_name(name) and (self._auto_create or name.startswith(INNER_PREFIX)):
             group = Group(name)
             creations = self.creations
             if creations is not None and not creations.allows(by):

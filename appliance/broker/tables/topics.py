@@ -31,7 +31,7 @@ NOT_FOR_CLIENTS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC)
 )
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 MAX_NAME = 127
 MOST_QUEUES = 1024 * 16  # of a topic on one broker
 
@@ -248,7 +248,7 @@ def check_topic_name(name: str) -> str | None:
     """Return what is wrong with a topic name, None when it is legal. Source: RocketMQ 4.9.8 TopicValidator."""
     if not name or name.isspace():
         return "The specified topic is blank."
-    if not _LEGAL.fullmatch(name):
+    if not LEGAL.fullmatch(name):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(name) > MAX_NAME:
         return f"The specified topic is longer than topic max length {MAX_NAME}."

@@ -93,3 +93,11 @@ def test_who_has_caused_enough_groups_gets_no_more_by_consuming() -> None:
     assert (refused.value.code, table.get("C")) == (26, None)
     assert table.find("A", "10.0.0.1") is not None
     assert table.find("C", "127.0.0.1") is not None
+
+
+@pytest.mark.parametrize("name", ["g\n", "g\x1b[2J", "a b", "g/..", "gr\u00fcppe", "<g>", '"'])
+def test_no_heartbeat_makes_a_group_whose_name_is_not_legal(name: str) -> None:
+    table = GroupTable(MemoryFile(), now_ms=lambda: 1)
+    assert table.find(name) is None
+    table.put(Group(name))  # a table from before has it
+    assert table.find(name) == Group(name)
