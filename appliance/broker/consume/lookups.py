@@ -3,6 +3,7 @@
 Source: RocketMQ 4.9.8 ConsumerManageProcessor, AdminBrokerProcessor.
 """
 
+from appliance.broker.tables.groups import is_group_name
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicTable
 from appliance.requests import Answer, Handle, Later, Peer, Reply
@@ -72,6 +73,9 @@ class Lookups:
         header = UpdateConsumerOffsetHeader.from_ext(request.ext)
         if self._topics.get(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if not is_group_name(header.consumer_group):
+            text = f"group {header.consumer_group[:80]!a} is no legal name of a group"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
         store = self._offsets.commit if request.is_oneway else self._offsets.move
         store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return Reply(request.reply())

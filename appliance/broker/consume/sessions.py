@@ -13,7 +13,7 @@ from appliance.broker.filter.subscriptions import SubscriptionError
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Member
-from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
 from appliance.requests import Answer, Handle, Peer, Reply
 from netstack import fastjson
@@ -76,6 +76,8 @@ class Sessions:
     def _prepare(self, joining: Joining, peer: Peer) -> None:
         """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
         group = self._tables.groups.find(joining.group, peer.remote[0])
+        if group is None and not is_group_name(joining.group):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {joining.group[:80]!a} is no legal name of a group")
         if group is not None and group.retry_queues > 0:
             self._tables.topics.ensure(f"{RETRY_PREFIX}{group.name}", queues=group.retry_queues, unit=joining.unit)
 
