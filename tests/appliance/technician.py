@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.import_path import import_path
 
 
 class Bench:
@@ -14,7 +14,7 @@ class Bench:
     def __init__(self, folder: Path, serial: str = "RBX-0007") -> None:
         self.folder, self.box = folder, folder / "box"
         words = [sys.executable, "-m", "appliance", "device", "--pty", "--root", str(self.box), "--serial", serial]
-        self._env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder / "home")}
+        self._env = {**os.environ, "PYTHONPATH": import_path(), "HOME": str(folder / "home")}
         self.device = subprocess.Popen(words, env=self._env, stdout=subprocess.PIPE, text=True)
         assert self.device.stdout is not None
         line = self.device.stdout.readline()

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from tests.import_path import import_path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,7 +31,7 @@ class Child:
     def start(self) -> None:
         """Start and wait for the ready line. Raises RuntimeError with the end of the log when it does not come."""
         began = time.monotonic()
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": import_path()}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *self.command],

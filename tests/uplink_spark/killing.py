@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.import_path import import_path
 from tests.ports import free_port
 from uplink_spark.testing import landed_entries, landed_log
 
@@ -31,7 +32,7 @@ class Site:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(TOP)} | environment,
+            env=os.environ | {"PYTHONPATH": import_path()} | environment,
             cwd=TOP,
         )
         self._all.append(process)
