@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
+.PHONY: apt release test-wheel test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -29,7 +29,9 @@ help:
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
 	@echo 'make apt               .build/apt: a signed apt repository with these packages'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
+	@echo 'make test-wheel        the quick tests against the installed wheel, beside PyPI'\''s watchdog'
 	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
+	@echo 'make release           .build/release: all of these with parts (SBOM), checksums and signature (RELEASE_KEY=…, IMAGE=: none)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
 	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
@@ -176,10 +178,15 @@ wheel: .venv/.ready .build/lock/.ready
 	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
 	@.build/lock/bin/twine check --strict .build/wheel/* && (cd .build/wheel && sha256sum *)
 
+# The quick tests, against the installed wheel and beside PyPI's watchdog.
+test-wheel: wheel .venv/java/.ready
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/wheel/test-wheel.sh .build/test-wheel .build/wheel/*.whl $(PYTHON) $(LANES) $(ARGS)
+
 # Images for Podman and Docker, unpacked from packages: the same commit and the same packages give the same bytes.
 container: wheel
-	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); for kind in $(or $(KIND),box gateway); do \
-	  nice systemd/container/make-container.sh .build/container .build/wheel/*.whl $(PY) --kind $$kind $(if $(ARCH),--arch $(ARCH)) || exit; done
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); \
+	for kind in $(or $(KIND),box gateway); do for arch in $(or $(ARCH),$$(dpkg --print-architecture)); do \
+	  nice systemd/container/make-container.sh .build/container .build/wheel/*.whl $(PY) --kind $$kind --arch $$arch || exit; done; done
 
 # For bookworm and trixie, amd64 and arm64; ARGS="--version 1.4.0 amd64".
 deb: .venv/.ready
@@ -191,11 +198,25 @@ apt: deb
 	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
 
 bundle: .venv/.ready
-	@nice $(PY) -m provisioning.make_bundle .build/bundle $(ARGS)
+	@nice $(PY) -m provisioning.make_bundle .build/bundle $(SIGN) $(ARGS)
+
+# Everything a release has, with its parts, checksums and a signature. The key lies outside of what `make clean` removes, and
+# signs bundle and image too; another one: RELEASE_KEY=current.pem. IMAGE= leaves the image out (250 MB fetched, minutes).
+RELEASE_KEY ?= $(CURDIR)/.cache/release-key/rocketbox-release.pem
+IMAGE ?= image
+$(RELEASE_KEY): | .venv/.ready
+	@mkdir -p $(@D); $(PY) -c 'import sys; from pathlib import Path; from provisioning.bundle import make_key; make_key(Path(sys.argv[1]), Path(sys.argv[2]))' $@ $(@:.pem=.pub.pem)
+	@echo 'a new signing key lies in $@: keep a copy, boxes that trust it refuse any other'
+
+release: ARCH = amd64 arm64
+release: SIGN = --key $(RELEASE_KEY)
+release: $(RELEASE_KEY) wheel deb container bundle $(IMAGE)
+	@systemd/make-release.sh .build/release $(PY) $(RELEASE_KEY) .build/wheel/rocketbox-* .build/deb/*.deb .build/container/*.tar.xz \
+	  .build/bundle/rocketbox-*.rbx $(if $(IMAGE),.build/image/rocketbox-*.img.zst .build/image/rocketbox-*-image.rbx)
 
 # Two root partitions, boot loader, first boot: systemd/make-image.sh says which Debian packages it wants.
 image: .venv/.ready
-	@nice systemd/make-image.sh .build/image $(PY) $(ARGS)
+	@nice systemd/make-image.sh .build/image $(PY) $(SIGN) $(ARGS)
 
 # A good image, a good update, one whose self-test fails, one that panics; ARGS=--reuse: those of the last time.
 test-image: .venv/.ready

@@ -1,0 +1,66 @@
+"""The release folder: every file listed, the list signed, the parts named in a form that its schema accepts."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from provisioning.app_tree import locked_versions, project_version
+from provisioning.bundle import make_key, signature_fits
+
+TOP = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")]
+
+
+def release(out: Path, key: Path, *files: Path) -> subprocess.CompletedProcess[str]:
+    words = [str(TOP / "systemd/make-release.sh"), str(out), sys.executable, str(key), *map(str, files)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("key") / "release.pem"
+    make_key(made, made.with_name("public.pem"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(key: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    wheel = folder / f"rocketbox-{project_version(TOP)}-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    done = release(folder / "out", key, wheel)
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+def test_every_file_is_listed_and_the_list_is_signed(made: Path, key: Path) -> None:
+    listed = {line.split("  ")[1] for line in (made / "SHA256SUMS").read_text().splitlines()}
+    extra = {"SHA256SUMS", "SHA256SUMS.sig", "rocketbox-release.pem"}
+    assert {path.name for path in made.iterdir()} == listed | extra
+    signature, public = (made / "SHA256SUMS.sig").read_bytes(), key.with_name("public.pem")
+    assert signature_fits((made / "SHA256SUMS").read_bytes(), signature, public)
+    assert not signature_fits((made / "SHA256SUMS").read_bytes() + b"x", signature, public)
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("part", "lock"), [("rocketbox", ".lock-box.txt"), ("rocketbox-gateway", ".lock-gateway.txt")])
+def test_the_list_of_parts_fits_its_schema_and_names_every_locked_version(made: Path, part: str, lock: str) -> None:
+    text = (made / f"{part}-{project_version(TOP)}.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    rows = [line.split()[0] for line in (TOP / lock).read_text().splitlines() if "==" in line and line[0] != " "]
+    versions = {row.replace("==", "@") for row in rows if not row.startswith("setuptools")}
+    assert all(f"pkg:pypi/{row}" in text for row in versions)
+    assert len(locked_versions(TOP)) <= len(versions)
+
+
+def test_a_file_of_another_version_is_refused(key: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "rocketbox-0.0.9-py3-none-any.whl"
+    wheel.write_bytes(b"old")
+    done = release(tmp_path / "out", key, wheel)
+    assert done.returncode == 2
+    assert "rocketbox-0.0.9-py3-none-any.whl is not of version" in done.stderr
