@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +90,7 @@ def activate(progress: Progress) -> None:
 def selftest() -> Mapping[str, Any]:
     """Send one message through the running box, return what every step took."""
     try:
-        return dict(json.loads(run("/opt/appliance/bin/rocketbox", "selftest", "--json") or "{}"))
+        return dict(json.loads(run(sys.executable, "-I", "-m", "appliance", "selftest", "--json") or "{}"))
     except ValueError:
         return {"ok": False, "failed": "the self-test printed no result"}
 

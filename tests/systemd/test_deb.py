@@ -4,6 +4,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.systemd.debian import Debian, build_packages, debian_root, needs_debi
 
 pytestmark = [pytest.mark.soak, needs_debian]
 SUITES = ("bookworm", "trixie")
-SETTING = '[box]\nname = "press-17"\n'
+SETTING = 'name = "press-17"\n'
 CONFIG = "/etc/rocketbox/rocketbox.toml"
 NEWER, NEWEST = "0.9.1", "0.9.2"
 
@@ -76,13 +77,29 @@ def test_apt_installs_a_box_that_serves_and_that_an_upgrade_restarts_with_data_a
     debian.wait_for("rocketbox.service")  # enabled at boot, too
     assert "hello" in consume(debian, "second")
     assert debian.done("dpkg", "--verify", "rocketbox") == ""
+    provision(debian)
     upgrade(debian, newer)
     upgrade_template(debian, newest)
     remove_and_purge(debian, newest)
 
 
+def provision(debian: Debian) -> None:
+    """Set the box up over what stands in for its serial line; it needs no slots for that."""
+    line = ("--unit=line", "--property=UMask=0077", "/usr/bin/rocketbox", "device", "--listen", "7777")
+    debian.done("rocketbox", "factory", "make", "RBX-0007", "--model", "x1", "--seconds", "1", "--yes")
+    debian.done("systemd-run", *line)
+    debian.wait_until(lambda: "ready port=" in debian.journal("line.service"), "the serial line's stand-in")
+    bench = [sys.executable, "-m", "appliance", "provision", "--port", "socket://127.0.0.1:7777", "--yes"]
+    bench += ["--name", "press-007", "--set", "listen.host=0.0.0.0", "--receipts", str(debian.folder)]
+    done = debian.outside(*bench, home=debian.folder)
+    assert done.returncode == 0, done.stdout + done.stderr + debian.journal()
+    assert "press-007" in debian.done("rocketbox", "brokers")
+    debian.done("systemctl", "stop", "line.service")
+
+
 def upgrade(debian: Debian, newer: Path) -> None:
-    (debian.root / CONFIG[1:]).write_text(SETTING)
+    debian.done("rocketbox", "config", "set", "box.name=press-17")
+    changed = (debian.root / CONFIG[1:]).read_text()
     client, before = debian.client("20", "30"), debian.main_pid()
     assert client.stdout
     first = client.stdout.readline()
@@ -94,14 +111,14 @@ def upgrade(debian: Debian, newer: Path) -> None:
     debian.wait_for("rocketbox.service")
     assert debian.main_pid() not in (0, before)
     assert debian.health()["version"] == NEWER
-    assert (debian.root / CONFIG[1:]).read_text() == SETTING
+    assert (debian.root / CONFIG[1:]).read_text() == changed
     assert "press-17" in debian.done("rocketbox", "brokers")
     assert "hello" in consume(debian, "third")
 
 
 def upgrade_template(debian: Debian, newest: Path) -> None:
     debian.install(newest, "-o", "Dpkg::Options::=--force-confold")
-    assert (debian.root / CONFIG[1:]).read_text() == SETTING
+    assert SETTING in (debian.root / CONFIG[1:]).read_text()
     assert "next version" in (debian.root / f"{CONFIG[1:]}.dpkg-dist").read_text()
     debian.wait_for("rocketbox.service")
     assert "hello" in consume(debian, "fourth")
@@ -114,9 +131,10 @@ def remove_and_purge(debian: Debian, package: Path) -> None:
     assert debian.run("systemctl", "is-active", "rocketbox.service", "rocketbox-broker.socket").returncode != 0
     output, _ = debian.client("0.2", "2").communicate(timeout=60)
     assert "ConnectionRefusedError" in output
-    assert (root / CONFIG[1:]).read_text() == SETTING
+    assert SETTING in (root / CONFIG[1:]).read_text()
     debian.install(package, "-o", "Dpkg::Options::=--force-confold")
     debian.wait_for("rocketbox.service")
+    assert debian.run("systemctl", "is-active", "rocketbox-settled.path").stdout.strip() == "active"
     assert "hello" in consume(debian, "fifth")
     said = debian.apt("purge", "rocketbox")
     assert re.search(r"rocketbox: /var/lib/rocketbox stays, \S+ in use", said)
