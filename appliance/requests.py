@@ -110,9 +110,9 @@ class Responder:
         )
 
     def _guarded(
-        self, run: Callable[[], Awaitable[RemotingCommand | None]], request: RemotingCommand, peer: Peer
-    ) -> Callable[[], Awaitable[RemotingCommand | None]]:
-        async def guarded() -> RemotingCommand | None:
+        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]], request: RemotingCommand, peer: Peer
+    ) -> Callable[[], Awaitable[RemotingCommand | bytes | None]]:
+        async def guarded() -> RemotingCommand | bytes | None:
             try:
                 return await run()
             except Refused as exc:

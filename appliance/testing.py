@@ -169,7 +169,7 @@ async def answered(answer: Answer) -> RemotingCommand:
             return response
         case Later(run=run):
             later = await run()
-            assert later is not None
+            assert isinstance(later, RemotingCommand), "a frame is not looked into here"
             return later
         case Held(when=when, mark=mark, response=response, failed=failed):
             done, reasons = trio.Event(), list[str | None]()

@@ -239,6 +239,7 @@ class Connection:
 
     async def _run_later(self, later: Later, command: RemotingCommand, size: int) -> None:
         reserved = 0
+        response: RemotingCommand | bytes | None
         try:
             if not later.reads:
                 await self._outbox.reserve(ANSWER_BYTES)
@@ -254,7 +255,7 @@ class Connection:
             else:
                 self._done(1, size)
         if response is not None and not command.is_oneway:
-            self._outbox.put(encode_command(response))
+            self._outbox.put(_frame(response))
 
 
 def _frame(response: RemotingCommand | bytes) -> bytes:

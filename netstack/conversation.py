@@ -69,7 +69,7 @@ class Later:
     __slots__ = ("pull", "reads", "run")
 
     def __init__(
-        self, run: Callable[[], Awaitable[RemotingCommand | None]], *, pull: bool = False, reads: bool = False
+        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]], *, pull: bool = False, reads: bool = False
     ) -> None:
         self.run, self.pull, self.reads = run, pull, reads or pull
 

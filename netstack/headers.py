@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from netstack.errors import Refused
 from netstack.ext import INT32, INT64, ExtHeader, Int32, bool_text, malformed, missing, to_bool
@@ -27,6 +27,7 @@ _PULL_NUMBERS = (
 class SendMessageHeader:
     """10, 310, 320, 324, 325. `properties` is the text as sent: name 0x01 value 0x02 …"""
 
+    WIRE: ClassVar = _V1  # names of the fields, in their order; _V2 are the one-letter ones
     producer_group: str
     topic: str
     default_topic: str
@@ -144,6 +145,10 @@ class SendMessageReply:
 class PullMessageHeader:
     """11 and 361."""
 
+    WIRE: ClassVar = (
+        *("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset"),
+        *("suspendTimeoutMillis", "subVersion", "subscription", "expressionType", "maxMsgBytes"),
+    )
     consumer_group: str
     topic: str
     queue_id: int

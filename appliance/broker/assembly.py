@@ -6,8 +6,8 @@ from functools import partial
 
 import trio
 
+from appliance.broker.access.request_table import Loaded, loaded
 from appliance.broker.admin.stats import BrokerStats
-from appliance.broker.admin.tool_codes import QUERY_CODES, TOOL_CODES
 from appliance.broker.consume.lookups import Lookups
 from appliance.broker.consume.moved import MovedEvents
 from appliance.broker.consume.pull import PullRules, Pulls, PullTables
@@ -158,8 +158,10 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
         transactions.handlers(),
         checks.handlers(),
         recalls.handlers(),
-        deferred(QUERY_CODES, lambda: _query_handlers(store, tables, now_ms)),
-        deferred(TOOL_CODES, lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)),
+        deferred(loaded(Loaded.WITH_QUERY), lambda: _query_handlers(store, tables, now_ms)),
+        deferred(
+            loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)
+        ),
     )
     unused = Unused(UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), store, tables.creations)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations)

@@ -12,7 +12,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from appliance.broker.access.permissions import ACCESS, Access
+from appliance.broker.access.permissions import ACCESS
+from appliance.broker.access.request_table import Access
 from appliance.conditions import CATALOGUE, STATES
 from appliance.lag import Ages
 from appliance.metrics import families

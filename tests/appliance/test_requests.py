@@ -57,7 +57,7 @@ async def test_a_handler_that_waits_is_guarded_as_well() -> None:
         assert isinstance(answer, Later)
         assert answer.pull
         found = await answer.run()
-        assert found is not None
+        assert isinstance(found, RemotingCommand)
         assert found.code == code
 
 

@@ -1,4 +1,4 @@
-"""Who may send which request: request classes, modes, and where a peer stands.
+"""Who may send which request: its class (see `request_table`), the mode, and where a peer stands.
 
 Data is open to whom the mode admits, reading administration to the box's own networks, changes to loopback; an admin
 key opens both from anywhere. Accounts are changed with an admin key alone. What has no class is never done over TCP.
@@ -11,10 +11,11 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Protocol
 
 from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
+from appliance.broker.access.request_table import ROWS, Access
 from appliance.broker.access.signed_fields import foreign, may_have_body
 from appliance.broker.rights import Signer
 from netstack.acl import ACCESS_KEY, SIGNATURE
-from netstack.codes import RequestCode, ResponseCode
+from netstack.codes import ResponseCode
 from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from storage_driver.named_tuple import NamedTuple
@@ -40,64 +41,7 @@ class Asker(Protocol):
     def local(self) -> tuple[str, int]: ...
 
 
-class Access(Enum):
-    """What it takes to send a request."""
-
-    DATA = "data"  # by access.mode
-    READ = "read administration"
-    CHANGE = "change administration"  # by access.admin
-    JOIN = "registration"  # other brokers at the name server: they steer where clients send
-    ACCOUNTS = "accounts"  # keys are handed out by those who have one
-
-
-_C = RequestCode
-_DATA = (
-    *(_C.SEND_MESSAGE, _C.SEND_MESSAGE_V2, _C.SEND_BATCH_MESSAGE, _C.SEND_REPLY_MESSAGE, _C.SEND_REPLY_MESSAGE_V2),
-    *(_C.PULL_MESSAGE, _C.LITE_PULL_MESSAGE, _C.CONSUMER_SEND_MSG_BACK, _C.END_TRANSACTION, _C.RECALL_MESSAGE),
-    *(_C.HEART_BEAT, _C.UNREGISTER_CLIENT, _C.CHECK_CLIENT_CONFIG, _C.GET_CONSUMER_LIST_BY_GROUP),
-    *(_C.QUERY_CONSUMER_OFFSET, _C.UPDATE_CONSUMER_OFFSET, _C.LOCK_BATCH_MQ, _C.UNLOCK_BATCH_MQ),
-    *(_C.SEARCH_OFFSET_BY_TIMESTAMP, _C.GET_MAX_OFFSET, _C.GET_MIN_OFFSET, _C.GET_EARLIEST_MSG_STORETIME),
-    *(_C.QUERY_MESSAGE, _C.VIEW_MESSAGE_BY_ID, _C.GET_ROUTEINFO_BY_TOPIC, _C.QUERY_ASSIGNMENT),
-)
-_JOIN = (
-    *(_C.REGISTER_BROKER, _C.UNREGISTER_BROKER, _C.QUERY_DATA_VERSION, _C.BROKER_HEARTBEAT),
-    *(_C.GET_BROKER_MEMBER_GROUP, _C.REGISTER_TOPIC_IN_NAMESRV),
-)
-_ACCOUNTS = (
-    *(_C.UPDATE_AND_CREATE_ACL_CONFIG, _C.DELETE_ACL_CONFIG, _C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
-    _C.GET_BROKER_CLUSTER_ACL_CONFIG,
-)
-_READ = (
-    *(_C.GET_ALL_TOPIC_CONFIG, _C.GET_BROKER_CONFIG, _C.GET_BROKER_RUNTIME_INFO, _C.GET_ALL_CONSUMER_OFFSET),
-    *(_C.GET_ALL_DELAY_OFFSET, _C.GET_KV_CONFIG, _C.GET_BROKER_CLUSTER_INFO, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
-    *(_C.GET_TOPIC_STATS_INFO, _C.GET_CONSUMER_CONNECTION_LIST, _C.GET_PRODUCER_CONNECTION_LIST),
-    *(_C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _C.GET_CONSUME_STATS, _C.WHO_CONSUME_THE_MESSAGE),
-    *(_C.GET_KVLIST_BY_NAMESPACE, _C.GET_TOPICS_BY_CLUSTER, _C.QUERY_TOPIC_CONSUME_BY_WHO),
-    *(_C.QUERY_CONSUME_TIME_SPAN, _C.GET_SYSTEM_TOPIC_LIST_FROM_NS, _C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
-    *(_C.GET_CONSUMER_RUNNING_INFO, _C.QUERY_CORRECTION_OFFSET, _C.GET_UNIT_TOPIC_LIST),
-    *(_C.GET_HAS_UNIT_SUB_TOPIC_LIST, _C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, _C.VIEW_BROKER_STATS_DATA),
-    *(_C.GET_BROKER_CONSUME_STATS, _C.GET_NAMESRV_CONFIG, _C.QUERY_CONSUME_QUEUE, _C.GET_ALL_PRODUCER_INFO),
-    *(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, _C.QUERY_TOPICS_BY_CONSUMER, _C.QUERY_SUBSCRIPTION_BY_CONSUMER),
-    *(_C.GET_TOPIC_CONFIG, _C.GET_SUBSCRIPTIONGROUP_CONFIG, _C.GET_BROKER_CLUSTER_ACL_INFO),
-    *(_C.GET_TIMER_CHECK_POINT, _C.GET_TIMER_METRICS, _C.GET_BROKER_HA_STATUS),
-)
-_CHANGE = (
-    *(_C.UPDATE_AND_CREATE_TOPIC, _C.UPDATE_AND_CREATE_TOPIC_LIST, _C.DELETE_TOPIC_IN_BROKER),
-    *(_C.DELETE_TOPIC_IN_NAMESRV, _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _C.DELETE_SUBSCRIPTIONGROUP),
-    *(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, _C.UPDATE_AND_GET_GROUP_FORBIDDEN, _C.PUT_KV_CONFIG),
-    *(_C.DELETE_KV_CONFIG, _C.INVOKE_BROKER_TO_RESET_OFFSET, _C.CLONE_GROUP_OFFSET, _C.CLEAN_UNUSED_TOPIC),
-    *(_C.WIPE_WRITE_PERM_OF_BROKER, _C.ADD_WRITE_PERM_OF_BROKER, _C.CONSUME_MESSAGE_DIRECTLY),
-    _C.RESUME_CHECK_HALF_MESSAGE,
-)
-ACCESS: dict[int, Access] = {
-    **dict.fromkeys(map(int, _DATA), Access.DATA),
-    **dict.fromkeys(map(int, _READ), Access.READ),
-    **dict.fromkeys(map(int, _CHANGE), Access.CHANGE),
-    **dict.fromkeys(map(int, _JOIN), Access.JOIN),
-    **dict.fromkeys(map(int, _ACCOUNTS), Access.ACCOUNTS),
-}
-
-
+ACCESS: dict[int, Access] = {code: row.access for code, row in ROWS.items()}
 _CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
 
 

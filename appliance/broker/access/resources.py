@@ -7,17 +7,17 @@ Transactions and replies are checked by their handlers, which alone know whose t
 
 from collections.abc import Callable
 
+from appliance.broker.access.request_table import ROWS, Needs
 from appliance.broker.consume.heartbeat import read_lock
 from appliance.broker.rights import ANY, REPLY_TOPIC, Kind, Need, Perm, of_topic
 from netstack.bodies import HeartbeatData, QueryAssignment
-from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
 
 
 def needs(request: RemotingCommand) -> list[Need]:
     """Return what an account must be granted for a request; nothing for those whose signature is enough."""
-    read = _READERS.get(request.code)
-    return read(request) if read else []
+    row = ROWS.get(request.code)
+    return _READERS[row.needs](request) if row else []
 
 
 def _sends(request: RemotingCommand) -> list[Need]:
@@ -81,29 +81,19 @@ def _any_topic(request: RemotingCommand) -> list[Need]:
     return [Need(Kind.TOPIC, "*", Perm.SUB)]
 
 
-_C = RequestCode
-_READERS: dict[int, Callable[[RemotingCommand], list[Need]]] = {
-    _C.SEND_MESSAGE: _sends,
-    _C.SEND_MESSAGE_V2: _sends,
-    _C.SEND_BATCH_MESSAGE: _sends,
-    _C.SEND_REPLY_MESSAGE: _replies,
-    _C.SEND_REPLY_MESSAGE_V2: _replies,
-    _C.RECALL_MESSAGE: _recalls,
-    _C.PULL_MESSAGE: _subscribes("topic", "consumerGroup"),
-    _C.LITE_PULL_MESSAGE: _subscribes("topic", "consumerGroup"),
-    _C.CONSUMER_SEND_MSG_BACK: _subscribes(group="group"),
-    _C.QUERY_MESSAGE: _subscribes("topic"),
-    _C.VIEW_MESSAGE_BY_ID: _any_topic,
-    _C.HEART_BEAT: _heartbeat,
-    _C.UNREGISTER_CLIENT: _unregister,
-    _C.GET_CONSUMER_LIST_BY_GROUP: _subscribes(group="consumerGroup"),
-    _C.QUERY_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
-    _C.UPDATE_CONSUMER_OFFSET: _subscribes("topic", "consumerGroup"),
-    _C.LOCK_BATCH_MQ: _locks,
-    _C.UNLOCK_BATCH_MQ: _locks,
-    _C.QUERY_ASSIGNMENT: _assignment,
-    _C.SEARCH_OFFSET_BY_TIMESTAMP: _looks,
-    _C.GET_MAX_OFFSET: _looks,
-    _C.GET_MIN_OFFSET: _looks,
-    _C.GET_EARLIEST_MSG_STORETIME: _looks,
+_READERS: dict[Needs, Callable[[RemotingCommand], list[Need]]] = {
+    Needs.SIGNATURE: lambda request: [],
+    Needs.SEND: _sends,
+    Needs.REPLY: _replies,
+    Needs.RECALL: _recalls,
+    Needs.PULL: _subscribes("topic", "consumerGroup"),
+    Needs.GROUP_OF_RETRY: _subscribes(group="group"),
+    Needs.GROUP: _subscribes(group="consumerGroup"),
+    Needs.TOPIC: _subscribes("topic"),
+    Needs.ANY_TOPIC: _any_topic,
+    Needs.HEARTBEAT: _heartbeat,
+    Needs.LEAVE: _unregister,
+    Needs.LOCK: _locks,
+    Needs.ASSIGNMENT: _assignment,
+    Needs.EDGES: _looks,
 }

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Protocol
 from zlib import crc32
 
+import trio
+
 from appliance.broker.delay.recall import handle_of
 from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable, refusal
 from appliance.broker.publish.dedup import DedupWindow, Sent, key_of, packed
 from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Question, Questions
-from appliance.broker.publish.send_batch import check_growth, parse_batch, shared_properties, with_shared
+from appliance.broker.publish.send_batch import check_growth, is_long, parse_batch, shared_properties, with_shared
 from appliance.broker.publish.send_properties import PropertyRules, bare_key, needs_draft, unique_key
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.clients import ClientTable
@@ -31,7 +33,7 @@ from appliance.broker.tables.topics import (
     check_topic_name,
     random_queue,
 )
-from appliance.requests import Answer, Handle, Held, Peer, RefusedWith
+from appliance.requests import Answer, Handle, Held, Later, Peer, RefusedWith
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import ONEWAY, RemotingCommand
 from netstack.errors import Refused
@@ -87,6 +89,7 @@ class Sends:
     def __init__(self, rules: SendRules, tables: SendTables, store: MessageStore, intake: Intake) -> None:
         self._rules, self._tables, self._store, self._intake = rules, tables, store, intake
         self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
+        self._long_batches = trio.Lock()
         self._when_durable = store.when_committed  # one and the same for all answers
         self._region = rules.properties.region, rules.properties.trace_on
         self._replies = SendReplies(self._region[0], trace_on=self._region[1])
@@ -107,6 +110,8 @@ class Sends:
             self._space.check(topic.name)
             self._meet(header, request, peer)
             if header.batch or request.code == SEND_BATCH:
+                if is_long(request.body):
+                    return Later(partial(self._long_batch, header, topic, request, peer))
                 return self._batch(header, topic, request, peer)
             return self._single(header, topic, request, peer)
         except (Refused, Full, LogFailed, MessageIllegal, Busy) as exc:
@@ -232,7 +237,26 @@ class Sends:
             draft.topic, draft.queue_id = self._tables.topics.ensure(f"{DEAD_PREFIX}{name}", queues=1).name, 0
             draft.properties.pop(DELAY, None)
 
-    def _batch(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Answer:
+    async def _long_batch(
+        self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer
+    ) -> RemotingCommand | bytes:
+        """Store a batch of thousands once the one before is durable: others go on in between. Raises Refused."""
+        async with self._long_batches:
+            try:
+                held = self._batch(header, topic, request, peer)
+            except (Refused, Full, LogFailed, MessageIllegal, Busy) as exc:
+                raise self._refused(exc, topic) from exc
+            durable, reasons = trio.Event(), list[str | None]()
+
+            def wake(reason: str | None) -> None:
+                reasons.append(reason)
+                durable.set()
+
+            held.when(held.mark, wake)
+            await durable.wait()
+        return held.response if reasons[0] is None else held.failed(reasons[0])
+
+    def _batch(self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer) -> Held:
         """Store several messages in one queue, acknowledged as a whole. Raises Refused."""
         if header.sys_flag & TRANSACTION_FLAGS or needs_draft(header.properties):
             raise Refused(

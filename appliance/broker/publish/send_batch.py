@@ -16,6 +16,7 @@ _HEAD = Struct(">iiiii")
 MOST_MESSAGES = (
     32_768  # a tenth of a second; messages of a client have a key, so these have 2.4 MB without their bodies
 )
+LONG = 2_048  # messages: more are a task of their own, one batch at a time
 GROWTH = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
 NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
 
@@ -27,6 +28,16 @@ def parse_batch(raw: bytes, max_message_bytes: int) -> Parts:
     if not raw:
         raise _illegal("the batch is empty")
     return _alike(raw) or Parts.of(_one_by_one(raw))
+
+
+def is_long(raw: bytes) -> bool:
+    """Tell whether a batch seems to have more messages than LONG, from their sizes alone."""
+    at, end = 0, len(raw)
+    for _ in range(LONG):
+        if at >= end:
+            return False
+        at += max(1, int.from_bytes(raw[at : at + 4], "big", signed=True))
+    return at < end
 
 
 def _alike(raw: bytes) -> Parts | None:

@@ -10,7 +10,8 @@ import trio
 import trio.lowlevel
 
 from appliance.broker.access.accounts import WHITE_LISTED, Account
-from appliance.broker.access.permissions import ACCESS, Access
+from appliance.broker.access.permissions import ACCESS
+from appliance.broker.access.request_table import Access
 from appliance.broker.rights import NOBODY, Perm, may, may_touch, owner_of
 from appliance.testing import FakePeer
 from netstack.channel import Channel

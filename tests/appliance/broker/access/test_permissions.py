@@ -7,7 +7,8 @@ import pytest
 
 from appliance.access import OWN_KEY
 from appliance.broker.access.accounts import Account
-from appliance.broker.access.permissions import ACCESS, Access, AccessRules, Permissions, Place
+from appliance.broker.access.permissions import ACCESS, AccessRules, Permissions, Place
+from appliance.broker.access.request_table import ROWS, Access, Server
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.config import load_config
@@ -164,7 +165,7 @@ def test_a_changed_network_counts_from_then_on() -> None:
 
 
 @pytest.mark.slow
-async def test_every_request_a_box_answers_has_a_class(tmp_path: Path) -> None:
+async def test_every_request_a_box_answers_has_a_row_and_every_row_an_answer(tmp_path: Path) -> None:
     config = load_config("", source="test", facts=FACTS)
     guard = make_guard(config, tmp_path, now_ms=wall_ms)
     async with open_store(store_config(config, tmp_path, STORE_HOST), now_ms=wall_ms) as store:
@@ -172,6 +173,11 @@ async def test_every_request_a_box_answers_has_a_class(tmp_path: Path) -> None:
         broker = assemble(config, store, tables, "127.0.0.1:1", now_ms=wall_ms).handlers
         own = AnsweredAddress((), 1, dict, "127.0.0.1")
         namesrv = namesrv_handlers(namesrv_state(config, tmp_path, tables, own, RealDisk()))
-    handled = {int(code) for code in (*broker, *namesrv, *guard.handlers("b", "c", "a"))}
-    assert handled - set(ACCESS) == set()
-    assert handled & NEVER_OVER_TCP == set()
+    assigned = {int(RequestCode.QUERY_ASSIGNMENT)}  # its handler joins when the name server has started
+    handled = {
+        Server.BROKER: {*map(int, broker)} | assigned,
+        Server.NAMESRV: {*map(int, namesrv)},
+        Server.BOTH: {*map(int, guard.handlers("b", "c", "a"))},
+    }
+    assert handled == {server: {row.code for row in ROWS.values() if row.server is server} for server in Server}
+    assert set(ROWS) & NEVER_OVER_TCP == set()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from appliance.broker.access.permissions import ACCESS, Access
+from appliance.broker.access.request_table import ROWS, Access, Needs
 from appliance.broker.access.resources import _READERS, needs
 from appliance.broker.consume.heartbeat import read_heartbeat, read_lock
 from appliance.broker.rights import ANY, Kind, Need, Perm, of_topic
@@ -132,6 +132,8 @@ def test_a_retry_topic_belongs_to_its_group_and_a_name_that_only_looks_so_does_n
 
 
 def test_every_request_of_the_data_class_is_checked_or_takes_a_signature_alone() -> None:
-    data = {code for code, kind in ACCESS.items() if kind is Access.DATA}
-    assert data == set(map(int, _READERS)) | set(map(int, SIGNATURE_ALONE))
-    assert not set(map(int, _READERS)) & set(map(int, SIGNATURE_ALONE))
+    data = {code: row.needs for code, row in ROWS.items() if row.access is Access.DATA}
+    assert {code for code, needed in data.items() if needed is Needs.SIGNATURE} == set(map(int, SIGNATURE_ALONE))
+    assert set(Needs) == set(_READERS) == set(data.values())
+    elsewhere = {row.needs for row in ROWS.values() if row.access is not Access.DATA}
+    assert elsewhere == {Needs.SIGNATURE}

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from appliance.broker.access.permissions import ACCESS, Access
-from appliance.broker.access.signed_fields import allowed, foreign, known_codes
+from appliance.broker.access.request_table import ROWS
+from appliance.broker.access.signed_fields import allowed, foreign, header_of
 from netstack.codes import RequestCode as Code
 from netstack.command import request
 from tests.appliance.broker.access.test_replays import OPERATOR, STRANGER, admins, box, peer, verdict
 
 
-def test_the_fields_of_every_change_are_known() -> None:
-    assert known_codes() == {code for code, kind in ACCESS.items() if kind in (Access.CHANGE, Access.ACCOUNTS)}
+def test_the_header_of_every_request_exists() -> None:
+    for code, row in ROWS.items():
+        assert (header_of(row) is None) == (row.header == ""), code
+        assert allowed(code) >= {"AccessKey", "Signature"}
 
 
 @pytest.mark.parametrize("replay", ["address", "strict"])

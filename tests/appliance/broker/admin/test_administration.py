@@ -6,9 +6,9 @@ import orjson
 import pytest
 import trio
 
+from appliance.broker.access.request_table import Loaded, loaded
 from appliance.broker.admin.administration import AdminFacts, AdminTables, admin_handlers
 from appliance.broker.admin.stats import BrokerStats
-from appliance.broker.admin.tool_codes import TOOL_CODES
 from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import GroupTable
@@ -39,7 +39,7 @@ def administration(small: SmallStore) -> tuple[Responder, AdminTables]:
 async def test_every_code_of_the_tools_is_answered_here_and_no_other(tmp_path: Path) -> None:
     async with small_store(tmp_path) as small:
         respond, _ = administration(small)
-        for code in TOOL_CODES:
+        for code in loaded(Loaded.WITH_TOOL):
             answer = await answered(respond(request(code), FakePeer()))
             assert answer.code != 3, f"code {code} is not supported"
         for code in (Code.SEND_MESSAGE, Code.PULL_MESSAGE, Code.HEART_BEAT):
@@ -58,7 +58,7 @@ async def test_an_empty_or_broken_request_is_answered_and_is_no_fault_of_the_box
         nursery.start_soon(tables.topics.run)
         nursery.start_soon(tables.groups.run)
         names = set(tables.topics.names())
-        for code in TOOL_CODES:
+        for code in loaded(Loaded.WITH_TOOL):
             await answered(respond(request(code, ext, body), FakePeer()))
         assert respond.statistics().faults == 0, caplog.text
         assert set(tables.topics.names()) == names

@@ -5,13 +5,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pytest
+import trio
 
 from appliance.broker.intake import Space
+from appliance.broker.publish import send_batch
+from appliance.broker.publish.send import Sends
+from appliance.requests import Held
 from netstack.channel import Channel
-from netstack.command import RemotingCommand
+from netstack.command import RemotingCommand, encode_command
 from netstack.errors import Refused
+from netstack.testing import read_commands
 from storage_driver.errors import Full, MessageIllegal
 from storage_driver.record import encode_properties
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
@@ -230,3 +236,44 @@ def test_senders_wait_while_the_uplink_says_so_and_it_hears_of_them() -> None:
     space.note("U", MessageIllegal("long"))
     space.note("U", None)
     assert told == [("T", "reject_new"), ("U", "disk_full"), ("U", "too_large")]
+
+
+class Turns(trio.abc.Instrument):
+    """Counts how often all tasks had their turn."""
+
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_long_batches_are_stored_one_at_a_time_and_others_go_on_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, stored, store = Turns(), list[int](), Sends._batch
+
+    def noted(self: Sends, *arguments: Any) -> Held:
+        stored.append(turns.count)
+        return store(self, *arguments)
+
+    monkeypatch.setattr(Sends, "_batch", noted)
+    monkeypatch.setattr(send_batch, "LONG", 2)
+    frames = [batch((b"1", b""), (b"2", b""), (b"3", b"")) for _ in range(5)]
+    async with running_box(tmp_path) as box:
+        stream = await trio.open_tcp_stream("127.0.0.1", box.broker_port)
+        trio.lowlevel.add_instrument(turns)
+        await stream.send_all(b"".join(encode_command(frame) for frame in frames))
+        answers = await read_commands(stream, 5)
+        trio.lowlevel.remove_instrument(turns)
+        assert [int(answer.ext["queueOffset"]) for answer in answers] == [0, 3, 6, 9, 12]
+        assert len(set(stored)) == 5
+        await stream.aclose()
+
+
+async def test_a_long_batch_that_cannot_be_stored_is_refused_as_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_batch, "LONG", 2)
+    async with channel_to_box(tmp_path) as channel:
+        answer = await channel.ask(batch((b"1", b""), (b"2", b""), (b"3", b""), shared=properties(DELAY="3")))
+        assert (answer.code, answer.ext["TRACE_ON"]) == (13, "true")

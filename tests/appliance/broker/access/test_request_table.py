@@ -1,9 +1,12 @@
+"""The table of requests: every code has one row, handlers agree with it, the page is made from it."""
+
 from pathlib import Path
 
 import pytest
 
 from appliance.broker import assembly
-from appliance.broker.admin.tool_codes import QUERY_CODES, TOOL_CODES
+from appliance.broker.access import request_docs, request_table
+from appliance.broker.access.request_table import ROWS, Loaded, Row, loaded
 from appliance.requests import Answer, Handle, Peer, deferred
 from netstack.codes import RequestCode
 from netstack.command import RemotingCommand
@@ -22,7 +25,7 @@ async def test_what_is_deferred_is_what_the_tools_handle(tmp_path: Path, monkeyp
     monkeypatch.setattr(assembly, "deferred", spy)
     async with running_box(tmp_path):
         pass
-    wanted = [sorted(QUERY_CODES), sorted(TOOL_CODES), [RequestCode.QUERY_ASSIGNMENT]]
+    wanted = [sorted(loaded(Loaded.WITH_QUERY)), sorted(loaded(Loaded.WITH_TOOL)), [RequestCode.QUERY_ASSIGNMENT]]
     assert sorted(map(sorted, (codes for codes, _ in made))) == sorted(wanted)
     assert all(codes == handled for codes, handled in made)
 
@@ -42,3 +45,13 @@ def test_deferred_handlers_are_made_once_by_the_first_request() -> None:
     handlers[1](command(1, {}), None)  # type: ignore[arg-type]
     handlers[2](command(2, {}), None)  # type: ignore[arg-type]
     assert calls == ["made"]
+
+
+def test_every_code_has_one_row() -> None:
+    tables = (getattr(request_table, name) for name in vars(request_table) if name.startswith("_"))
+    rows = [row for table in tables if isinstance(table, tuple) for row in table if isinstance(row, Row)]
+    assert sorted(row.code for row in rows) == sorted(ROWS)
+
+
+def test_the_page_of_requests_is_made_from_the_table() -> None:
+    assert Path("docs/requests.md").read_text() == request_docs.page(), f"run `python -m {request_docs.__name__}`"
