@@ -96,7 +96,7 @@ def is_installed(site: Path, name: str) -> bool:
     return any(distribution_name(one.name) == name for one in metadata.distributions(path=[str(site)]))
 
 
-def write_copyright(path: Path, top: Path, site: Path) -> None:
+def write_copyright(path: Path, site: Path) -> None:
     """Write whose work the package holds, with every licence text, and take those texts out of the libraries."""
     parts = [f"Rocketbox\n\nLicence: Apache-2.0, {APACHE}\n"]
     for folder in sorted(site.glob("*.dist-info")):
@@ -127,7 +127,7 @@ def main() -> int:
     try:
         build_tree(arguments.target, top, arguments.machine, arguments.version or project_version(top))
         if arguments.copyright:
-            write_copyright(arguments.copyright, top, arguments.target / "site-packages")
+            write_copyright(arguments.copyright, arguments.target / "site-packages")
     except ProvisioningError as exc:
         print(f"package_tree: {exc}", file=sys.stderr)
         return exc.exit_status
