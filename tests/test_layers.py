@@ -288,6 +288,12 @@ def test_every_import_follows_the_table_of_packages(modules: dict[str, Module]) 
     assert not faults, "\n".join(faults)
 
 
+def test_the_meaning_of_a_send_and_of_a_read_knows_no_wire(modules: dict[str, Module]) -> None:
+    for name in ("publish.publishing", "consume.reading", "intake"):
+        targets = {found.target for found in modules[f"appliance.broker.{name}"].imports}
+        assert not {target for target in targets if target.startswith(("netstack.command", "netstack.conversation"))}
+
+
 def test_every_room_of_a_package_imports_the_rooms_it_may(modules: dict[str, Module]) -> None:
     assert room_faults(modules) == []
     for package, rooms in ROOMS.items():

@@ -19,10 +19,11 @@ from appliance.broker.delay.recall import Recalls
 from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Intake, Space
 from appliance.broker.publish.dedup import DedupRules, DedupWindow
+from appliance.broker.publish.publishing import Publishing, PublishRules, PublishTables
 from appliance.broker.publish.questions import Questions
 from appliance.broker.publish.recent import recent_messages
 from appliance.broker.publish.reply import Askers, Replies, ReplyRules
-from appliance.broker.publish.send import SendRules, Sends, SendTables
+from appliance.broker.publish.send import Sends
 from appliance.broker.publish.send_properties import PropertyRules
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
@@ -237,22 +238,21 @@ def _data_handlers(
     """Return the handlers of send, pull, send-back and reply."""
     rules = config.broker
     added = PropertyRules(cluster=config.box.cluster, region=rules.region, trace_on=rules.trace_on)
-    send_rules = SendRules(
+    publish_rules = PublishRules(
         added,
-        store.config.store_host,
         address,
         broker=config.box.name,
         writable=bool(rules.permission & WRITE),
         reject_transactions=rules.reject_transactions,
         max_message_bytes=config.limits.message_mib * MIB,
     )
-    send_tables = SendTables(
+    publish_tables = PublishTables(
         tables.topics, tables.groups, tables.clients, tables.questions, tables.dedup, tables.space, tables.stats
     )
-    sends = Sends(send_rules, send_tables, store, intake)
-    reply_rules = ReplyRules(
-        sends.topic_of, added.complete, store.config.store_host, region=rules.region, trace_on=rules.trace_on
-    )
+    publishing = Publishing(publish_rules, publish_tables, store, intake)
+    host = store.config.store_host
+    sends = Sends(publishing, store, store_host=host, region=rules.region, trace_on=rules.trace_on)
+    reply_rules = ReplyRules(publishing.topic_of, added.complete, host, region=rules.region, trace_on=rules.trace_on)
     replies = Replies(reply_rules, Askers(tables.clients, tables.questions), store, intake, now_ms=now_ms)
     send_backs = SendBacks(
         SendBackTables(tables.topics, tables.groups, tables.stats),

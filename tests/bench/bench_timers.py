@@ -60,7 +60,7 @@ class Bench:
         """Return the messages of a topic once they are there."""
         queue, found = MessageQueue(topic, 0), list[StoredMessage]()
         while len(found) < count:
-            await self.arrivals.wait_match(queue, len(found), None, group="", timeout_s=60)
+            await self.arrivals.wait_match([(queue, len(found), None)], group="", timeout_s=60)
             read = await self.store.read(queue, len(found), max_count=500, max_bytes=1 << 20)
             for chunk in read.chunks:
                 at = 0

@@ -8,22 +8,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-import trio
-
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader, Wanted
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
 from appliance.broker.filter.subscriptions import (
     SQL92,
     AcceptsRecord,
-    AcceptsTags,
     Subscription,
     SubscriptionError,
     parse_subscription,
     record_predicate,
-    split_records,
     tags_predicate,
 )
-from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
+from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
@@ -40,10 +37,6 @@ from storage_driver.store import MessageStore
 
 SHORT_POLL_S = 1.0
 LONGEST_HOLD_S = 300.0
-MOST_SCANNED = 800  # queue entries per pull, as RocketMQ's 16000 bytes of them
-MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
-LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
-MAX_BYTES = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
 _CODES = {
     FoundStatus.FOUND: ResponseCode.SUCCESS,
     FoundStatus.NO_MATCHED: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -83,14 +76,12 @@ class PullTables(NamedTuple):
     moved: Callable[[str, MessageQueue, int, int], None] = lambda group, queue, asked, corrected: None
 
 
-class Wanted(NamedTuple):
+class Pull(NamedTuple):
     """One pull that passed the checks."""
 
     request: RemotingCommand
     header: PullMessageHeader
-    queue: MessageQueue
-    accepts: AcceptsTags | None
-    accepts_record: AcceptsRecord | None
+    wanted: Wanted
 
 
 class Pulls:
@@ -98,7 +89,7 @@ class Pulls:
 
     def __init__(self, rules: PullRules, tables: PullTables, store: MessageStore) -> None:
         self._rules, self._tables, self._store = rules, tables, store
-        self._filters = KeptFilters()
+        self._reader, self._filters = FilteredReader(store, tables.arrivals), KeptFilters()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -114,38 +105,40 @@ class Pulls:
             with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
                 self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = MessageQueue(header.topic, header.queue_id)
+        count = min(header.max_count, MAX_COUNT)
         accepts = tags_predicate(subscription), _record_predicate(subscription)
-        wanted = Wanted(request, header, queue, *accepts)
-        if self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
+        wanted = Wanted(queue, header.queue_offset, count, _max_bytes(header), *accepts)
+        pull = Pull(request, header, wanted)
+        if self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return Reply(moved)
         if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
-            return self._later(self._read_then_hold, wanted, peer, subscription)
-        found = self._hot(wanted, header.queue_offset)
+            return self._later(self._read_then_wait, pull, peer, subscription)
+        found = self._reader.in_memory(wanted, header.queue_offset)
         if found is None:
-            return self._later(self._read_then_hold, wanted, peer, subscription)
+            return self._later(self._read_then_wait, pull, peer, subscription)
         if _is_to_wait(header, found):
-            return self._later(self._held, wanted, peer, subscription)
-        return Reply(self._response(wanted, found))
+            return self._later(self._wait, pull, peer, subscription)
+        return Reply(self._response(pull, found))
 
     def _later(
         self,
-        run: Callable[[Wanted, Peer], Awaitable[RemotingCommand]],
-        wanted: Wanted,
+        run: Callable[[Pull, Peer], Awaitable[RemotingCommand]],
+        pull: Pull,
         peer: Peer,
         subscription: Subscription,
     ) -> Later:
         """Return an answer that takes a while, and that keeps little of what came. Raises Refused."""
-        header, waits = wanted.header, run == self._held
+        header, wanted, waits = pull.header, pull.wanted, run == self._wait
         inline = bool(header.sys_flag & PullMessageHeader.SUBSCRIPTION)
         kept = filtered(subscription, (wanted.accepts, wanted.accepts_record), inline=inline)
         self._filters.check(kept)
         if waits:
             self._park(peer)
-        wanted.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
+        pull.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
         if kept.is_small:
-            return Later(lambda: run(wanted, peer), pull=waits, reads=True)
+            return Later(lambda: run(pull, peer), pull=waits, reads=True)
         key, (tags, record) = kept.key, self._filters.enter(kept)
-        shared = wanted._replace(accepts=tags, accepts_record=record)
+        shared = pull._replace(wanted=wanted._replace(accepts=tags, accepts_record=record))
         return Later(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
 
     def _check(self, header: PullMessageHeader, peer: Peer) -> None:
@@ -224,138 +217,55 @@ class Pulls:
             )
         arrivals.enter(peer)
 
-    async def _read_then_hold(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
-        header = wanted.header
-        found = await self._read(wanted, header.queue_offset, peer)
+    async def _read_then_wait(self, pull: Pull, peer: Peer) -> RemotingCommand:
+        header = pull.header
+        found = await self._reader.read(pull.wanted, header.queue_offset, peer)
         if _is_to_wait(header, found):
             self._park(peer)
-            return await self._held(wanted, peer)
-        return self._response(wanted, found)
+            return await self._wait(pull, peer)
+        return self._response(pull, found)
 
-    async def _held(self, wanted: Wanted, peer: Peer) -> RemotingCommand:
+    async def _wait(self, pull: Pull, peer: Peer) -> RemotingCommand:
         """Wait for a match, then answer with whatever is there, also nothing."""
-        header, at = wanted.header, wanted.header.queue_offset
+        header = pull.header
         timeout_s = header.suspend_ms / 1000 if self._rules.long_poll else SHORT_POLL_S
-        deadline_s = trio.current_time() + min(max(timeout_s, 0.0), LONGEST_HOLD_S)
-        arrivals = self._tables.arrivals
+        timeout_s = min(max(timeout_s, 0.0), LONGEST_HOLD_S)
         try:
-            while True:
-                left_s = deadline_s - trio.current_time()
-                await arrivals.wait_match(
-                    wanted.queue, at, wanted.accepts, group=header.consumer_group, timeout_s=left_s
-                )
-                found = await self._read(wanted, at, peer)
-                if wanted.accepts_record is None or found.status is not FoundStatus.NO_MATCHED:
-                    break
-                if at == header.queue_offset:  # the first that did not match: the offset is to move soon
-                    deadline_s = min(deadline_s, trio.current_time() + UNMATCHED_S)
-                at = found.next_offset
-                if trio.current_time() >= deadline_s:
-                    break
+            _, found = await self._reader.wait((pull.wanted,), peer, group=header.consumer_group, timeout_s=timeout_s)
         finally:
-            arrivals.leave(peer)
-        if found.status is not FoundStatus.FOUND and at != header.queue_offset:
-            found = found._replace(status=FoundStatus.NO_MATCHED, next_offset=at)
-        return self._response(wanted, found)
+            self._tables.arrivals.leave(peer)
+        return self._response(pull, found)
 
-    async def _read(self, wanted: Wanted, queue_offset: int, peer: Peer) -> Found:
-        """Read when the peer has taken enough of what it was given: one message may have 4 MiB, whatever was asked."""
-        await peer.reserve(MAX_BYTES)
-        try:
-            found = await self._from_memory(wanted, queue_offset)
-        finally:
-            peer.give_back(MAX_BYTES)
-        if found is not None:
-            return found
-        await peer.reserve(LARGEST_BYTES)
-        try:
-            return await self._from_disk(wanted, queue_offset)
-        finally:
-            peer.give_back(LARGEST_BYTES)
-
-    async def _from_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
-        if wanted.accepts_record is None:
-            return self._hot(wanted, queue_offset)
-        return await self._hot_filtered(wanted, wanted.accepts_record, queue_offset)
-
-    async def _from_disk(self, wanted: Wanted, queue_offset: int) -> Found:
-        header = wanted.header
-        return await self._store.read(
-            wanted.queue,
-            queue_offset,
-            max_count=min(header.max_count, MAX_COUNT),
-            max_bytes=_max_bytes(header),
-            accepts=wanted.accepts,
-            accepts_record=wanted.accepts_record,
-        )
-
-    def _hot(self, wanted: Wanted, queue_offset: int) -> Found | None:
-        return self._store.read_hot(
-            wanted.queue,
-            queue_offset,
-            max_count=min(wanted.header.max_count, MAX_COUNT),
-            max_bytes=_max_bytes(wanted.header),
-            accepts=wanted.accepts,
-        )
-
-    async def _hot_filtered(self, wanted: Wanted, accepts: AcceptsRecord, queue_offset: int) -> Found | None:
-        """Return what matches among the next messages in memory, None when they are not; others run in between."""
-        header, at, scanned = wanted.header, queue_offset, 0
-        picked: list[bytes] = []
-        most, room = min(max(header.max_count, 1), MAX_COUNT), _max_bytes(header)
-        while True:
-            found = self._hot(wanted, at)
-            if found is None or found.status is not FoundStatus.FOUND:
-                break
-            for chunk in found.chunks:
-                for record in split_records(chunk):
-                    if len(picked) >= most or (picked and room < len(record)):
-                        following = int.from_bytes(record[20:28], "big")  # its own queue offset
-                        return found._replace(chunks=picked, records=len(picked), next_offset=following)
-                    if accepts(record):
-                        picked.append(bytes(record))
-                        room -= len(record)
-            at, scanned = found.next_offset, scanned + found.records
-            if at >= found.max_offset or scanned >= MOST_SCANNED:
-                break
-            await trio.lowlevel.checkpoint()
-        if picked:
-            edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
-            return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
-        if found is not None and at != queue_offset:
-            return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
-        return found
-
-    def _reset(self, wanted: Wanted) -> RemotingCommand | None:
+    def _reset(self, pull: Pull) -> RemotingCommand | None:
         """Return the answer that sends a 5.x member where its group was put. Source: RocketMQ 5.3 OFFSET_RESET.
 
         An older one that begins a pull has been told by 220; then nobody else is waited for.
         """
-        header, queue = wanted.header, wanted.queue
+        header, queue = pull.header, pull.wanted.queue
         target = self._tables.offsets.take_reset(header.consumer_group, queue.topic, queue.queue_id)
-        if target is None or wanted.request.version < FIRST_5X_VERSION:
+        if target is None or pull.request.version < FIRST_5X_VERSION:
             return None
         low, high = self._store.min_offset(queue), self._store.max_offset(queue)
-        return wanted.request.reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _ext(target, low, high), b"")
+        return pull.request.reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _ext(target, low, high), b"")
 
-    def _response(self, wanted: Wanted, found: Found) -> RemotingCommand:
-        new = wanted.request.version >= FIRST_5X_VERSION
-        if new and self._tables.offsets.resets and (moved := self._reset(wanted)) is not None:
+    def _response(self, pull: Pull, found: Found) -> RemotingCommand:
+        new = pull.request.version >= FIRST_5X_VERSION
+        if new and self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return moved
-        header = wanted.header
+        header = pull.header
         code = _code_of(found, header.queue_offset)
         body = b""
         if code == ResponseCode.SUCCESS:
             body = found.chunks[0] if len(found.chunks) == 1 else b"".join(found.chunks)
-            queue = wanted.queue
+            queue = pull.wanted.queue
             self._tables.stats.got(header.consumer_group, queue.topic, queue.queue_id, found.records, len(body))
         else:
             self._tables.stats.missed()
         self._tables.offsets.note_given(header.consumer_group, header.topic, header.queue_id, found.next_offset)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._tables.moved(header.consumer_group, wanted.queue, header.queue_offset, found.next_offset)
+            self._tables.moved(header.consumer_group, pull.wanted.queue, header.queue_offset, found.next_offset)
         ext = _ext(found.next_offset, found.min_offset, found.max_offset)
-        return wanted.request.reply(code, found.status.value, ext, body)
+        return pull.request.reply(code, found.status.value, ext, body)
 
 
 def _ext(next_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:

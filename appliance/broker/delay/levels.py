@@ -153,7 +153,7 @@ class DelayLevels:
                 await rest_after(exc, "delayed_delivery", self._store)
                 continue
             if due_ms is None:
-                await self._arrivals.wait_match(queue, self._offsets[level], None, group="", timeout_s=inf)
+                await self._arrivals.wait_match([(queue, self._offsets[level], None)], group="", timeout_s=inf)
             else:
                 await trio.sleep(min(max(due_ms - self._now_ms(), 0) / 1000, CLOCK_STEP_S))
 

@@ -165,7 +165,7 @@ class Timers:
             wait_s = SAVE_S if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
             limit_s = CLOCK_STEP_S if due_ms is not None else SAVE_S
             await self._arrivals.wait_match(
-                QUEUE, self.index.indexed_to, None, group="", timeout_s=min(wait_s, limit_s)
+                [(QUEUE, self.index.indexed_to, None)], group="", timeout_s=min(wait_s, limit_s)
             )
 
     async def _make_ready(self) -> bool:

@@ -4,7 +4,7 @@ A parked pull is a waiting task. An arrival that does not match shortens the wai
 past what it does not want. There are ten thousand of them: each frame and scope that one need not hold is 3 MB.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import TypeVar
 
 import trio
@@ -14,6 +14,8 @@ from storage_driver.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
 Key = TypeVar("Key")
+Place = tuple[MessageQueue, int, AcceptsTags | None]
+"""A queue, the offset that is waited for, and what is accepted there."""
 ALWAYS_ALLOWED = 16  # parked pulls of one connection while there is room at all
 UNMATCHED_S = 5.0  # RocketMQ's PullRequestHoldService looks at parked pulls that often
 
@@ -97,23 +99,25 @@ class Arrivals:
                 for waiter in waiters:
                     waiter.wake()
 
-    async def wait_match(
-        self, queue: MessageQueue, queue_offset: int, accepts: AcceptsTags | None, *, group: str, timeout_s: float
-    ) -> None:
-        """Return once a message at or after queue_offset has come that is accepted, or after the timeout.
+    async def wait_match(self, places: Sequence[Place], *, group: str, timeout_s: float) -> None:
+        """Return once a message at or after the offset of one of several places has come that is accepted there.
 
-        Something already there ends the wait at once: it may have come since the caller looked.
+        Or after the timeout. Something already there ends the wait at once: it may have come since the caller looked.
         """
-        waiter = Waiter(group, queue_offset, accepts)
-        _add(self._waiters, queue, waiter)
-        _add(self._by_group, group, waiter)
+        waiters = [(queue, Waiter(group, queue_offset, accepts)) for queue, queue_offset, accepts in places]
+        for queue, waiter in waiters:
+            _add(self._waiters, queue, waiter)
+            _add(self._by_group, group, waiter)
         try:
-            if self._max_offset(queue) <= queue_offset:
-                with trio.CancelScope(deadline=trio.current_time() + timeout_s) as waiter.scope:
+            if all(self._max_offset(queue) <= waiter.queue_offset for queue, waiter in waiters):
+                with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
+                    for _, waiter in waiters:
+                        waiter.scope = scope
                     await trio.lowlevel.wait_task_rescheduled(_give_up)
         finally:
-            _discard(self._waiters, queue, waiter)
-            _discard(self._by_group, group, waiter)
+            for queue, waiter in waiters:
+                _discard(self._waiters, queue, waiter)
+                _discard(self._by_group, group, waiter)
 
 
 def _add(table: dict[Key, set[Waiter]], key: Key, waiter: Waiter) -> None:

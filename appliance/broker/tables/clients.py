@@ -7,12 +7,12 @@ ConsumerManager, ConsumerGroupInfo, ProducerManager.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.rights import owner_of
 from appliance.requests import Peer
 from netstack.codes import ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
 from storage_driver.named_tuple import NamedTuple
 
@@ -23,6 +23,15 @@ MOST_SUBSCRIPTIONS_BYTES = 48 << 20  # of all groups together, by cost_of
 LONGEST_GROUP, LONGEST_ID = 255, 1024  # characters; Java's own limit of a group's name
 FEW_GROUPS, GROUP_BYTES = 16, 1000  # of a connection, not counted; what each of the others takes of that budget
 MOST_SEEN, MOST_NAMES = 64, 16  # producer groups known from requests alone, client ids; per connection
+
+
+class Library(Protocol):
+    """The client library of a peer, as each of its requests names it."""
+
+    @property
+    def language(self) -> str: ...
+    @property
+    def version(self) -> int: ...
 
 
 class Member:
@@ -181,7 +190,7 @@ class ClientTable:
         """Return whether a connection that said who it is still lives."""
         return peer in self._groups_of
 
-    def producer_seen(self, peer: Peer, group: str, request: RemotingCommand, client_id: str | None = None) -> None:
+    def producer_seen(self, peer: Peer, group: str, library: Library, client_id: str | None = None) -> None:
         """Know a producer from its request, so that check-backs and replies need not wait for its first heartbeat."""
         known = self._producers.get(group, {}).get(peer)
         if known is not None and (client_id is None or known.beats or known.client_id == client_id):
@@ -192,7 +201,7 @@ class ClientTable:
         if len(group) > LONGEST_GROUP or len(client_id or "") > LONGEST_ID:
             return
         name = client_id or f"{peer.remote[0]}@{peer.remote[1]}"
-        member = Member(name, request.language, request.version, self._now_ms(), beats=False)
+        member = Member(name, library.language, library.version, self._now_ms(), beats=False)
         self.producer_joined(peer, group, member)
 
     def left(self, peer: Peer, *, consumer_group: str | None = None, producer_group: str | None = None) -> None:

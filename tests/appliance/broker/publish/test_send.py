@@ -12,8 +12,7 @@ import trio
 
 from appliance.broker.intake import Space
 from appliance.broker.publish import send_batch
-from appliance.broker.publish.send import Sends
-from appliance.requests import Held
+from appliance.broker.publish.publishing import PublishedBatch, Publishing
 from netstack.channel import Channel
 from netstack.command import RemotingCommand, encode_command
 from netstack.errors import Refused
@@ -250,13 +249,13 @@ class Turns(trio.abc.Instrument):
 async def test_long_batches_are_stored_one_at_a_time_and_others_go_on_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns, stored, store = Turns(), list[int](), Sends._batch
+    turns, stored, store = Turns(), list[int](), Publishing.batch
 
-    def noted(self: Sends, *arguments: Any) -> Held:
+    def noted(self: Publishing, *arguments: Any, **options: Any) -> PublishedBatch:
         stored.append(turns.count)
-        return store(self, *arguments)
+        return store(self, *arguments, **options)
 
-    monkeypatch.setattr(Sends, "_batch", noted)
+    monkeypatch.setattr(Publishing, "batch", noted)
     monkeypatch.setattr(send_batch, "LONG", 2)
     frames = [batch((b"1", b""), (b"2", b""), (b"3", b"")) for _ in range(5)]
     async with running_box(tmp_path) as box:

@@ -23,7 +23,7 @@ class Parked:
         self.ended_s: float | None = None
 
     async def run(self) -> None:
-        await self.arrivals.wait_match(QUEUE, self.at, self.accepts, group=self.group, timeout_s=20)
+        await self.arrivals.wait_match([(QUEUE, self.at, self.accepts)], group=self.group, timeout_s=20)
         self.ended_s = trio.current_time()
 
 
@@ -66,6 +66,25 @@ async def test_a_message_that_came_meanwhile_ends_the_wait_at_once() -> None:
     parked = Parked(Arrivals(10, lambda queue: 6))
     await parked.run()
     assert parked.ended_s is not None
+
+
+async def test_one_wait_may_be_for_several_queues(mock_clock: trio.testing.MockClock) -> None:
+    arrivals, other, ended_s = Arrivals(10, lambda queue: 5), MessageQueue("T", 1), list[float]()
+
+    async def wait() -> None:
+        await arrivals.wait_match([(QUEUE, 5, {7}.__contains__), (other, 6, None)], group="g", timeout_s=20)
+        ended_s.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        arrivals.arrived(arrival(5, code=8))
+        arrivals.arrived(arrival(5, queue=other))
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended_s == []
+        arrivals.arrived(arrival(6, queue=other))
+    assert len(ended_s) == 1
+    assert arrivals._waiters == {}
 
 
 async def test_a_group_or_a_topic_is_released_and_nothing_is_left_behind() -> None:

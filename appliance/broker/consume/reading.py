@@ -1,0 +1,146 @@
+"""What a read finds: the messages of a queue from an offset on that a filter accepts, now or once they come. No wire.
+
+What is in memory is found at once, the rest is read by a thread. A wait may be for several queues. Each read reserves
+room with its reader, who may have left much of what it was given unread.
+Source: RocketMQ 4.9.8 DefaultMessageStore.getMessage, PullRequestHoldService.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, split_records
+from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.reading import Found, FoundStatus
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+MOST_SCANNED = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
+MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
+MAX_BYTES = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
+LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
+
+
+class Room(Protocol):
+    """Where what is read is to go."""
+
+    async def reserve(self, size: int, /) -> None: ...
+    def give_back(self, size: int, /) -> None: ...
+
+
+class Wanted(NamedTuple):
+    """What a reader wants of one queue."""
+
+    queue: MessageQueue
+    queue_offset: int
+    max_count: int
+    max_bytes: int
+    accepts: AcceptsTags | None = None
+    accepts_record: AcceptsRecord | None = None
+
+
+class FilteredReader:
+    """Reads for whoever consumes; one object per broker, whatever doors it has."""
+
+    def __init__(self, store: MessageStore, arrivals: Arrivals) -> None:
+        self._store, self._arrivals = store, arrivals
+
+    def in_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+        """Return what tags alone select in memory, None when it is not all there."""
+        return self._store.read_hot(
+            wanted.queue,
+            queue_offset,
+            max_count=wanted.max_count,
+            max_bytes=wanted.max_bytes,
+            accepts=wanted.accepts,
+        )
+
+    async def read(self, wanted: Wanted, queue_offset: int, room: Room) -> Found:
+        """Read when there is room: one message may have 4 MiB, whatever was asked."""
+        await room.reserve(MAX_BYTES)
+        try:
+            found = await self._from_memory(wanted, queue_offset)
+        finally:
+            room.give_back(MAX_BYTES)
+        if found is not None:
+            return found
+        await room.reserve(LARGEST_BYTES)
+        try:
+            return await self._from_disk(wanted, queue_offset)
+        finally:
+            room.give_back(LARGEST_BYTES)
+
+    async def wait(self, wanted: Sequence[Wanted], room: Room, *, group: str, timeout_s: float) -> tuple[int, Found]:
+        """Wait for a match in one of several queues; return which one, and what is there, also nothing."""
+        ats = [each.queue_offset for each in wanted]
+        deadline_s, shortened = trio.current_time() + timeout_s, False
+        while True:
+            places = [(each.queue, at, each.accepts) for each, at in zip(wanted, ats, strict=True)]
+            await self._arrivals.wait_match(places, group=group, timeout_s=deadline_s - trio.current_time())
+            results = []
+            for number, each in enumerate(wanted):
+                found = await self.read(each, ats[number], room)
+                if found.status is FoundStatus.FOUND:
+                    return number, found
+                results.append(found)
+            unmatched = [
+                number
+                for number, each in enumerate(wanted)
+                if each.accepts_record is not None and results[number].status is FoundStatus.NO_MATCHED
+            ]
+            if not unmatched:
+                break
+            if not shortened:  # the first that did not match: the offset is to move soon
+                deadline_s, shortened = min(deadline_s, trio.current_time() + UNMATCHED_S), True
+            for number in unmatched:
+                ats[number] = results[number].next_offset
+            if trio.current_time() >= deadline_s:
+                break
+        if ats[0] != wanted[0].queue_offset:
+            return 0, results[0]._replace(status=FoundStatus.NO_MATCHED, next_offset=ats[0])
+        return 0, results[0]
+
+    async def _from_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+        if wanted.accepts_record is None:
+            return self.in_memory(wanted, queue_offset)
+        return await self._filtered(wanted, wanted.accepts_record, queue_offset)
+
+    async def _from_disk(self, wanted: Wanted, queue_offset: int) -> Found:
+        return await self._store.read(
+            wanted.queue,
+            queue_offset,
+            max_count=wanted.max_count,
+            max_bytes=wanted.max_bytes,
+            accepts=wanted.accepts,
+            accepts_record=wanted.accepts_record,
+        )
+
+    async def _filtered(self, wanted: Wanted, accepts: AcceptsRecord, queue_offset: int) -> Found | None:
+        """Return what matches among the next messages in memory, None when they are not; others run in between."""
+        at, scanned = queue_offset, 0
+        picked: list[bytes] = []
+        most, room = max(wanted.max_count, 1), wanted.max_bytes
+        while True:
+            found = self.in_memory(wanted, at)
+            if found is None or found.status is not FoundStatus.FOUND:
+                break
+            for chunk in found.chunks:
+                for record in split_records(chunk):
+                    if len(picked) >= most or (picked and room < len(record)):
+                        following = int.from_bytes(record[20:28], "big")  # its own queue offset
+                        return found._replace(chunks=picked, records=len(picked), next_offset=following)
+                    if accepts(record):
+                        picked.append(bytes(record))
+                        room -= len(record)
+            at, scanned = found.next_offset, scanned + found.records
+            if at >= found.max_offset or scanned >= MOST_SCANNED:
+                break
+            await trio.lowlevel.checkpoint()
+        if picked:
+            edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
+            return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
+        if found is not None and at != queue_offset:
+            return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
+        return found
