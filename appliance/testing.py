@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from appliance.broker.rights import Signer
-from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.arrivals import Arrivals, Place
 from appliance.clock import wall_ms as wall_ms
 from netstack.command import RemotingCommand, decode_command
 from netstack.conversation import Answer, Held, Later, Reply
@@ -114,7 +114,7 @@ class SmallStore:
         queue = MessageQueue(topic, queue_id)
         while self.store.max_offset(queue) < count:
             end = self.store.max_offset(queue)
-            await self.arrivals.wait_match([(queue, end, None)], group="", timeout_s=30)
+            await self.arrivals.wait_match([Place(queue, end)], group="", timeout_s=30)
         return await self.all(topic, queue_id)
 
     async def all(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:

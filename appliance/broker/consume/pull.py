@@ -113,7 +113,7 @@ class Pulls:
             return Reply(moved)
         if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
             return self._later(self._read_then_wait, pull, peer, subscription)
-        found = self._reader.in_memory(wanted, header.queue_offset)
+        found = self._reader.in_memory(wanted)
         if found is None:
             return self._later(self._read_then_wait, pull, peer, subscription)
         if _is_to_wait(header, found):
@@ -219,7 +219,7 @@ class Pulls:
 
     async def _read_then_wait(self, pull: Pull, peer: Peer) -> RemotingCommand:
         header = pull.header
-        found = await self._reader.read(pull.wanted, header.queue_offset, peer)
+        found = await self._reader.read(pull.wanted, peer)
         if _is_to_wait(header, found):
             self._park(peer)
             return await self._wait(pull, peer)

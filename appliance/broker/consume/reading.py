@@ -47,83 +47,77 @@ class FilteredReader:
     def __init__(self, store: MessageStore, arrivals: Arrivals) -> None:
         self._store, self._arrivals = store, arrivals
 
-    def in_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+    def in_memory(self, wanted: Wanted) -> Found | None:
         """Return what tags alone select in memory, None when it is not all there."""
         return self._store.read_hot(
             wanted.queue,
-            queue_offset,
+            wanted.queue_offset,
             max_count=wanted.max_count,
             max_bytes=wanted.max_bytes,
             accepts=wanted.accepts,
         )
 
-    async def read(self, wanted: Wanted, queue_offset: int, room: Room) -> Found:
+    async def read(self, wanted: Wanted, room: Room) -> Found:
         """Read when there is room: one message may have 4 MiB, whatever was asked."""
         await room.reserve(MAX_BYTES)
         try:
-            found = await self._from_memory(wanted, queue_offset)
+            found = await self._from_memory(wanted)
         finally:
             room.give_back(MAX_BYTES)
         if found is not None:
             return found
         await room.reserve(LARGEST_BYTES)
         try:
-            return await self._from_disk(wanted, queue_offset)
+            return await self._from_disk(wanted)
         finally:
             room.give_back(LARGEST_BYTES)
 
     async def wait(self, wanted: Sequence[Wanted], room: Room, *, group: str, timeout_s: float) -> tuple[int, Found]:
-        """Wait for a match in one of several queues; return which one, and what is there, also nothing."""
-        ats = [each.queue_offset for each in wanted]
-        deadline_s, shortened = trio.current_time() + timeout_s, False
+        """Wait for a match in one of several different queues; return which one, and what is there, also nothing.
+
+        What a filter of records refuses ends the wait within UNMATCHED_S, so that the reader's offset moves on.
+        """
+        start, deadline_s = wanted[0].queue_offset, trio.current_time() + timeout_s
         while True:
-            places = [(each.queue, at, each.accepts) for each, at in zip(wanted, ats, strict=True)]
-            await self._arrivals.wait_match(places, group=group, timeout_s=deadline_s - trio.current_time())
+            await self._arrivals.wait_match(wanted, group=group, timeout_s=deadline_s - trio.current_time())
             results = []
             for number, each in enumerate(wanted):
-                found = await self.read(each, ats[number], room)
+                found = await self.read(each, room)
                 if found.status is FoundStatus.FOUND:
                     return number, found
                 results.append(found)
-            unmatched = [
-                number
-                for number, each in enumerate(wanted)
-                if each.accepts_record is not None and results[number].status is FoundStatus.NO_MATCHED
-            ]
-            if not unmatched:
+            if not any(map(_is_passed, wanted, results)):
                 break
-            if not shortened:  # the first that did not match: the offset is to move soon
-                deadline_s, shortened = min(deadline_s, trio.current_time() + UNMATCHED_S), True
-            for number in unmatched:
-                ats[number] = results[number].next_offset
+            deadline_s = min(deadline_s, trio.current_time() + UNMATCHED_S)
+            wanted = tuple(map(_after, wanted, results))
             if trio.current_time() >= deadline_s:
                 break
-        if ats[0] != wanted[0].queue_offset:
-            return 0, results[0]._replace(status=FoundStatus.NO_MATCHED, next_offset=ats[0])
+        if wanted[0].queue_offset != start:
+            return 0, results[0]._replace(status=FoundStatus.NO_MATCHED, next_offset=wanted[0].queue_offset)
         return 0, results[0]
 
-    async def _from_memory(self, wanted: Wanted, queue_offset: int) -> Found | None:
+    async def _from_memory(self, wanted: Wanted) -> Found | None:
         if wanted.accepts_record is None:
-            return self.in_memory(wanted, queue_offset)
-        return await self._filtered(wanted, wanted.accepts_record, queue_offset)
+            return self.in_memory(wanted)
+        return await self._filtered(wanted, wanted.accepts_record)
 
-    async def _from_disk(self, wanted: Wanted, queue_offset: int) -> Found:
+    async def _from_disk(self, wanted: Wanted) -> Found:
         return await self._store.read(
             wanted.queue,
-            queue_offset,
+            wanted.queue_offset,
             max_count=wanted.max_count,
             max_bytes=wanted.max_bytes,
             accepts=wanted.accepts,
             accepts_record=wanted.accepts_record,
         )
 
-    async def _filtered(self, wanted: Wanted, accepts: AcceptsRecord, queue_offset: int) -> Found | None:
+    async def _filtered(self, wanted: Wanted, accepts: AcceptsRecord) -> Found | None:
         """Return what matches among the next messages in memory, None when they are not; others run in between."""
-        at, scanned = queue_offset, 0
+        at, scanned = wanted.queue_offset, 0
         picked: list[bytes] = []
         most, room = max(wanted.max_count, 1), wanted.max_bytes
         while True:
-            found = self.in_memory(wanted, at)
+            found = self.in_memory(wanted._replace(queue_offset=at))
             if found is None or found.status is not FoundStatus.FOUND:
                 break
             for chunk in found.chunks:
@@ -141,6 +135,15 @@ class FilteredReader:
         if picked:
             edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
             return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
-        if found is not None and at != queue_offset:
+        if found is not None and at != wanted.queue_offset:
             return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
         return found
+
+
+def _is_passed(wanted: Wanted, found: Found) -> bool:
+    """Tell whether messages came that the filter refused."""
+    return wanted.accepts_record is not None and found.status is FoundStatus.NO_MATCHED
+
+
+def _after(wanted: Wanted, found: Found) -> Wanted:
+    return wanted._replace(queue_offset=found.next_offset) if _is_passed(wanted, found) else wanted

@@ -5,28 +5,46 @@ past what it does not want. There are ten thousand of them: each frame and scope
 """
 
 from collections.abc import Callable, Container, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from appliance.broker.filter.subscriptions import AcceptsTags
 from storage_driver.dispatch import Arrival
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
 Key = TypeVar("Key")
-Place = tuple[MessageQueue, int, AcceptsTags | None]
-"""A queue, the offset that is waited for, and what is accepted there."""
 ALWAYS_ALLOWED = 16  # parked pulls of one connection while there is room at all
 UNMATCHED_S = 5.0  # RocketMQ's PullRequestHoldService looks at parked pulls that often
+
+
+class Awaited(Protocol):
+    """A queue, the offset that is waited for, and what is accepted there."""
+
+    @property
+    def queue(self) -> MessageQueue: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def accepts(self) -> AcceptsTags | None: ...
+
+
+class Place(NamedTuple):
+    """Nothing more than what is awaited."""
+
+    queue: MessageQueue
+    queue_offset: int
+    accepts: AcceptsTags | None = None
 
 
 class Waiter:
     """One parked pull; whoever wakes it cancels its scope, which is there while it waits."""
 
-    __slots__ = ("accepts", "group", "missed", "queue_offset", "scope")
+    __slots__ = ("missed", "places", "scope")
 
-    def __init__(self, group: str, queue_offset: int, accepts: AcceptsTags | None) -> None:
-        self.group, self.queue_offset, self.accepts = group, queue_offset, accepts
+    def __init__(self, places: Sequence[Awaited]) -> None:
+        self.places = places
         self.missed = False  # something arrived that did not match
         self.scope: trio.CancelScope | None = None
 
@@ -37,11 +55,15 @@ class Waiter:
 
     def arrived(self, arrival: Arrival) -> None:
         """Wake up when the arrival matches, else wait only a little longer."""
-        if arrival.queue_offset < self.queue_offset:
-            return
-        if self.accepts is None or self.accepts(arrival.tags_code):
-            self.wake()
-        elif not self.missed:
+        for place in self.places:
+            if place.queue == arrival.queue and arrival.queue_offset >= place.queue_offset:
+                if place.accepts is None or place.accepts(arrival.tags_code):
+                    self.wake()
+                else:
+                    self._hurry()
+
+    def _hurry(self) -> None:
+        if not self.missed:
             self.missed = True
             if self.scope is not None:
                 self.scope.deadline = min(self.scope.deadline, trio.current_time() + UNMATCHED_S)
@@ -99,25 +121,23 @@ class Arrivals:
                 for waiter in waiters:
                     waiter.wake()
 
-    async def wait_match(self, places: Sequence[Place], *, group: str, timeout_s: float) -> None:
+    async def wait_match(self, places: Sequence[Awaited], *, group: str, timeout_s: float) -> None:
         """Return once a message at or after the offset of one of several places has come that is accepted there.
 
         Or after the timeout. Something already there ends the wait at once: it may have come since the caller looked.
         """
-        waiters = [(queue, Waiter(group, queue_offset, accepts)) for queue, queue_offset, accepts in places]
-        for queue, waiter in waiters:
-            _add(self._waiters, queue, waiter)
-            _add(self._by_group, group, waiter)
+        waiter = Waiter(places)
+        for place in places:
+            _add(self._waiters, place.queue, waiter)
+        _add(self._by_group, group, waiter)
         try:
-            if all(self._max_offset(queue) <= waiter.queue_offset for queue, waiter in waiters):
-                with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
-                    for _, waiter in waiters:
-                        waiter.scope = scope
+            if not any(self._max_offset(place.queue) > place.queue_offset for place in places):
+                with trio.CancelScope(deadline=trio.current_time() + timeout_s) as waiter.scope:
                     await trio.lowlevel.wait_task_rescheduled(_give_up)
         finally:
-            for queue, waiter in waiters:
-                _discard(self._waiters, queue, waiter)
-                _discard(self._by_group, group, waiter)
+            _discard(self._by_group, group, waiter)
+            for place in places:
+                _discard(self._waiters, place.queue, waiter)
 
 
 def _add(table: dict[Key, set[Waiter]], key: Key, waiter: Waiter) -> None:

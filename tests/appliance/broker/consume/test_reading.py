@@ -79,6 +79,6 @@ async def test_a_read_gives_back_the_room_it_reserved(tmp_path: Path) -> None:
         put(small, QUEUES[0], b"ab")
         await small.wait_for("T", 2)
         room, reader = Room(), FilteredReader(small.store, small.arrivals)
-        found = await reader.read(wanted(QUEUES[0], letter=b"Z"), 0, room)
+        found = await reader.read(wanted(QUEUES[0], letter=b"Z"), room)
         assert (found.status, found.records, room.held) == (FoundStatus.FOUND, 1, 0)
         assert room.most >= 1 << 18
