@@ -30,7 +30,7 @@ class Listen(Table):
     broker_port: int = key(10911, PORT, "port of the broker; 0: any free port")
     namesrv_port: int = key(9876, PORT, "port of the name server; 0: any free port")
     vip: bool = key(
-        False, Flag(), "the broker also listens on broker_port - 2 (the VIP channel), for everything but pulls"
+        False, Flag(), "the broker also listens on broker_port - 2 (the VIP channel), for all requests except pulls"
     )
 
 
@@ -65,9 +65,9 @@ class Access(Table):
     mode: str = key(
         "subnet",
         Choice(("subnet", "keys", "open")),
-        "access control: clients of the box's own subnets, clients with keys, or every client",
+        "clients that have access: those in the box's own subnets, those with keys, or all",
     )
-    allow: tuple[str, ...] = key((), Many(Network()), "more client networks in mode subnet")
+    allow: tuple[str, ...] = key((), Many(Network()), "additional client networks in mode subnet")
     admin: str = key("loopback", Choice(("loopback", "subnet", "keys")), "who may change topics, groups and offsets")
     replay: str = key(
         "address", Choice(("address", "strict", "off")), "scope in which a repeated signed request is refused"
@@ -87,7 +87,7 @@ class Tls(Table):
         "", Text(r"(?s).{0,1000}", "a file"), "file with the passphrase of an encrypted private key"
     )
     client_auth: str = key(
-        "none", Choice(("none", "optional", "require")), "client certificates; programs on the box need none"
+        "none", Choice(("none", "optional", "require")), "whether clients present certificates; programs on the box need none"
     )
     trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
 
@@ -96,23 +96,23 @@ class Limits(Table):
     """Limits per client and in total."""
 
     connections: int = key(1024, Whole(8, 65536), "total connections")
-    connections_per_address: int = key(128, Whole(1, 65536), "connections of one address, loopback exempt")
+    connections_per_address: int = key(128, Whole(1, 65536), "connections of one address, except loopback")
     connects_per_s: int = key(50, Whole(1, 100_000), "new connections per second of one address")
     connects_burst: int = key(200, Whole(1, 100_000), "new connections of one address at once")
-    first_frame_s: int = key(10, Whole(1, 600), "time for the first whole frame")
+    first_frame_s: int = key(10, Whole(1, 600), "time until a connection has sent its first whole frame")
     frame_mib: int = key(16, Whole(1, 64), "largest frame")
     message_mib: int = key(4, Whole(1, 16), "largest message body")
     header_kib: int = key(256, Whole(4, 1024), "largest frame header")
     header_fields: int = key(256, Whole(16, 4096), "most header fields")
     requests_in_flight: int = key(2048, Whole(1, 65536), "unanswered requests of one connection")
-    bytes_in_flight_mib: int = key(32, Whole(4, 4096), "bytes not yet durable, in the process")
+    bytes_in_flight_mib: int = key(32, Whole(4, 4096), "total request bytes not yet durable")
     unsent_mib: int = key(8, Whole(1, 1024), "reply bytes one connection may leave unread")
-    unsent_s: int = key(30, Whole(1, 600), "time without progress on unread replies")
+    unsent_s: int = key(30, Whole(1, 600), "time without progress on unread replies, then the connection is closed")
     parked_pulls: int = key(10_000, Whole(0, 1_000_000), "long polls waiting for messages")
     topics: int = key(10_000, Whole(32, 100_000), "topics")
     groups: int = key(10_000, Whole(32, 100_000), "consumer groups")
     created_per_hour: int = key(
-        1000, Whole(1, 100_000), "new topics and groups that one address causes by sending and consuming, in an hour"
+        1000, Whole(1, 100_000), "topics and groups that one address creates automatically per hour, by sending and consuming"
     )
     clients: int = key(4096, Whole(8, 65536), "client ids")
     idle_s: int = key(120, Whole(1, 86_400), "idle time after which a connection is closed")
@@ -128,9 +128,9 @@ class RetentionOf(NamedTuple):
 class Store(Table):
     """The log on the disk."""
 
-    segment_mib: int = key(0, Whole(0, 1024), "CommitLog file; 0: 256 on disks below 64 GiB, else 1024")
-    queues_default: int = key(8, Whole(1, 64), "queues of the automatic topic template")
-    quota_gib: int = key(0, Whole(0, 1 << 20), "log above which segments are deleted, unshipped ones never; 0: none")
+    segment_mib: int = key(0, Whole(0, 1024), "size of a CommitLog segment; 0: 256 on disks below 64 GiB, else 1024")
+    queues_default: int = key(8, Whole(1, 64), "queues of a topic that is created automatically")
+    quota_gib: int = key(0, Whole(0, 1 << 20), "log size above which the oldest segments are deleted, but never unshipped ones; 0: no quota")
     retention_h: int = key(72, Whole(1, 8760), "age at which segments are deleted")
     classes: tuple[RetentionOf, ...] = key(
         (),
@@ -141,9 +141,9 @@ class Store(Table):
                 needed=frozenset({"topics", "retention_h"}),
             )
         ),
-        "retention of single topics; the first match wins, and a segment stays as long as any topic in it",
+        "retention of single topics; the first match wins, and a segment stays as long as its longest topic",
     )
-    zero_ahead: bool = key(False, Flag(), "zeros are written ahead of large batches too: faster syncs, twice the wear")
+    zero_ahead: bool = key(False, Flag(), "write zeros ahead of large batches too: faster syncs, twice the wear")
     group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
 
 
@@ -152,21 +152,21 @@ class BrokerRules(Table):
 
     auto_create_topics: bool = key(True, Flag(), "a send to an unknown topic creates it")
     auto_create_groups: bool = key(True, Flag(), "an unknown consumer group is created")
-    permission: int = key(6, Whole(0, 6), "broker-wide: 4 read, 2 write, 6 both")
+    permission: int = key(6, Whole(0, 6), "broker-wide permission: 4 read, 2 write, 6 both")
     property_filter: bool = key(True, Flag(), "SQL92 filters")
     long_poll: bool = key(True, Flag(), "hold pulls until a message arrives")
     notify_members: bool = key(True, Flag(), "tell consumers at once when their group changes")
     reject_transactions: bool = key(False, Flag(), "refuse half messages")
     transaction_timeout_s: int = key(6, Whole(1, 86_400), "age of a half message at its first check")
-    transaction_check_s: int = key(60, Whole(1, 86_400), "time between checks")
-    transaction_checks: int = key(15, Whole(1, 1000), "checks before a half message is set aside")
+    transaction_check_s: int = key(60, Whole(1, 86_400), "time between checks of a half message")
+    transaction_checks: int = key(15, Whole(1, 1000), "checks after which a half message is set aside")
     delay_levels: str = key(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         Text(r"\d+[smhd]( \d+[smhd])*", 'blank-separated delays such as "1s 5s 1m"'),
         "delay of each level",
     )
     timer_days: int = key(3, Whole(1, 365), "longest arbitrary delay")
-    trace_topic: bool = key(True, Flag(), "RMQ_SYS_TRACE_TOPIC exists")
+    trace_topic: bool = key(True, Flag(), "create RMQ_SYS_TRACE_TOPIC")
     region: str = key("DefaultRegion", Text(r"[\w-]{1,100}", "a word"), "MSG_REGION of replies and messages")
     trace_on: bool = key(True, Flag(), "TRACE_ON of replies and messages")
     dedup_s: int = key(0, Whole(0, 86_400), "dedup window of every topic; 0: while the first reply is unwritten")
@@ -178,7 +178,7 @@ class BrokerRules(Table):
 class Namesrv(Table):
     """The name server beside the broker."""
 
-    register_at: tuple[str, ...] = key((), Many(HOST_PORT), "foreign name servers this box registers at")
+    register_at: tuple[str, ...] = key((), Many(HOST_PORT), "other name servers at which this box registers")
     register_s: int = key(30, Whole(10, 60), "time between registrations")
     order_messages: bool = key(False, Flag(), "routes carry the order configuration")
 
@@ -186,7 +186,7 @@ class Namesrv(Table):
 class Watchdog(Table):
     """Supervision of the process."""
 
-    proof_limit_s: int = key(15, Whole(5, 60), "oldest proof of work with which systemd's watchdog is still fed")
+    proof_limit_s: int = key(15, Whole(5, 60), "greatest age of the proof of work with which systemd's watchdog is fed")
 
 
 class Update(Table):
@@ -196,9 +196,9 @@ class Update(Table):
 
 
 class Metrics(Table):
-    """Figures for Prometheus."""
+    """Metrics for Prometheus."""
 
-    port: int = key(0, PORT, "Prometheus text on this port too; 0: unix socket only")
+    port: int = key(0, PORT, "TCP port for Prometheus; 0: unix socket only")
     host: str = key("127.0.0.1", ADDRESS, "address of that port; other machines need the token")
 
 
@@ -208,7 +208,7 @@ class Page(Table):
     port: int = key(0, PORT, "port of the status page; 0: off")
     host: str = key("127.0.0.1", ADDRESS, "address of the status page; other machines need the token")
     names: tuple[str, ...] = key(
-        (), Many(Text(r"[0-9a-z.-]{1,253}", "a host name")), "more host names of the page in browsers"
+        (), Many(Text(r"[0-9a-z.-]{1,253}", "a host name")), "additional host names of the page in browsers"
     )
 
 
@@ -255,7 +255,7 @@ class Uplink(Table):
     gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
     certs: str = key("", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt")
     max_delay_s: float = key(10.0, Real(0.01, 86_400), "longest wait before a piece is shipped")
-    piece_bytes: int = key(4_194_304, Whole(4096, 4 << 20), "raw bytes of a piece")
+    piece_bytes: int = key(4_194_304, Whole(4096, 4 << 20), "largest piece, before compression")
     order: str = key("live_first", Choice(("live_first", "oldest_first")), "order after an interruption of the uplink")
     backlog_share: float = key(0.3, Real(0, 1), "share of the bandwidth for the backlog")
     kbit_s: int = key(0, Whole(0, 100_000_000), "bandwidth limit; 0: none")

@@ -30,22 +30,22 @@ class Fault(NamedTuple):
 FAULTS = (
     Fault(
         "kill -9",
-        "answers again within the clients' 3 s, no connection refused",
+        "serves again within the clients' timeout of 3 s, no connection refused",
         "real systemd",
         (f"{MACHINE}::test_after_kill_nine",),
     ),
     Fault(
         "process frozen (SIGSTOP)",
-        "aborted by the watchdog, new process",
+        "the watchdog aborts it, systemd starts a new process",
         "real systemd",
         (f"{MACHINE}::test_a_frozen",),
     ),
     Fault(
-        "disk stalls", "not fed, aborted, back when the disk answers", "frozen ext4", (f"{MACHINE}::test_a_stalled",)
+        "disk stalls", "the watchdog is not fed and aborts the process; the box serves again when the disk does", "frozen ext4", (f"{MACHINE}::test_a_stalled",)
     ),
-    Fault("five crashes in 300 s", "one reboot, reason noted", "real systemd", (f"{MACHINE}::test_five_crashes",)),
+    Fault("five crashes in 300 s", "one reboot, with the reason recorded", "real systemd", (f"{MACHINE}::test_five_crashes",)),
     Fault(
-        "crashes for ever",
+        "endless crashes",
         "reboot, other slot, safe mode, never a loop",
         "table",
         ("tests/watchdog/test_escalate.py::test_whatever", "tests/watchdog/test_helper.py::test_the_second_loop"),
@@ -74,28 +74,28 @@ FAULTS = (
         "real systemd",
         (f"{MACHINE}::test_without_a_good",),
     ),
-    Fault("data disk missing", "one reboot at most, then rest", "real systemd", (f"{MACHINE}::test_a_data_disk",)),
+    Fault("data disk missing", "at most one reboot, then safe mode or read-only", "real systemd", (f"{MACHINE}::test_a_data_disk",)),
     Fault("good update", "committed after the self-test", "real systemd", (f"{MACHINE}::test_a_good_version",)),
     Fault(
         "update crashes",
-        "old slot, version remembered as bad",
+        "rollback to the old slot, the version is recorded as bad",
         "real systemd",
         (f"{MACHINE}::test_a_version_that_crashes",),
     ),
     Fault(
         "update fails its self-test",
-        "old slot after its tries",
+        "rollback to the old slot after the last try",
         "real systemd",
         (f"{MACHINE}::test_a_version_that_fails",),
     ),
     Fault(
         "power cut while installing",
-        "old slot runs, install is repeated",
+        "the old slot runs, the installation can be repeated",
         "interrupted call",
         ("tests/provisioning/test_slots.py::test_an_interrupted",),
     ),
     Fault(
-        "bit flip in a slot", "found and named", "changed file", ("tests/provisioning/test_slots.py::test_a_bit_flip",)
+        "bit flip in a slot", "found and reported with the file", "changed file", ("tests/provisioning/test_slots.py::test_a_bit_flip",)
     ),
     Fault(
         "bundle cut, flipped, foreign key",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "noise, lost bytes, console text",
-        "costs time and nothing else",
+        "costs only time",
         "pty pair",
         (f"{DEVICE}::test_a_noisy",),
         "11–14",
@@ -113,14 +113,14 @@ FAULTS = (
     Fault("slow line, 9600 baud", "works", "pty pair", (f"{DEVICE}::test_9600",)),
     Fault(
         "cable pulled",
-        "continues where it was",
+        "the transfer resumes",
         "pty pair",
         (f"{DEVICE}::test_a_pulled", f"{DEVICE}::test_an_upload_resumes"),
     ),
-    Fault("wrong speed switch", "both ends return", "pty pair", (f"{DEVICE}::test_both_ends",)),
+    Fault("failed change of the line speed", "both ends return to the old speed", "pty pair", (f"{DEVICE}::test_both_ends",)),
     Fault(
         "another owner, replayed proof",
-        "E202, E203, waits double",
+        "E202, E203, the waiting time doubles",
         "pty pair",
         (f"{DEVICE}::test_another_fleet", "tests/provisioning/test_session.py"),
     ),
@@ -131,15 +131,15 @@ FAULTS = (
         ("tests/provisioning/test_port.py::test_a_port_is_ours",),
     ),
     Fault(
-        "fleet run cut off",
-        "repeated run finishes, receipts fit",
+        "interrupted fleet run",
+        "a second run finishes, the receipts are consistent",
         "50 boxes over sockets",
         ("tests/provisioning/test_fleet.py::test_fifty",),
     ),
-    Fault("causes of the handbook", "each named by doctor", "facts", ("tests/appliance/test_doctor.py",)),
+    Fault("each cause in docs/operate.md", "doctor names it", "facts", ("tests/appliance/test_doctor.py",)),
     Fault(
         "any frame, any noise",
-        "no message made of it",
+        "no message is decoded from it",
         "generated",
         ("tests/provisioning/test_frame.py",),
         "by hypothesis",
@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "a disk that ignores syncs",
-        "the tests above find it: the control",
+        "the tests above fail (control)",
         "recording disk",
         ("tests/power_cut/test_power_cut.py::test_a_disk_that_ignores",),
     ),
@@ -172,13 +172,13 @@ FAULTS = (
     ),
     Fault(
         "error at any disk step",
-        "nothing acknowledged that is not there",
+        "no acknowledged message is missing",
         "faulty disk, all steps",
         ("tests/power_cut/test_disk_faults.py::test_an_error",),
     ),
     Fault(
         "disk full",
-        "refused and resumed without a restart",
+        "sends are refused, then accepted again without a restart",
         "faulty disk",
         ("tests/power_cut/test_disk_faults.py::test_no_room",),
     ),
@@ -190,19 +190,19 @@ FAULTS = (
     ),
     Fault(
         "clock of 1970, steps of ten years",
-        "nothing deleted, order and search kept",
-        "a clock handed in",
+        "nothing is deleted, order and search stay correct",
+        "injected clock",
         ("tests/storage_driver/test_clock.py",),
     ),
     Fault(
         "slow link, lost link, cut transfers",
-        "the uplink goes on where it was",
+        "the uplink resumes",
         "relay between sockets",
         ("tests/uplink_spark/test_slow_link.py",),
     ),
     Fault(
         "box or gateway killed at any step",
-        "nothing lost, nothing double",
+        "nothing lost, nothing twice",
         "real processes",
         ("tests/uplink_spark/test_kills.py::test_a_box_killed_at", "tests/uplink_spark/test_kills.py::test_a_gateway"),
     ),
@@ -213,15 +213,15 @@ FAULTS = (
         ("tests/netstack/test_hostile_input.py",),
     ),
     Fault(
-        "any request of any code with any content",
-        "answered, never a crash",
+        "any code with any content as a request",
+        "an answer, never a crash",
         "whole box",
         ("tests/appliance/test_fuzz.py",),
         "by hypothesis",
     ),
     Fault(
         "image cut off while installing",
-        "the old one boots, install is repeated",
+        "the old image boots, the installation can be repeated",
         "files for partitions",
         ("tests/provisioning/test_root_slots.py::test_cut_off", "tests/provisioning/test_root_slots.py::test_an_image"),
     ),
@@ -234,8 +234,8 @@ FAULTS = (
 )
 EMULATED = (  # fault, expectation, row of docs/box.md that `make test-image` writes
     ("power cut of the whole machine under load", "nothing acknowledged lost", "power cuts under load"),
-    ("image whose self-test fails", "rolled back without help", "update to an image whose self-test fails"),
-    ("image whose kernel panics", "rolled back without help", "update to an image whose kernel panics"),
+    ("image whose self-test fails", "automatic rollback", "update to an image whose self-test fails"),
+    ("image whose kernel panics", "automatic rollback", "update to an image whose kernel panics"),
     ("kernel frozen", "hardware reset, reason `watchdog`", "kernel frozen → reset by the watchdog card"),
 )
 UNTRIED = (

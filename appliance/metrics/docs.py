@@ -10,9 +10,9 @@ HEAD = f"""# Metrics
 
 Made by `rocketbox metrics --docs`; a test compares it.
 
-`rocketbox metrics` prints them on the box. They are answered at `GET /metrics` on the socket
+`rocketbox metrics` prints them on the box. The box serves them as `GET /metrics` on the socket
 `/run/rocketbox/metrics.sock` (of the user and group rocketbox) and, when `metrics.port` is set, on that port of
-`metrics.host` (default `127.0.0.1`). Others need the box's token; `rocketbox page --token` prints it.
+`metrics.host` (default `127.0.0.1`). Other machines need the box's token; `rocketbox page --token` prints it.
 
 ```yaml
 scrape_configs:
@@ -21,12 +21,11 @@ scrape_configs:
     static_configs: [{{ targets: ["press-17.example:9877"] }}]
 ```
 
-No message is counted for the metrics alone, and what writes them is loaded at the first scrape. Alert rules
-are in [alerts.yml](alerts.yml), a Grafana dashboard in [dashboard.json](dashboard.json).
+Metrics add no work per message, and their code is loaded at the first scrape. Alert rules are in [alerts.yml](alerts.yml), a Grafana dashboard in [dashboard.json](dashboard.json).
 
 **Bounds.** A topic has series while it is among the first {MOST_TOPICS} of the topic table, a pair of topic and group
-while it is among the first {MOST_PAIRS}; in that order, so series do not come and go. `rocketbox_series_left_out` says
-how many have none. A deleted topic's series end with it. At most {{series}} series in all. `node` stands for the labels
+while it is among the first {MOST_PAIRS}; the order is stable, so series do not come and go. `rocketbox_series_left_out`
+counts those without series. The series of a deleted topic end with it. At most {{series}} series in all. `node` stands for the labels
 `cluster`, `node_type`, `node_id`.
 
 **Recent values** of averages since the start: messages per sync in the last five minutes is

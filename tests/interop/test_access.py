@@ -201,7 +201,7 @@ def test_a_java_clients_request_with_one_key_is_answered_with_another(jvm: Jvm, 
     assert bytes(answer.getBody()) == b"answer"
 
 
-@pytest.mark.feature("mqadmin with an admin's key, refused without")
+@pytest.mark.feature("mqadmin with an admin key; refused without it")
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_mqadmin_administers_with_a_key_and_not_without(locked: Box, version: str) -> None:
     def made(account: Account | None) -> str:
@@ -233,7 +233,7 @@ def enforced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     assert box.stop() == 0, box.log_tail()
 
 
-@pytest.mark.feature("TLS: send and consume; plain text refused where TLS is a must")
+@pytest.mark.feature("TLS: send and consume; plain text is refused if TLS is required")
 def test_a_java_client_speaks_tls_and_plain_text_is_refused(jvm: Jvm, enforced: Box) -> None:
     topic = unique("secured")
     with producer(jvm, enforced.namesrv, UseTLS=True, **QUICK) as made:
@@ -264,7 +264,7 @@ def answer_routes(ports: "queue.Queue[int]", door: TlsDoor, asked: list[int], en
     trio.run(main)
 
 
-@pytest.mark.feature("TLS with a client's certificate", client="Java 4.9.7")
+@pytest.mark.feature("TLS with a client certificate", client="Java 4.9.7")
 def test_a_java_client_shows_its_certificate_and_one_without_is_sent_away(tmp_path: Path) -> None:
     box, client = tmp_path / "box/box.crt", tmp_path / "client/client.crt"
     for cert, name in ((box, "box"), (client, "client")):

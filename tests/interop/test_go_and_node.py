@@ -79,7 +79,7 @@ def test_a_delayed_message_of_go_is_never_early(go: Program, cluster: Box | Fore
     delayed(go, cluster)
 
 
-@pytest.mark.feature("retry: a message that failed comes again", client=GO)
+@pytest.mark.feature("retry: a failed message is delivered again", client=GO)
 def test_a_message_that_go_failed_comes_again(go: Program, cluster: Box | Foreign) -> None:
     retried(go, cluster)
 
@@ -110,12 +110,12 @@ def test_a_delayed_message_of_node_is_never_early(node: Program, cluster: Box | 
     delayed(node, cluster)
 
 
-@pytest.mark.feature("retry: a message that failed comes again", client=NODE)
+@pytest.mark.feature("retry: a failed message is delivered again", client=NODE)
 def test_a_message_that_node_failed_comes_again(node: Program, cluster: Box | Foreign) -> None:
     retried(node, cluster)
 
 
-@pytest.mark.feature("messages of the other language", client=GO)
+@pytest.mark.feature("messages of a client in another language", client=GO)
 def test_go_and_node_read_each_other(go: Program, node: Program, cluster: Box | Foreign) -> None:
     topic = unique("both")
     go.run("send", cluster.namesrv, topic, 20)

@@ -65,7 +65,7 @@ def test_a_message_is_found_by_its_key_and_by_its_id(jvm: Jvm, cluster: Box) -> 
         assert bytes(tool.viewMessage(topic, sent.getOffsetMsgId()).getBody()) == b"find me"
 
 
-@pytest.mark.feature("administration: progress of a group, reset by time on a living consumer")
+@pytest.mark.feature("administration: progress of a group, reset by time of a connected consumer")
 def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, cluster: Box) -> None:
     topic, group = unique("admin_reset"), unique("admin_group")
     with admin(jvm, cluster) as tool, producer(jvm, cluster.namesrv) as client:
@@ -80,7 +80,7 @@ def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, clust
             assert len(collected.wait_count(16, 40)) == 16
 
 
-@pytest.mark.feature("administration: a living consumer's state and stacks, direct consumption")
+@pytest.mark.feature("administration: state and stacks of a connected consumer, direct consumption")
 def test_a_living_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(jvm: Jvm, cluster: Box) -> None:
     topic, group = unique("admin_direct"), unique("admin_direct_group")
     with admin(jvm, cluster) as tool, producer(jvm, cluster.namesrv) as client:
@@ -105,7 +105,7 @@ def committed(tool: Any, group: str) -> int:
     return sum(table[queue].getConsumerOffset() for queue in table if not queue.getTopic().startswith("%"))
 
 
-@pytest.mark.feature("NameServer: key/value, order topics, write permission wiped and given back")
+@pytest.mark.feature("NameServer: key/value, order topics, write permission revoked and restored")
 def test_the_name_servers_own_tables_are_changed_by_the_tool(jvm: Jvm, cluster: Box) -> None:
     topic = unique("admin_namesrv")
     with admin(jvm, cluster) as tool:

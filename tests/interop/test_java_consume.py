@@ -30,7 +30,7 @@ def queue_of(result: Any) -> Any:
     return result.getMessageQueue()
 
 
-@pytest.mark.feature("long poll: a parked pull is woken by the arrival")
+@pytest.mark.feature("long poll: a parked pull returns when a message arrives")
 def test_a_parked_pull_is_woken_by_the_arrival(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic = unique("parked")
     puller = jvm.new("client.consumer.DefaultMQPullConsumer", unique("puller"))
@@ -52,7 +52,7 @@ def test_a_parked_pull_is_woken_by_the_arrival(jvm: Jvm, cluster: Box | Foreign)
     assert waited_s < HELD_MS / 1000 / 2  # woken, not looked up again when the time was over
 
 
-@pytest.mark.feature("offsets: first, last, by time, and pulls from outside of them")
+@pytest.mark.feature("offsets: first, last, by time, and pulls out of range")
 def test_a_pull_from_outside_of_a_queue_is_told_where_it_begins_or_ends(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic = unique("outside")
     puller = jvm.new("client.consumer.DefaultMQPullConsumer", unique("puller"))
@@ -204,7 +204,7 @@ def pulls_so_far(box: Box) -> int:
     return sum(int(float(count)) for count in re.findall(r'requests_total\{[^}]*PULL_MESSAGE"[^}]*\} (\S+)', page))
 
 
-@pytest.mark.feature("no room for long polls: consumers rest instead of asking in a loop, and get their messages")
+@pytest.mark.feature("too many long polls: consumers wait before they retry, and get their messages")
 def test_consumers_whose_pulls_may_not_wait_rest_between_them(jvm: Jvm, tmp_path: Path) -> None:
     topic, box = unique("crowded"), Box(tmp_path / "data", config="[limits]\nparked_pulls = 1\n")
     lite = jvm.new("client.consumer.DefaultLitePullConsumer", unique("crowded_lite"))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 IN_TIME_S = 40
 
 
-@pytest.mark.feature("retry: a message that failed comes again")
+@pytest.mark.feature("retry: a failed message is delivered again")
 def test_a_message_that_failed_comes_again_with_its_count_and_its_id(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic = unique("retry")
 
@@ -100,7 +100,7 @@ def test_a_timer_property_delivers_at_its_millisecond_and_never_early(jvm: Jvm, 
     print("late by ms:", seen.store_ms - due_ms)
 
 
-@pytest.mark.feature("timer properties of 5.x: a message is taken back before its moment", client="Java 5.5.0")
+@pytest.mark.feature("timer properties of 5.x: a message is recalled before its delivery time", client="Java 5.5.0")
 def test_a_timed_message_that_is_recalled_never_comes(jvm5: Jvm, cluster: Box | Foreign) -> None:
     topic = unique("recall")
     with producer(jvm5, cluster.namesrv) as client:
@@ -117,7 +117,7 @@ def test_a_timed_message_that_is_recalled_never_comes(jvm5: Jvm, cluster: Box | 
     assert sorted(each.body for each in collected.seen) == [b"kept", b"makes the topic"]
 
 
-@pytest.mark.feature("a send whose answer was lost, repeated: stored once", client="Java 4.9.7")
+@pytest.mark.feature("a send is repeated after a lost reply: stored once", client="Java 4.9.7")
 def test_a_send_that_is_repeated_after_its_connection_died_gets_the_first_result(jvm4: Jvm, box: Box) -> None:
     topic = unique("repeated")
     with producer(jvm4, box.namesrv, RetryTimesWhenSendFailed=0, PollNameServerInterval=3_600_000) as client:

@@ -68,23 +68,23 @@ def markdown(result: Result) -> str:
 
 HEAD = """# Soak
 
-Made by `make soak`, which runs an hour (another time with `MINUTES=10`) of everything at once against a box and a
-gateway, each a process of its own: sync sends, batches, delayed messages, transactions of which a quarter is rolled
-back, ordered messages, a slow consumer, members of a group and producers that come and go, and a link to the gateway
-that is cut again and again. A history of what was attempted, acknowledged and delivered is checked at the end, after
-the consumers had time to catch up and the link was restored; the landing zone is read back and compared too.
+Made by `make soak`. It runs everything at once against a box and a gateway for an hour (`MINUTES=10` sets another
+duration); each is a process of its own. The load: sync sends, batches, delayed messages, transactions of which a
+quarter is rolled back, ordered messages, a slow consumer, group members and producers that come and go, and a link to
+the gateway that is cut again and again. At the end, after the consumers had time to catch up and the link was restored,
+the test compares what was attempted, acknowledged and delivered, and reads the landing zone back.
 """
 TAIL = """
 ![memory, descriptors, processor](soak-box.png)
-![messages, what waits](soak-load.png)
+![messages, unshipped bytes, lag](soak-load.png)
 
-Before the run 70,000 messages fill the table of remembered sends, which would look like a leak while it fills. What
-counts as flat, after the first quarter of a run: memory grows by less than 8 MiB an hour (the median of the slopes
-between all pairs of samples) or by less than 4 MiB in all (16 MiB in an hour), descriptors by at most 8.
+Before the run 70,000 messages fill the table of remembered sends: its growth would look like a leak. After the first
+quarter of a run, memory counts as flat if it grows by less than 8 MiB an hour (the median of the slopes between all
+pairs of samples) or by less than 4 MiB in all (16 MiB in an hour), descriptors if they grow by at most 8.
 
-The box tries a link that broke again after 0.1 s, then twice as long each time up to a minute (times 0.5 to 1.5),
-until a receipt arrives. On a link that keeps breaking the log can therefore wait for minutes although the link is up
-for part of them: such stretches are the slopes in the curve of what is not shipped. It leaves whole when they end.
+After a broken link the box tries again after 0.1 s, then after twice the time, up to a minute (times 0.5 to 1.5), until
+a receipt arrives. On a link that keeps breaking, the log can therefore wait for minutes although the link is up for
+part of them: these are the slopes in the curve of unshipped bytes. The box ships all of it afterwards.
 """
 
 
@@ -99,7 +99,7 @@ def _setting(result: Result) -> str:
 
 def _streams(result: Result) -> str:
     lines = [
-        "| messages | group | acknowledged | unanswered | delivered | again | lost |",
+        "| messages | group | acknowledged | unanswered | delivered | redelivered | lost |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, groups in result.history.groups.items():
@@ -127,7 +127,7 @@ def _resources(result: Result) -> str:
         "processor": f"{100 * last.cpu_s / max(1.0, last.at_s):.0f} % of one",
         "sync send, p50 / p99 / p99.9": f"{marks[499]:.1f} / {marks[989]:.1f} / {marks[998]:.1f} ms",
         "link cut": f"{result.cuts} times, {result.down_s:.0f} s in all",
-        "most unshipped meanwhile": f"{max(sample.unshipped for sample in result.samples) / MIB:.1f} MiB",
+        "most bytes unshipped": f"{max(sample.unshipped for sample in result.samples) / MIB:.1f} MiB",
         "clients that came and went": f"{result.reconnects}",
         "read back upstream": f"{result.upstream_bytes / MIB:.1f} MiB of log, "
         f"{result.not_upstream} acknowledged messages missing",
