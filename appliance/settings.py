@@ -87,7 +87,9 @@ class Tls(Table):
         "", Text(r"(?s).{0,1000}", "a file"), "file with the passphrase of an encrypted private key"
     )
     client_auth: str = key(
-        "none", Choice(("none", "optional", "require")), "whether clients present certificates; programs on the box need none"
+        "none",
+        Choice(("none", "optional", "require")),
+        "whether clients present certificates; programs on the box need none",
     )
     trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
 
@@ -112,7 +114,9 @@ class Limits(Table):
     topics: int = key(10_000, Whole(32, 100_000), "topics")
     groups: int = key(10_000, Whole(32, 100_000), "consumer groups")
     created_per_hour: int = key(
-        1000, Whole(1, 100_000), "topics and groups that one address creates automatically per hour, by sending and consuming"
+        1000,
+        Whole(1, 100_000),
+        "topics and groups that one address creates automatically per hour, by sending and consuming",
     )
     clients: int = key(4096, Whole(8, 65536), "client ids")
     idle_s: int = key(120, Whole(1, 86_400), "idle time after which a connection is closed")
@@ -130,7 +134,11 @@ class Store(Table):
 
     segment_mib: int = key(0, Whole(0, 1024), "size of a CommitLog segment; 0: 256 on disks below 64 GiB, else 1024")
     queues_default: int = key(8, Whole(1, 64), "queues of a topic that is created automatically")
-    quota_gib: int = key(0, Whole(0, 1 << 20), "log size above which the oldest segments are deleted, but never unshipped ones; 0: no quota")
+    quota_gib: int = key(
+        0,
+        Whole(0, 1 << 20),
+        "log size above which the oldest segments are deleted, but never unshipped ones; 0: no quota",
+    )
     retention_h: int = key(72, Whole(1, 8760), "age at which segments are deleted")
     classes: tuple[RetentionOf, ...] = key(
         (),

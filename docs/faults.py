@@ -41,9 +41,17 @@ FAULTS = (
         (f"{MACHINE}::test_a_frozen",),
     ),
     Fault(
-        "disk stalls", "the watchdog is not fed and aborts the process; the box serves again when the disk does", "frozen ext4", (f"{MACHINE}::test_a_stalled",)
+        "disk stalls",
+        "the watchdog is not fed and aborts the process; the box serves again when the disk does",
+        "frozen ext4",
+        (f"{MACHINE}::test_a_stalled",),
     ),
-    Fault("five crashes in 300 s", "one reboot, with the reason recorded", "real systemd", (f"{MACHINE}::test_five_crashes",)),
+    Fault(
+        "five crashes in 300 s",
+        "one reboot, with the reason recorded",
+        "real systemd",
+        (f"{MACHINE}::test_five_crashes",),
+    ),
     Fault(
         "endless crashes",
         "reboot, other slot, safe mode, never a loop",
@@ -74,7 +82,12 @@ FAULTS = (
         "real systemd",
         (f"{MACHINE}::test_without_a_good",),
     ),
-    Fault("data disk missing", "at most one reboot, then safe mode or read-only", "real systemd", (f"{MACHINE}::test_a_data_disk",)),
+    Fault(
+        "data disk missing",
+        "at most one reboot, then safe mode or read-only",
+        "real systemd",
+        (f"{MACHINE}::test_a_data_disk",),
+    ),
     Fault("good update", "committed after the self-test", "real systemd", (f"{MACHINE}::test_a_good_version",)),
     Fault(
         "update crashes",
@@ -95,7 +108,10 @@ FAULTS = (
         ("tests/provisioning/test_slots.py::test_an_interrupted",),
     ),
     Fault(
-        "bit flip in a slot", "found and reported with the file", "changed file", ("tests/provisioning/test_slots.py::test_a_bit_flip",)
+        "bit flip in a slot",
+        "found and reported with the file",
+        "changed file",
+        ("tests/provisioning/test_slots.py::test_a_bit_flip",),
     ),
     Fault(
         "bundle cut, flipped, foreign key",
@@ -117,7 +133,12 @@ FAULTS = (
         "pty pair",
         (f"{DEVICE}::test_a_pulled", f"{DEVICE}::test_an_upload_resumes"),
     ),
-    Fault("failed change of the line speed", "both ends return to the old speed", "pty pair", (f"{DEVICE}::test_both_ends",)),
+    Fault(
+        "failed change of the line speed",
+        "both ends return to the old speed",
+        "pty pair",
+        (f"{DEVICE}::test_both_ends",),
+    ),
     Fault(
         "another owner, replayed proof",
         "E202, E203, the waiting time doubles",

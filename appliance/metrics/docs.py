@@ -21,12 +21,13 @@ scrape_configs:
     static_configs: [{{ targets: ["press-17.example:9877"] }}]
 ```
 
-Metrics add no work per message, and their code is loaded at the first scrape. Alert rules are in [alerts.yml](alerts.yml), a Grafana dashboard in [dashboard.json](dashboard.json).
+Metrics add no work per message, and their code is loaded at the first scrape. [alerts.yml](alerts.yml) has alert
+rules, [dashboard.json](dashboard.json) is a Grafana dashboard.
 
 **Bounds.** A topic has series while it is among the first {MOST_TOPICS} of the topic table, a pair of topic and group
 while it is among the first {MOST_PAIRS}; the order is stable, so series do not come and go. `rocketbox_series_left_out`
-counts those without series. The series of a deleted topic end with it. At most {{series}} series in all. `node` stands for the labels
-`cluster`, `node_type`, `node_id`.
+counts those without series. The series of a deleted topic end with it. At most {{series}} series in all. `node` stands
+for the labels `cluster`, `node_type`, `node_id`.
 
 **Recent values** of averages since the start: messages per sync in the last five minutes is
 `rate(rocketbox_stored_messages_total[5m]) / rate(rocketbox_sync_seconds_count[5m])`, bytes written per byte ingested

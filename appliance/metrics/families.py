@@ -65,7 +65,9 @@ STORE = (
     Family("rocketbox_stored_messages_total", COUNTER, "Messages made durable since the start."),
     Family("rocketbox_stored_bytes_total", COUNTER, "Bytes of the log made durable since the start."),
     Family("rocketbox_messages_per_sync", GAUGE, "Messages that shared one sync, average since the start."),
-    Family("rocketbox_disk_written_bytes_total", COUNTER, "Bytes written to disks for this process, as the kernel counts."),
+    Family(
+        "rocketbox_disk_written_bytes_total", COUNTER, "Bytes written to disks for this process, as the kernel counts."
+    ),
     Family("rocketbox_written_per_ingested_ratio", GAUGE, "Bytes written to disks per byte ingested, since the start."),
     Family(
         "rocketbox_flash_wear_ratio",
@@ -73,7 +75,11 @@ STORE = (
         "Used share of the disk's rated writes, as the disk reports; absent if the disk does not report it.",
     ),
     Family("rocketbox_disk_used_ratio", GAUGE, "Share of the store's file system in use, as df counts."),
-    Family("rocketbox_disk_full_in_seconds", GAUGE, "Time until the disk is full at the rate of the last hour; absent while it does not fill."),
+    Family(
+        "rocketbox_disk_full_in_seconds",
+        GAUGE,
+        "Time until the disk is full at the rate of the last hour; absent while it does not fill.",
+    ),
     Family("rocketbox_log_first_offset_bytes", GAUGE, "Log offset of the oldest byte on disk."),
     Family("rocketbox_log_durable_offset_bytes", GAUGE, "Log offset below which everything is synced."),
     Family("rocketbox_appends_refused", GAUGE, "1 while messages are refused because the disk is full or failed."),
@@ -131,7 +137,9 @@ NETWORK = (
     Family("rocketbox_request_faults_total", COUNTER, "Requests that failed with an internal error.", ("port",), 3),
 )
 HEALTH = (
-    Family("rocketbox_slot_info", GAUGE, "Always 1; the running version and its slot.", ("slot", "version", "committed"), 1),
+    Family(
+        "rocketbox_slot_info", GAUGE, "Always 1; the running version and its slot.", ("slot", "version", "committed"), 1
+    ),
     Family("rocketbox_health_state", GAUGE, "1 for the current state.", ("state",), 6),
     Family("rocketbox_health_reasons", GAUGE, "Reasons why the state is not ok, by doctor code.", ("code",), 50),
     Family(
@@ -161,7 +169,11 @@ HEALTH = (
     ),
     Family("rocketbox_proof_age_seconds", GAUGE, "Age of the newest proof of work.", ("evidence",), 4),
     Family("rocketbox_proof_fed_total", COUNTER, "Times systemd's watchdog was fed."),
-    Family("rocketbox_proof_starved_total", COUNTER, "Times systemd's watchdog was not fed because proof of work was missing."),
+    Family(
+        "rocketbox_proof_starved_total",
+        COUNTER,
+        "Times systemd's watchdog was not fed because proof of work was missing.",
+    ),
     Family("rocketbox_loop_lateness_seconds", GAUGE, "Delay of the event loop at the last measurement."),
     Family("rocketbox_clock_trusted", GAUGE, "1 while the kernel's clock is synchronised."),
 )
