@@ -203,7 +203,8 @@ class Tables:
         """Tell whether to index now: few records at once, many together, since then they share reads and writes."""
         dispatcher = self._dispatcher
         waiting, lost = dispatcher.backlog_records, dispatcher.backlog_lost
-        return lost or not INDEX_FEW < waiting < INDEX_MANY or now - self._indexed_at > INDEX_EVERY_S
+        few_or_many = not INDEX_FEW < waiting < INDEX_MANY or dispatcher.is_heavy
+        return lost or few_or_many or now - self._indexed_at > INDEX_EVERY_S
 
     async def _write_index(self) -> None:
         dispatcher, log = self._dispatcher, self._log

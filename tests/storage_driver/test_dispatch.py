@@ -2,6 +2,7 @@
 
 import pytest
 
+from storage_driver import dispatch
 from storage_driver.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
 from storage_driver.dispatch import CROWD, Arrival, Dispatcher, Pending, PendingRun, is_queued
 from storage_driver.record import (
@@ -109,6 +110,17 @@ def test_the_backlog_of_the_index_is_given_up_whole_above_its_limit_and_stays_so
     maker.dispatch([pending(target, 4)])
     assert maker.backlog == [], "a part of it would look as if it were all"
     assert target.visible == 5
+
+
+def test_the_backlog_has_a_limit_in_bytes_and_is_taken_early_when_it_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "HEAVY", 500)
+    target, maker = queue(), Dispatcher(list[Arrival]().append, DELAY_LEVELS_MS, backlog_bytes_limit=1000)
+    maker.dispatch([pending(target, 0, tags="x" * 480)])
+    assert (maker.is_heavy, maker.crowded.is_set()) == (False, False)
+    maker.dispatch([run_of(target, 1, "A", "B")])
+    assert (maker.is_heavy, maker.crowded.is_set()) == (True, True), "few records with long properties"
+    maker.dispatch([pending(target, 3, tags="x" * 480)])
+    assert (maker.backlog_bytes, maker.backlog_lost) == (0, True)
 
 
 def test_what_was_taken_is_not_given_again() -> None:

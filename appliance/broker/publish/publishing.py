@@ -7,7 +7,7 @@ topic become a `Draft` first.
 Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -44,7 +44,6 @@ from storage_driver.store import MessageStore
 
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
 TRANSACTION_FLAGS = 0xC
-LARGEST_REMEMBERED = 4096  # messages of a batch: the window keeps the place of each
 Published = tuple[int, int, int, int, int, str | None]
 """Queue, queue offset, log offset, mark to wait for, key of the duplicate window (0: none), recall handle.
 
@@ -91,6 +90,14 @@ class PublishedBatch(NamedTuple):
     end: int
     key: int
     size: int  # bytes that wait until it is durable; 0: as many as were sent
+
+
+class Batch(NamedTuple):
+    """A batch taken apart: its messages, the properties that each gets, the CRCs of the bodies."""
+
+    parts: Parts
+    shared: dict[str, str]
+    crcs: tuple[int, ...]
 
 
 class Publishing:
@@ -221,56 +228,72 @@ class Publishing:
         self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer, *, answered: bool
     ) -> PublishedBatch:
         """Store several messages in one queue, acknowledged as a whole. Raises as `one` does."""
-        if header.sys_flag & TRANSACTION_FLAGS or needs_draft(header.properties):
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: no batch may be delayed or a half message"
-            )
-        flags, bodies, owns = parse_batch(body, self._rules.max_message_bytes)
-        shared = shared_properties(header.properties)
-        if shared:
-            check_growth(body, len(flags), header.properties, self._rules.max_message_bytes)
-        looked_for = answered and self._dedup.enabled and len(flags) <= LARGEST_REMEMBERED
-        crcs = tuple(map(crc32, bodies))
+        batch = self._parsed(header, body)
+        (flags, _, owns), crcs = batch.parts, batch.crcs
+        looked_for = answered and self._dedup.enabled
         key = self._item_key(owns[0], crcs[0], topic.name, peer) if looked_for else 0
         whole = hash((flags, b"".join(owns), crcs)) if key else 0
         if key and (sent := self._batch_sent(zip(owns, crcs, strict=True), key, topic.name, peer, whole)) is not None:
             places = packed((sent.log_offset,)) + sent.more
             return PublishedBatch(sent.queue_id, sent.queue_offset, places, sent.end, key, 0)
-        queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
-        sys_flag = header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag
-        born_host = peer.born_host
-        alike = Message(topic.name, queue_id, b"", b"", 0, sys_flag, header.born_ms, born_host, header.reconsume_times)
-        stored = self._properties.stored_all([with_shared(own, shared) for own in owns] if shared else owns)
-        queue_offset, offsets, end, _ = self._store.put_batch(alike, Parts(flags, bodies, stored), crcs=crcs)
+        queue_id, queue_offset, offsets, end = self._store_batch(header, self._completed(batch), topic, peer)
         places = packed(offsets)
         if key:
             sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, places[8:], whole)
             self._dedup.remember(key, sent)
-        self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
-        size = end - offsets[0] + 4 * len(places)  # small messages are stored as larger ones, and each gets an id
-        return PublishedBatch(queue_id, queue_offset, places, end, key, size)
+        return PublishedBatch(queue_id, queue_offset, places, end, key, _held_bytes(offsets, end))
 
-    async def long_batch(
-        self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer, *, answered: bool
-    ) -> PublishedBatch:
+    async def long_batch(self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer) -> PublishedBatch:
         """Store a batch of thousands and wait until it is durable; one at a time: others go on in between.
 
-        Raises as `one` does, Refused also when the disk failed before the batch was durable.
+        A thread takes it apart. It is not looked for among duplicates. Raises as `one` does, Refused also when the
+        topic is gone meanwhile or the disk failed before the batch was durable.
         """
         async with self._long_batches:
-            published = self.batch(header, body, topic, peer, answered=answered)
+            batch = await trio.to_thread.run_sync(lambda: self._completed(self._parsed(header, body)))
+            topic = self.topic_of(header, peer) if self._tables.topics.get(topic.name) is not topic else topic
+            queue_id, queue_offset, offsets, end = self._store_batch(header, batch, topic, peer)
             durable, reasons = trio.Event(), list[str | None]()
 
             def wake(reason: str | None) -> None:
                 reasons.append(reason)
                 durable.set()
 
-            self._store.when_committed(published.end, wake)
+            self._store.when_committed(end, wake)
             await durable.wait()
         if reasons[0] is not None:
-            self.lost(published.key, published.end)
+            self.lost(0, end)
             raise not_durable(reasons[0])
-        return published
+        return PublishedBatch(queue_id, queue_offset, packed(offsets), end, 0, _held_bytes(offsets, end))
+
+    def _parsed(self, header: SendMessageHeader, body: bytes) -> Batch:
+        """Return the messages of a batch as they were sent. Raises Refused."""
+        if header.sys_flag & TRANSACTION_FLAGS or needs_draft(header.properties):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: no batch may be delayed or a half message"
+            )
+        parts, shared = parse_batch(body, self._rules.max_message_bytes), shared_properties(header.properties)
+        if shared:
+            check_growth(body, len(parts.flags), header.properties, self._rules.max_message_bytes)
+        return Batch(parts, shared, tuple(map(crc32, parts.bodies)))
+
+    def _completed(self, batch: Batch) -> Batch:
+        """Return the batch with the properties that are stored."""
+        (flags, bodies, owns), shared, _ = batch
+        stored = self._properties.stored_all([with_shared(own, shared) for own in owns] if shared else owns)
+        return batch._replace(parts=Parts(flags, bodies, stored))
+
+    def _store_batch(
+        self, header: SendMessageHeader, batch: Batch, topic: Topic, peer: Peer
+    ) -> tuple[int, int, Sequence[int], int]:
+        """Return the queue, the first queue offset, the log offsets and the mark to wait for. Raises as `one` does."""
+        queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
+        sys_flag = header.sys_flag | MULTI_TAG_FLAG if topic.filter_type == MULTI_TAG else header.sys_flag
+        times = header.reconsume_times
+        alike = Message(topic.name, queue_id, b"", b"", 0, sys_flag, header.born_ms, peer.born_host, times)
+        queue_offset, offsets, end, _ = self._store.put_batch(alike, batch.parts, crcs=batch.crcs)
+        self._tables.stats.put(topic.name, queue_id, len(offsets), end - offsets[0])
+        return queue_id, queue_offset, offsets, end
 
     def lost(self, key: int, end: int) -> None:
         """What was published did not become durable: it is no first copy of anything."""
@@ -295,3 +318,8 @@ class Publishing:
     def _item_key(self, properties: bytes, crc: int, topic: str, peer: Peer) -> int:
         unique = find_property(properties, b"UNIQ_KEY")
         return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc) if unique else 0
+
+
+def _held_bytes(offsets: Sequence[int], end: int) -> int:
+    """Return what waits for the sync: small messages are stored as larger ones, and each gets an id."""
+    return end - offsets[0] + 32 * len(offsets)

@@ -13,10 +13,8 @@ from netstack.errors import Refused
 from storage_driver.record import Part, Parts, decode_properties, encode_properties
 
 _HEAD = Struct(">iiiii")
-MOST_MESSAGES = (
-    32_768  # a tenth of a second; messages of a client have a key, so these have 2.4 MB without their bodies
-)
-LONG = 2_048  # messages: more are a task of their own, one batch at a time
+MOST_MESSAGES = 32_768  # those of a client have a key, so these have 2.4 MB without their bodies
+LONG = 4_096  # messages: more are a task of their own, one batch at a time, and the duplicate window does not keep them
 GROWTH = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
 NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
 

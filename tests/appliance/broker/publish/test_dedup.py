@@ -214,7 +214,7 @@ async def test_a_batch_that_begins_with_a_message_stored_before_is_no_retry(tmp_
 
 
 async def test_the_places_of_a_huge_batch_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.broker.publish.publishing.LARGEST_REMEMBERED", 1)
+    monkeypatch.setattr("appliance.broker.publish.send_batch.LONG", 1)
     async with running_box(tmp_path, "[broker]\ndedup_s = 60\n") as box, connected(box) as channel:
         first, second = (b"1", b"UNIQ_KEY\x01B1"), (b"2", b"UNIQ_KEY\x01B2")
         answers = [await channel.ask(batch(first, second)) for _ in range(2)]

@@ -1,6 +1,7 @@
 """Sends: what is stored, what is answered, and every refusal with its code, in RocketMQ's order."""
 
 import gc
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,14 +12,15 @@ import pytest
 import trio
 
 from appliance.broker.intake import Space
-from appliance.broker.publish import send_batch
-from appliance.broker.publish.publishing import PublishedBatch, Publishing
+from appliance.broker.publish import publishing, send_batch
 from netstack.channel import Channel
 from netstack.command import RemotingCommand, encode_command
 from netstack.errors import Refused
 from netstack.testing import read_commands
+from storage_driver.appending import Appender
 from storage_driver.errors import Full, MessageIllegal
-from storage_driver.record import encode_properties
+from storage_driver.facts import PlacedBatch
+from storage_driver.record import Parts, encode_properties
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 
 
@@ -249,13 +251,13 @@ class Turns(trio.abc.Instrument):
 async def test_long_batches_are_stored_one_at_a_time_and_others_go_on_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns, stored, store = Turns(), list[int](), Publishing.batch
+    turns, stored, store = Turns(), list[int](), Appender.put_batch
 
-    def noted(self: Publishing, *arguments: Any, **options: Any) -> PublishedBatch:
+    def noted(self: Appender, *arguments: Any, **options: Any) -> PlacedBatch:
         stored.append(turns.count)
         return store(self, *arguments, **options)
 
-    monkeypatch.setattr(Publishing, "batch", noted)
+    monkeypatch.setattr(Appender, "put_batch", noted)
     monkeypatch.setattr(send_batch, "LONG", 2)
     frames = [batch((b"1", b""), (b"2", b""), (b"3", b"")) for _ in range(5)]
     async with running_box(tmp_path) as box:
@@ -276,3 +278,21 @@ async def test_a_long_batch_that_cannot_be_stored_is_refused_as_others_are(
     async with channel_to_box(tmp_path) as channel:
         answer = await channel.ask(batch((b"1", b""), (b"2", b""), (b"3", b""), shared=properties(DELAY="3")))
         assert (answer.code, answer.ext["TRACE_ON"]) == (13, "true")
+
+
+async def test_no_other_task_waits_while_a_long_batch_is_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, parse = list[int](), send_batch.parse_batch
+
+    def noted(raw: bytes, most: int) -> Parts:
+        threads.append(threading.get_ident())
+        return parse(raw, most)
+
+    monkeypatch.setattr(send_batch, "LONG", 2)
+    monkeypatch.setattr(publishing, "parse_batch", noted)
+    async with channel_to_box(tmp_path) as channel:
+        await channel.ask(batch((b"1", b""), (b"2", b""), (b"3", b"")))
+        await channel.ask(batch((b"1", b""), (b"2", b"")))
+    here = threading.get_ident()
+    assert [each == here for each in threads] == [False, True]
