@@ -313,6 +313,7 @@ def _start_uplink(
     from uplink_spark.errors import ConfigError as UplinkConfigError
 
     said, supervision, root = frame.config.uplink, frame.supervision, store.config.root
+    root = supervision.ledger_root(root) if supervision else root
     settings = uplink.UplinkConfig(
         gateway=said.gateway,
         box=frame.config.box.name,
@@ -323,7 +324,7 @@ def _start_uplink(
         **{name: getattr(said, name) for name in SAME_IN_UPLINK},
     )
     try:
-        shipping = make_uplink(store, settings, supervision.ledger_root(root) if supervision else root)
+        shipping = make_uplink(store, settings, root, now_ms=frame.now_ms, clock_ok=frame.clock_trusted)
     except UplinkConfigError as exc:
         raise ConfigError("uplink", [ConfigProblem("uplink.gateway", said.gateway, str(exc), None)]) from exc
     nursery.start_soon(shipping.run)

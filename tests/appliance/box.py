@@ -1,8 +1,9 @@
 """A whole box in this process for tests: real store, real sockets, free ports; and clients that speak raw requests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -30,8 +31,10 @@ class Box:
 
 
 @asynccontextmanager
-async def running_box(data: Path, toml: str = "", name: str = "box", listen: str = "") -> AsyncIterator[Box]:
-    """Run a box on free ports; leaving stops it as SIGTERM does."""
+async def running_box(
+    data: Path, toml: str = "", name: str = "box", listen: str = "", **more: Callable[[], bool]
+) -> AsyncIterator[Box]:
+    """Run a box on free ports; leaving stops it as SIGTERM does. more: for `serve`."""
     quick = (
         f"[listen]\nbroker_port = 0\nnamesrv_port = 0\n{listen}\n[box]\nname = '{name}'\n[store]\nsegment_mib = 16\n"
     )
@@ -40,10 +43,7 @@ async def running_box(data: Path, toml: str = "", name: str = "box", listen: str
     async with trio.open_nursery() as nursery:
         up = trio.Event()
 
-        async def run() -> None:
-            await serve(config, data, ports, ready=lambda _: up.set())
-
-        nursery.start_soon(run)
+        nursery.start_soon(partial(serve, config, data, ports, ready=lambda _: up.set(), **more))
         await up.wait()
         yield Box(ports.broker_port, ports.namesrv_port, data)
         nursery.cancel_scope.cancel()

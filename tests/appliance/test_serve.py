@@ -14,6 +14,8 @@ from appliance.serve import open_ports, serve
 from netstack.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
+from uplink_spark.testing import landed_entries
+from uplink_spark.testing_site import gateway
 
 
 async def test_what_was_sent_is_pulled(tmp_path: Path) -> None:
@@ -119,3 +121,17 @@ async def test_the_store_learns_whether_the_clock_can_be_trusted(tmp_path: Path)
     """Without trust nothing is deleted for its age."""
     await wait_noted(tmp_path, False)
     await wait_noted(tmp_path, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_what_leaves_the_box_says_whether_its_clock_is_to_be_believed(trusted: bool, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    async with gateway(landing) as port:
+        toml = f"[uplink]\ngateway = '127.0.0.1:{port}'\nmax_delay_s = 1\n"
+        async with running_box(tmp_path, toml, clock_trusted=lambda: trusted) as box, connected(box) as channel:
+            assert (await channel.ask(send("T"), timeout_s=5)).code == 0
+            await until(lambda: list(landing.glob("status/*/*.jsonl")) and landed_entries(landing, "box"))
+    (said,) = (json.loads(line) for path in landing.glob("status/*/*.jsonl") for line in path.read_text().splitlines())
+    assert said["clock_ok"] is trusted
+    assert {entry.clock_ok for entry in landed_entries(landing, "box")} == {int(trusted)}

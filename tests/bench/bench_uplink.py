@@ -112,7 +112,9 @@ async def drain(root: Path, port: int, certs: Path | None, codec: str) -> Shippe
     """Ship the whole log."""
     async with open_store(StoreConfig(root=root, store_host=HOST), now_ms=wall_ms) as store:
         await settled()
-        uplink = make_uplink(store, UplinkConfig(f"localhost:{port}", "bench", certs=certs, codec=codec), root)
+        uplink = make_uplink(
+            store, UplinkConfig(f"localhost:{port}", "bench", certs=certs, codec=codec), root, clock_ok=lambda: True
+        )
         held, meter, before = uplink.shipper.state.ledger.receipted, Meter(store.committed), cpu()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(uplink.run)

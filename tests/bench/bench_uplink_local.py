@@ -86,7 +86,9 @@ async def beside(root: Path, port: int, certs: Path | None, rounds: int, seconds
     bench = Bench()
     async with open_store(StoreConfig(root=root, store_host=HOST), now_ms=wall_ms) as store:
         await settled()
-        uplink = make_uplink(store, UplinkConfig(f"localhost:{port}", "bench", certs=certs), root)
+        uplink = make_uplink(
+            store, UplinkConfig(f"localhost:{port}", "bench", certs=certs), root, clock_ok=lambda: True
+        )
         uplink.shipper.state.set_paused(True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(uplink.run)

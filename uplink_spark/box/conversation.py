@@ -374,8 +374,9 @@ class Conversation:
     # Periodic
 
     async def _tick(self) -> None:
-        """PING after 30 s of silence, STATUS every 60 s, receipts saved, caps looked at."""
+        """PING after 30 s of silence, STATUS at once and every 60 s, receipts saved, caps looked at."""
         status_at = trio.current_time()
+        self._link.outbox.put(self._state.status_frame().encode())
         while True:
             await trio.sleep(IDLE_PING_S / 2)
             now = trio.current_time()
