@@ -22,6 +22,15 @@ BY_CODE = {
     "D504": "memory_short",
     "D505": "files_short",
 }
+REACHED_S = 1.0
+FULL = {  # uplink.when_full: what will happen at the limit, what happens
+    "drop_oldest": ("the oldest is then given up", "the oldest is given up"),
+    "express_only": (
+        "the oldest but for express topics is then given up",
+        "the oldest but for express topics is given up",
+    ),
+    "reject_new": ("sends are then refused", "sends are refused"),
+}
 LOST_CLASSES = ("missing", "receipt_lost")
 DOCTOR = "run `rocketbox doctor`: it tries the name, the connection and the certificate"
 
@@ -147,11 +156,11 @@ class UplinkSeen(Protocol):
 
 
 def uplink_conditions(
-    seen: UplinkSeen, *, down_s: float = 0.0, limit_bytes: int = 0, trusted: bool = True
+    seen: UplinkSeen, *, down_s: float = 0.0, limit_bytes: int = 0, when_full: str = "drop_oldest", trusted: bool = True
 ) -> list[Condition]:
     """Return that the log waits on the box, or soon will: never more than degraded, since a restart cures no link.
 
-    limit_bytes: of unshipped data, above which the oldest gives way; 0: not known yet.
+    limit_bytes: of unshipped data, above which `when_full` says what gives way; 0: not known yet.
     """
     found, waiting = list[Condition](), size(seen.unshipped_bytes)
     why = f", last error: {seen.last_error}" if seen.last_error else ""
@@ -164,16 +173,25 @@ def uplink_conditions(
         found.append(Condition("uplink_late", text, "`rocketbox uplink resume`" if seen.paused else DOCTOR))
     soon = 0 <= seen.quota_left_s < UPLINK_FULL_S and seen.unshipped_bytes > limit_bytes // 10  # no short burst
     if limit_bytes and seen.unshipped_bytes and (soon or seen.unshipped_bytes > limit_bytes // 2):
-        when = f" in {span(seen.quota_left_s)}" if seen.quota_left_s >= 0 else ""
-        text = f"unshipped data, {waiting}, reaches the limit of {size(limit_bytes)}{when}: the oldest is then given up"
-        if not when:
-            text = f"unshipped data, {waiting}, is over half of the limit of {size(limit_bytes)}"
-        step = "restore the link, raise uplink.max_lag_bytes, or take a stick: `rocketbox uplink export`"
-        found.append(Condition("uplink_filling", text, step))
+        found.append(_filling(seen, limit_bytes, when_full))
     found += [_alarm(name, text) for name, text in seen.alarms.items()]
     step = "make a new one at the centre, `python -m uplink_spark certs`, and put it where uplink.certs says"
     text = "the certificate for the gateway"
     return found + certificate("uplink_certificate_ends", text, seen.certificate_left_s, step, trusted=trusted)
+
+
+def _filling(seen: UplinkSeen, limit_bytes: int, when_full: str) -> Condition:
+    """Return that unshipped data is near its limit, or is at it: a segment that was given up makes room for a moment."""
+    what, limit = f"unshipped data, {size(seen.unshipped_bytes)}", size(limit_bytes)
+    gives, given = FULL.get(when_full, FULL["drop_oldest"])
+    if seen.unshipped_bytes >= limit_bytes or 0 <= seen.quota_left_s < REACHED_S:
+        text = f"{what}, has reached the limit of {limit}: {given}"
+    elif seen.quota_left_s < 0:
+        text = f"{what}, is over half of the limit of {limit}"
+    else:
+        text = f"{what}, reaches the limit of {limit} in {span(seen.quota_left_s)}: {gives}"
+    step = "restore the link, raise uplink.max_lag_bytes, or take a stick: `rocketbox uplink export`"
+    return Condition("uplink_filling", text, step)
 
 
 def _alarm(name: str, text: str) -> Condition:

@@ -128,7 +128,8 @@ class ConditionWatch:
             return []
         seen, state = uplink.statistics(), uplink.shipper.state
         down_s = self._lasts("uplink", not seen.connected, now_s)
-        found = decide_uplink(seen, down_s=down_s, limit_bytes=state.quota_bytes, trusted=self._looked.clock_trusted())
+        limit, trusted = (state.quota_bytes, state.config.when_full), self._looked.clock_trusted()
+        found = decide_uplink(seen, down_s=down_s, limit_bytes=limit[0], when_full=limit[1], trusted=trusted)
         gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gap_log.gaps)
         return found + gap_conditions(gaps, self._looked.now_ms())
 
@@ -167,12 +168,16 @@ class ConditionWatch:
                 farthest = read[name.partition("@")[0]]
                 for queue_id, offset in queues.items():
                     farthest[queue_id] = max(offset, farthest.get(queue_id, 0))
-        for topic in [topic.name for topic in tables.topics.all() if topic.name.startswith(DEAD_PREFIX)]:
+        topics = [topic.name for topic in tables.topics.all() if topic.name.startswith(DEAD_PREFIX)]
+        tables.resent.keep(topics)
+        for topic in topics:
             unread = total = 0
-            for queue in (MessageQueue(topic, queue_id) for queue_id in store.queues(topic)):
+            for queue_id in store.queues(topic):
+                queue = MessageQueue(topic, queue_id)
                 end = store.max_offset(queue)
+                low = max(store.min_offset(queue), read[topic].get(queue_id, 0))
                 total += end
-                unread += max(0, end - max(store.min_offset(queue), read[topic].get(queue.queue_id, 0)))
+                unread += max(0, end - low) - tables.resent.among(topic, queue_id, low, end)
             yield DeadSeen(topic.removeprefix(DEAD_PREFIX), unread, total)
 
     async def _save(self) -> None:

@@ -195,7 +195,7 @@ CATALOGUE = (
         "dead_letters",
         "D603",
         "degraded",
-        "within 30 s, while the dead letter topic holds messages that no group has read",
+        "within 30 s, while the dead letter topic holds messages that no group has read and nobody has resent",
         "12 messages of the consumer group billing are dead letters",
         "test_group_watch.py::test_dead_letters_count_until_somebody_reads_them",
         "RocketboxDeadLetters",

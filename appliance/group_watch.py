@@ -98,7 +98,8 @@ def dead_letter_conditions(seen: Iterable[DeadSeen]) -> list[Condition]:
             text = f"{one.unread:,} message{'s' if many else ''} of the consumer group {one.group} "
             text += "are dead letters" if many else "is a dead letter"
             step = (
-                f"read them: `rocketbox consume %DLQ%{one.group}`; "
+                f"resend them from the page (topic %DLQ%{one.group}), or read them: "
+                f"`rocketbox consume %DLQ%{one.group}`; "
                 f"known: `rocketbox conditions mute dead_letters:{one.group}`"
             )
             found.append(Condition("dead_letters", text, step, one.group, one.total))

@@ -30,6 +30,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.creations import Creations
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.broker.transactions.checks import TransactionChecks
@@ -61,6 +62,7 @@ class BrokerTables(NamedTuple):
     space: Space
     stats: BrokerStats
     creations: Creations
+    resent: Resent
 
 
 class Waiting(NamedTuple):
@@ -119,6 +121,7 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         Space(),
         BrokerStats(config.box.cluster, now_ms=now_ms),
         creations,
+        Resent(store.state_file("resent", folder="rocketbox")),
     )
 
 
@@ -165,7 +168,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
         ),
     )
     unused = Unused(UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), store, tables.creations)
-    saved = (tables.topics, tables.groups, tables.offsets, tables.creations)
+    saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent)
     rest = (unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
     loops = (*(table.run for table in saved), *rest)
     flushes = (*(table.flush for table in saved), delays.flush, timers.flush)
@@ -215,7 +218,7 @@ def _tool_handlers(
 
     delays, timers = waiting
     admin_tables = AdminTables(
-        tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats
+        tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats, tables.resent
     )
     facts = AdminFacts(config.box.name, address, lambda: broker_properties(config, address), lambda: len(timers.index))
     return admin_handlers(store, admin_tables, delays, facts, now_ms=now_ms)

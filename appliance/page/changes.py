@@ -186,9 +186,11 @@ class Changes:
         properties = decode_properties(message.properties)
         properties.setdefault(ORIGIN_ID, message.message_id)
         kept = {name: value for name, value in properties.items() if name not in NOT_SENT_AGAIN}
-        return await self._run_send(
+        said = await self._run_send(
             retry, bytes(message.body), kept, message.sys_flag & ~TRANSACTION_BITS, message.flag
         )
+        self._watched.tables.resent.note(message.topic, message.queue_id, message.queue_offset)
+        return said
 
     async def _dead_letter(self, at: str) -> StoredMessage:
         message = await search.at_place(self._watched, at)

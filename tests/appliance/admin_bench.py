@@ -18,6 +18,7 @@ from appliance.broker.filter.subscriptions import parse_subscription
 from appliance.broker.tables.clients import ClientTable, Joining, Member
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder, merged
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
@@ -37,7 +38,7 @@ class Bench:
         self.topics = TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=now_ms)
         self.groups = GroupTable(MemoryFile(), now_ms=now_ms)
         self.offsets, self.clients = OffsetTable(MemoryFile()), ClientTable(now_ms=now_ms)
-        self.stats = BrokerStats("Edge", now_ms=now_ms)
+        self.stats, self.resent = BrokerStats("Edge", now_ms=now_ms), Resent(MemoryFile())
         delays = DelayLevels(store, small.arrivals, MemoryFile(), DELAY_LEVELS_MS, stats=self.stats, now_ms=now_ms)
         topic_tables = TopicAdminTables(self.topics, self.offsets, self.clients, small.arrivals, self.stats)
         progress_tables = ProgressTables(self.topics, self.offsets, self.clients, self.stats, small.arrivals)
@@ -47,7 +48,7 @@ class Bench:
                 TopicAdmin(topic_tables, store, **named, now_ms=now_ms).handlers(),
                 GroupAdmin(self.groups, self.offsets, self.clients, address="h:1").handlers(),
                 Progress(progress_tables, store, **named, delay_offsets=delays.offsets).handlers(),
-                ClientCalls(self.clients, store, broker="box").handlers(),
+                ClientCalls(self.clients, store, broker="box", consumed=self.resent.note).handlers(),
                 Queries(store, self.clients, now_ms=now_ms).handlers(),
                 RuntimeInfo(
                     store,

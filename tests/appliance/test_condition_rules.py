@@ -86,6 +86,25 @@ def test_an_uplink_that_fills_the_disk_says_when_it_gives_up() -> None:
     assert half.text == "unshipped data, 412 MiB, is over half of the limit of 500 MiB"
 
 
+@pytest.mark.parametrize(("left_s", "limit"), [(0.0, 412 * MIB), (0.4, 413 * MIB), (-1.0, 400 * MIB)])
+def test_a_limit_that_is_reached_is_not_said_to_be_reached_in_0_s(left_s: float, limit: int) -> None:
+    (one,) = uplink_conditions(Link(quota_left_s=left_s), limit_bytes=limit)
+    assert one.text.startswith(f"unshipped data, 412 MiB, has reached the limit of {limit // MIB} MiB: ")
+
+
+@pytest.mark.parametrize(
+    ("when_full", "then"),
+    [
+        ("drop_oldest", "the oldest is given up"),
+        ("express_only", "the oldest but for express topics is given up"),
+        ("reject_new", "sends are refused"),
+    ],
+)
+def test_what_happens_at_the_limit_is_what_the_setting_says(when_full: str, then: str) -> None:
+    (one,) = uplink_conditions(Link(quota_left_s=0.0), limit_bytes=412 * MIB, when_full=when_full)
+    assert one.text == f"unshipped data, 412 MiB, has reached the limit of 412 MiB: {then}"
+
+
 @pytest.mark.parametrize(
     ("seen", "kind", "text", "step"),
     [

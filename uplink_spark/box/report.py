@@ -17,6 +17,7 @@ from uplink_spark.errors import ProtocolError, UplinkError
 from uplink_spark.wire.frames import Hello
 
 COULD_NOT_ASK, UNHEALTHY = 1, 10
+REACHED_S = 1.0
 NO_RECEIPT_S = 300
 
 
@@ -63,7 +64,9 @@ def status_text(status: UplinkStatus) -> str:
     rows.append(("rate", f"{status.wire_rate * 8 / 1000:.0f} kbit/s{cap}; {inflow}"))
     if status.backlog_bytes:
         rows.append(("backlog", _eta_line(status)))
-    if status.quota_left_s >= 0:
+    if 0 <= status.quota_left_s < REACHED_S:
+        rows.append(("disk", "unshipped log is at its limit: what uplink.when_full says happens"))
+    elif status.quota_left_s > 0:
         rows.append(("disk", f"holds {span(status.quota_left_s)} more of unshipped log at this inflow"))
     rows.append(("gaps", f"{status.gaps}, {status.gaps_undelivered} not yet receipted"))
     rows += [("alarm", f"{name}: {text}") for name, text in sorted(status.alarms.items())]

@@ -15,6 +15,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import TopicTable
 from appliance.requests import Handle, merged
 from storage_driver.store import MessageStore
@@ -30,6 +31,7 @@ class AdminTables:
     clients: ClientTable
     arrivals: Arrivals
     stats: BrokerStats
+    resent: Resent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def admin_handlers(
         TopicAdmin(topic_tables, store, broker=broker, address=address, now_ms=now_ms).handlers(),
         GroupAdmin(t.groups, t.offsets, t.clients, address=address).handlers(),
         Progress(progress_tables, store, broker=broker, address=address, delay_offsets=delays.offsets).handlers(),
-        ClientCalls(t.clients, store, broker=broker).handlers(),
+        ClientCalls(t.clients, store, broker=broker, consumed=t.resent.note).handlers(),
         RuntimeInfo(
             store,
             t.stats,

@@ -3,7 +3,7 @@
 Source: RocketMQ 4.9.8 AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -17,7 +17,7 @@ from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.fastjson import FROM_PEER, Bounds
 from netstack.headers import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from netstack.json_body import MessageQueue as NamedQueue
-from storage_driver.record import parse_message_id
+from storage_driver.record import decode_record, parse_message_id
 from storage_driver.store import MessageStore
 
 CALL_S, STATUS_S = 10.0, 5.0
@@ -28,8 +28,11 @@ CALLABLE_SINCE = 62  # V3_1_8_SNAPSHOT
 class ClientCalls:
     """Handles requests that a consumer has to answer."""
 
-    def __init__(self, clients: ClientTable, store: MessageStore, *, broker: str) -> None:
-        self._clients, self._store, self._broker = clients, store, broker
+    def __init__(
+        self, clients: ClientTable, store: MessageStore, *, broker: str, consumed: Callable[[str, int, int], None]
+    ) -> None:
+        """consumed: hears the topic, queue and offset of a message that a consumer has consumed directly."""
+        self._clients, self._store, self._broker, self._consumed = clients, store, broker, consumed
         self._reader = trio.CapacityLimiter(1)  # answers are maps keyed by queues, which are read slowly
 
     def handlers(self) -> dict[int, Handle]:
@@ -61,7 +64,11 @@ class ClientCalls:
         if record is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"no message {header.message_id} in this broker")
         ext = dict(request.ext) | {"brokerName": self._broker}
-        return await self._call(request, header.consumer_group, header.client_id or "", ext, record)
+        answer = await self._call(request, header.consumer_group, header.client_id or "", ext, record)
+        if answer.code == ResponseCode.SUCCESS and b'"CR_SUCCESS"' in answer.body:
+            message = decode_record(record)
+            self._consumed(message.topic, message.queue_id, message.queue_offset)
+        return answer
 
     async def _call(
         self, request: RemotingCommand, group: str, client_id: str, ext: Mapping[str, str], body: bytes = b""

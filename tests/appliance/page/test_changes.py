@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from netstack.codes import RequestCode
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.appliance.page.test_answer import question, raw
 from tests.ports import free_port
+from tests.waiting import until
 
 KEYS = "[access]\nmode = 'keys'\nadmin = 'keys'\n"
 
@@ -155,6 +157,9 @@ async def test_a_dead_letter_comes_again_to_its_group_alone(tmp_path: Path) -> N
         assert found[0].property_map["RETRY_TOPIC"] == "orders"
         assert found[0].property_map["KEYS"] == "k-1"
         assert found[0].reconsume_times == 0
+        noted = tmp_path / "store/rocketbox/resent.json"  # so that the condition `dead_letters` ends
+        await until(noted.exists)
+        assert json.loads(noted.read_text()) == {"resent": [["%DLQ%billing", 0, [0]]]}
         not_dead = sent.ext["msgId"]
         for at in (not_dead, "nothing", ""):
             assert (await client.post("/plan", do="resend", at=at))[0] == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ async def test_an_uplink_without_gateway_says_why_and_what_to_do(tmp_path: Path)
         status = uplink.statistics()
         assert not healthy(status)
         assert "not connected to 127.0.0.1:1" in status_text(status)
+        assert "holds 60 min more" in status_text(replace(status, quota_left_s=3600))
+        assert "unshipped log is at its limit" in status_text(replace(status, quota_left_s=0))
         assert await tried(uplink) == [("tcp", False)]
         await uplink.shipper.quota.discard(store.committed, "test")
         (row,) = gap_rows(uplink.shipper.state.ledger.gap_log.gaps, uplink.shipper.state.ledger.delivered)

@@ -13,6 +13,7 @@ from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder
 from appliance.testing import FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
@@ -30,6 +31,7 @@ def administration(small: SmallStore) -> tuple[Responder, AdminTables]:
         ClientTable(now_ms=wall_ms),
         small.arrivals,
         stats,
+        Resent(MemoryFile()),
     )
     delays = DelayLevels(small.store, small.arrivals, MemoryFile(), DELAY_LEVELS_MS, stats=stats, now_ms=wall_ms)
     facts = AdminFacts("box", "h:1", lambda: {"brokerName": "box"}, lambda: 7)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from appliance.broker.tables.topics import Topic
+
 from netstack.codes import RequestCode as Code
 from netstack.command import request
 from netstack.errors import AskTimeout, ChannelClosed
@@ -59,6 +61,19 @@ async def test_a_message_is_consumed_directly_by_the_client_named(tmp_path: Path
         assert (code, told) == (309, ext | {"brokerName": "box"})
         assert decode_record(body).body == b"0"
         assert (await b.ask(Code.CONSUME_MESSAGE_DIRECTLY, **ext | {"msgId": "nonsense"})).code == 1
+
+
+async def test_a_dead_letter_that_a_consumer_took_directly_waits_for_nobody_any_more(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.topics.put(Topic("%DLQ%g", 1, 1))
+        await b.send(2, topic="%DLQ%g")
+        first, second = await b.small.all("%DLQ%g")
+        peer = b.consumer()
+        for message, verdict in ((first, "CR_LATER"), (second, "CR_SUCCESS")):
+            peer.answers[309] = request(0).reply(body=f'{{"consumeResult":"{verdict}"}}'.encode())
+            ext = {"consumerGroup": "g", "clientId": "c1", "msgId": message.message_id}
+            assert (await b.ask(Code.CONSUME_MESSAGE_DIRECTLY, **ext)).code == 0
+        assert b.resent.to_json() == {"resent": [["%DLQ%g", 0, [1]]]}
 
 
 async def test_status_is_gathered_from_all_members_that_answer(tmp_path: Path) -> None:
