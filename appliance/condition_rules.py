@@ -181,7 +181,7 @@ def uplink_conditions(
 
 
 def _filling(seen: UplinkSeen, limit_bytes: int, when_full: str) -> Condition:
-    """Return that unshipped data is near its limit, or is at it: a segment that was given up makes room for a moment."""
+    """Return that unshipped data is near its limit or at it; a segment given up makes room for a moment only."""
     what, limit = f"unshipped data, {size(seen.unshipped_bytes)}", size(limit_bytes)
     gives, given = FULL.get(when_full, FULL["drop_oldest"])
     if seen.unshipped_bytes >= limit_bytes or 0 <= seen.quota_left_s < REACHED_S:

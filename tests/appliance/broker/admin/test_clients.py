@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from appliance.broker.tables.topics import Topic
-
 from netstack.codes import RequestCode as Code
 from netstack.command import request
 from netstack.errors import AskTimeout, ChannelClosed
