@@ -8,6 +8,7 @@ from pathlib import Path
 
 import trio
 
+from appliance.clock import clock_trusted
 from appliance.config import Facts, load_config
 from appliance.serve import open_ports, serve
 from netstack import fastjson
@@ -32,9 +33,9 @@ class Box:
 
 @asynccontextmanager
 async def running_box(
-    data: Path, toml: str = "", name: str = "box", listen: str = "", **more: Callable[[], bool]
+    data: Path, toml: str = "", name: str = "box", listen: str = "", *, trusted: Callable[[], bool] = clock_trusted
 ) -> AsyncIterator[Box]:
-    """Run a box on free ports; leaving stops it as SIGTERM does. more: for `serve`."""
+    """Run a box on free ports; leaving stops it as SIGTERM does."""
     quick = (
         f"[listen]\nbroker_port = 0\nnamesrv_port = 0\n{listen}\n[box]\nname = '{name}'\n[store]\nsegment_mib = 16\n"
     )
@@ -43,7 +44,8 @@ async def running_box(
     async with trio.open_nursery() as nursery:
         up = trio.Event()
 
-        nursery.start_soon(partial(serve, config, data, ports, ready=lambda _: up.set(), **more))
+        run = partial(serve, config, data, ports, ready=lambda _: up.set(), clock_trusted=trusted)
+        nursery.start_soon(run)
         await up.wait()
         yield Box(ports.broker_port, ports.namesrv_port, data)
         nursery.cancel_scope.cancel()

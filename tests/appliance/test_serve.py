@@ -108,7 +108,7 @@ async def wait_noted(data: Path, trusted: bool) -> None:
     config = load_config("[listen]\nbroker_port = 0\nnamesrv_port = 0\n", source="test", facts=FACTS)
     ports, up = await open_ports(config, {}), trio.Event()
     async with trio.open_nursery() as nursery:
-        serving = partial(serve, ready=lambda _: up.set(), clock_trusted=lambda: trusted)
+        serving = partial(serve, ready=lambda _: up.set(), trusted=lambda: trusted)
         nursery.start_soon(serving, config, data, ports)
         await up.wait()
         clock = data / "store" / "rocketbox" / "clock.json"
