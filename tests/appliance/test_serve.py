@@ -108,7 +108,7 @@ async def wait_noted(data: Path, trusted: bool) -> None:
     config = load_config("[listen]\nbroker_port = 0\nnamesrv_port = 0\n", source="test", facts=FACTS)
     ports, up = await open_ports(config, {}), trio.Event()
     async with trio.open_nursery() as nursery:
-        serving = partial(serve, ready=lambda _: up.set(), trusted=lambda: trusted)
+        serving = partial(serve, ready=lambda _: up.set(), clock_trusted=lambda: trusted)
         nursery.start_soon(serving, config, data, ports)
         await up.wait()
         clock = data / "store" / "rocketbox" / "clock.json"
@@ -129,7 +129,7 @@ async def test_what_leaves_the_box_says_whether_its_clock_is_to_be_believed(trus
     landing = tmp_path / "landing"
     async with gateway(landing) as port:
         toml = f"[uplink]\ngateway = '127.0.0.1:{port}'\nmax_delay_s = 1\n"
-        async with running_box(tmp_path, toml, clock_trusted=lambda: trusted) as box, connected(box) as channel:
+        async with running_box(tmp_path, toml, trusted=lambda: trusted) as box, connected(box) as channel:
             assert (await channel.ask(send("T"), timeout_s=5)).code == 0
             await until(lambda: list(landing.glob("status/*/*.jsonl")) and landed_entries(landing, "box"))
     (said,) = (json.loads(line) for path in landing.glob("status/*/*.jsonl") for line in path.read_text().splitlines())
