@@ -37,9 +37,9 @@ COMMANDS = {
     "update": Command(
         "appliance.commands.update", "on the box: install a signed bundle from a stick into the idle slot"
     ),
-    "factory": Command("appliance.commands.factory", "give a box its serial number and burn it in"),
-    "device": Command("appliance.commands.device", "the box's end of the serial line"),
-    "namesrv": Command("appliance.commands.namesrv", "read a name server configuration written for Apache's"),
+    "factory": Command("appliance.commands.factory", "write the serial number of a box and burn it in"),
+    "device": Command("appliance.commands.device", "answer on the serial line, on the box"),
+    "namesrv": Command("appliance.commands.namesrv", "convert a name server configuration of Apache RocketMQ"),
     "send": Command("appliance.commands.send", "send messages to a topic of any cluster"),
     "consume": Command("appliance.commands.consume", "consume a topic as a member of a group"),
     "tail": Command("appliance.commands.tail", "print the newest messages of a topic and follow it"),
@@ -60,7 +60,7 @@ COMMANDS = {
     "loss": Command("appliance.commands.loss", "lost acknowledged messages: count and queues"),
     "backup": Command("appliance.commands.backup", "copy the store of a box, running or not"),
     "restore": Command("appliance.commands.restore", "restore a backup into the data folder of a box"),
-    "access": Command("appliance.commands.access", "keys: who may publish, subscribe, administer"),
+    "access": Command("appliance.commands.access", "keys and their permissions"),
     "tls": Command("appliance.commands.tls", "show or renew the certificate of the box"),
     "support": Command("appliance.commands.support", "one file for support, without secrets"),
     "metrics": Command("appliance.commands.metrics", "metrics of the box in Prometheus format"),

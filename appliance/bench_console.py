@@ -23,23 +23,23 @@ REDRAW_S = 0.1
 
 def add_box_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every command that talks to one box takes."""
-    parser.add_argument("--port", metavar="PORT", help="serial device or socket://host:port (default: found)")
+    parser.add_argument("--port", metavar="PORT", help="serial device or socket://host:port (default: detected)")
     parser.add_argument("--serial", default="", metavar="S", help="only the box with this serial number")
     add_bench_arguments(parser)
 
 
 def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every command that talks to boxes takes."""
-    parser.add_argument("--baud", type=whole(50), default=115200, help="speed at which the line begins")
+    parser.add_argument("--baud", type=whole(50), default=115200, help="initial speed of the line")
     parser.add_argument("--fast", type=whole(50), default=921600, metavar="BAUD", help="speed to try for uploads")
-    parser.add_argument("--secret", type=Path, metavar="FILE", help="fleet secret (default: made once per user)")
-    parser.add_argument("--owner", default="", metavar="ID", help="name of the owner written into boxes")
+    parser.add_argument("--secret", type=Path, metavar="FILE", help="fleet secret (default: created once per user)")
+    parser.add_argument("--owner", default="", metavar="ID", help="name of the owner, written to each box")
     add_output_arguments(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --json, --dry-run and --yes."""
-    parser.add_argument("--json", action="store_true", help="one JSON object per line, no bar")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line, no progress bar")
     parser.add_argument("--dry-run", action="store_true", help="stop after the plan")
     parser.add_argument("--yes", action="store_true", help="answer every question with yes")
 
@@ -71,9 +71,9 @@ def keep_secret(path: Path, secret: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
     except (OSError, ValueError) as exc:
-        text = f"the new fleet secret cannot be kept in {path} ({exc}): no box was claimed; run the command again"
+        text = f"the new fleet secret cannot be written to {path} ({exc}): no box was claimed; run the command again"
         raise ProvisioningError("E203", text) from exc
-    print(f"new fleet secret in {path}: keep a copy, boxes claimed with it obey nothing else", file=sys.stderr)
+    print(f"new fleet secret in {path}: keep a copy, boxes claimed with it accept no other", file=sys.stderr)
 
 
 class Console:

@@ -307,19 +307,19 @@ def show_progress(done: int, total: int) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line of `rocketbox fsck`."""
-    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="the data folder, or the store in it")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="the same, as other commands name it")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="the data folder, or the store inside it")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the same as DIR")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--salvage", type=Path, metavar="OUT", help="write every intact message into a new store in OUT"
     )
-    parser.add_argument("--rebuild", action="store_true", help="make queues and index anew at the next start")
+    parser.add_argument("--rebuild", action="store_true", help="rebuild queues and index at the next start")
 
 
 def main(arguments: list[str], *, clock: Callable[[], float] = time.monotonic) -> int:
     """Run the command, return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="rocketbox fsck", description="Check a store's folder; changes nothing by itself."
+        prog="rocketbox fsck", description="Check a stopped store. Without options nothing is changed."
     )
     add_arguments(parser)
     return run(parser.parse_args(arguments), clock=clock)
@@ -328,7 +328,7 @@ def main(arguments: list[str], *, clock: Callable[[], float] = time.monotonic) -
 def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monotonic) -> int:
     """Check, salvage or rebuild; return 0 when nothing was found, 1 with findings, 2 when it could not look."""
     if (options.folder is None) == (options.data is None):
-        print("fsck: name one folder: DIR or --data DIR", file=sys.stderr)
+        print("fsck: pass one folder: DIR or --data DIR", file=sys.stderr)
         return 2
     folder = options.folder or options.data
     root = folder / "store" if (folder / "store" / "commitlog").is_dir() else folder

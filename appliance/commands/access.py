@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, purpose in (("add", "make a key, or change what one opens"), ("rotate", "give a key a new secret")):
+    for name, purpose in (("add", "create a key, or change its permissions"), ("rotate", "give a key a new secret")):
         made = actions.add_parser(name, help=purpose, description=purpose)
         made.add_argument("key", help="name of the key, 7 to 100 characters")
         made.add_argument("--secret-stdin", action="store_true", help="read the secret from standard input")
@@ -44,37 +44,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _permissions(made)
         else:
             made.add_argument(
-                "--keep-h", type=amount(zero=True), default=24.0, metavar="H", help="the old one is good so long (24)"
+                "--keep-h",
+                type=amount(zero=True),
+                default=24.0,
+                metavar="H",
+                help="time for which the old secret stays valid (24)",
             )
-    revoke = actions.add_parser("revoke", help="take a key away", description="take a key away")
+    revoke = actions.add_parser("revoke", help="revoke a key", description="revoke a key")
     revoke.add_argument("key")
-    revoke.add_argument("--yes", action="store_true", help="do not ask")
+    revoke.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     _common(revoke)
     _common(actions.add_parser("list", help="show all keys", description="show all keys, never their secrets"))
-    white = actions.add_parser("white", help="addresses that need no key for data", description="set or show them")
-    white.add_argument("pattern", nargs="*", help="10.0.0.9, 10.0.0.*, 10.0.0.10-20; none shows the list; - empties it")
+    white = actions.add_parser(
+        "white", help="addresses that need no key for data", description="set or show these addresses"
+    )
+    white.add_argument(
+        "pattern", nargs="*", help="10.0.0.9, 10.0.0.*, 10.0.0.10-20; without: show the list; -: empty it"
+    )
     _common(white)
-    take = actions.add_parser("import", help="take accounts over from an Apache broker", description="plain_acl.yml")
+    take = actions.add_parser("import", help="import accounts from an Apache broker", description="plain_acl.yml")
     take.add_argument("file", type=Path)
-    take.add_argument("--dry-run", action="store_true", help="only say what would be taken")
+    take.add_argument("--dry-run", action="store_true", help="only show what would be imported")
     _common(take)
 
 
 def _permissions(parser: argparse.ArgumentParser) -> None:
     words = sorted(WORDS)
     parser.add_argument("--admin", action="store_true", help="may change topics, groups, offsets, accounts")
-    parser.add_argument("--publish", action="append", default=[], metavar="TOPIC", help="may send to it")
-    parser.add_argument("--subscribe", action="append", default=[], metavar="TOPIC", help="may read it")
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="may consume as this group")
-    parser.add_argument("--deny", action="append", default=[], metavar="TOPIC", help="may not, whatever the default")
+    parser.add_argument("--publish", action="append", default=[], metavar="TOPIC", help="topic it may send to")
+    parser.add_argument("--subscribe", action="append", default=[], metavar="TOPIC", help="topic it may consume")
+    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="group it may consume as")
+    parser.add_argument("--deny", action="append", default=[], metavar="TOPIC", help="topic it has no access to")
     parser.add_argument(
         "--other-topics", choices=words, metavar="PERM", help="topics not listed: DENY, PUB, SUB, PUB|SUB"
     )
     parser.add_argument("--other-groups", choices=words, metavar="PERM", help="groups not listed: DENY or SUB")
     parser.add_argument(
-        "--from", dest="addresses", metavar="PATTERN", help="the addresses where alone it is good; - for all"
+        "--from", dest="addresses", metavar="PATTERN", help="addresses from which the key is valid; -: all"
     )
-    parser.add_argument("--white", metavar="PATTERN", help="addresses from which its name alone opens data")
+    parser.add_argument("--white", metavar="PATTERN", help="addresses from which the key needs no signature for data")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +212,7 @@ def white(path: Path, arguments: argparse.Namespace) -> int:
 
         _change(path, listed, arguments)
     now = list(load_accounts(path).white)
-    print(json.dumps(now) if arguments.json else "\n".join(now) or "no address goes without a key")
+    print(json.dumps(now) if arguments.json else "\n".join(now) or "the white list is empty")
     return DONE
 
 
@@ -223,7 +231,7 @@ def take(path: Path, arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         _change(path, taken, arguments)
     names = [account.name for account in accounts]
-    doing = "would be taken" if arguments.dry_run else "taken"
+    doing = "would be imported" if arguments.dry_run else "imported"
     print(json.dumps(names) if arguments.json else f"{len(names)} accounts {doing}: {', '.join(names)}")
     return DONE
 
@@ -257,7 +265,7 @@ def _show_key(account: Account, arguments: argparse.Namespace, *, secret_too: bo
         print(json.dumps({**_public(account), **({"secret": account.secret} if secret_too else {})}))
         return
     print(f"key     {account.name}")
-    print(f"secret  {account.secret}   (shown this once)" if secret_too else "secret  as before")
+    print(f"secret  {account.secret}   (shown this once)" if secret_too else "secret  unchanged")
 
 
 ACTIONS = {"add": add, "rotate": rotate, "revoke": revoke, "list": show, "white": white, "import": take}

@@ -25,5 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: backup: {exc}", file=sys.stderr)
         return 2
     kept = f"log {facts.first} to {facts.end} in {facts.segments} files"
-    print(f"{arguments.to}: {kept}; `rocketbox restore {arguments.to} --data DIR` puts it back")
+    print(f"{arguments.to}: {kept}; `rocketbox restore {arguments.to} --data DIR` restores it")
     return 0

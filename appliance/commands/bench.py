@@ -38,14 +38,18 @@ CLEAN_UP_S = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.epilog = "Prints one JSON object; its figures hold for this client on one core, not for the broker's limit."
-    parser.add_argument("--topic", metavar="NAME", help="of yours, it stays (default: a new one, deleted afterwards)")
+    parser.epilog = "Prints one JSON object. This client uses one core: its figures are not the limit of the broker."
+    parser.add_argument(
+        "--topic", metavar="NAME", help="an existing topic, which is kept (default: a new one, deleted afterwards)"
+    )
     parser.add_argument("-n", "--messages", type=whole(1), default=50_000, metavar="N")
     parser.add_argument("--size", type=whole(1, 16 << 20), default=1024, metavar="BYTES")
-    parser.add_argument("--window", type=whole(1), default=512, help="sends under way (default: 512)")
+    parser.add_argument("--window", type=whole(1), default=512, help="sends in flight (default: 512)")
     parser.add_argument("--batch", type=whole(1), default=1, metavar="N", help="messages per send (default: 1)")
     parser.add_argument("--pull-batch", type=whole(1), default=64, metavar="N", help="messages per pull (default: 64)")
-    parser.add_argument("--only", choices=("produce", "consume"), help="one half; consume needs --topic with messages")
+    parser.add_argument(
+        "--only", choices=("produce", "consume"), help="only this half; consume needs --topic with messages"
+    )
     parser.add_argument("--timeout", type=amount(), default=60.0, metavar="S", help="for each half (default: 60)")
     add_cluster_arguments(parser)
 
@@ -53,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure; return 0, or 1 when messages failed or did not come back, 2 when there is nothing to consume."""
     if arguments.only == "consume" and not arguments.topic:
-        print("rocketbox: --only consume needs --topic, one with messages in it", file=sys.stderr)
+        print("rocketbox: --only consume needs --topic with messages in it", file=sys.stderr)
         return USAGE
     return run_command(_main, arguments)
 

@@ -30,15 +30,15 @@ PROGRESS_S = 1.0
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add where the cluster is and how to get in."""
-    cluster = parser.add_argument_group("where and who")
+    cluster = parser.add_argument_group("cluster and account")
     cluster.add_argument(
         "--namesrv",
         metavar="HOST:PORT[;…]",
-        help=f"NameServers (default: the context, else NAMESRV_ADDR, else the box here, else {DEFAULT_NAMESRV})",
+        help=f"NameServers (default: context, NAMESRV_ADDR, the box on this machine, {DEFAULT_NAMESRV})",
     )
     cluster.add_argument("--context", metavar="NAME", help="one of `rocketbox context list`")
     cluster.add_argument("--access-key", metavar="NAME", help="account; its secret is read from ROCKETMQ_SECRET_KEY")
-    cluster.add_argument("--tls-ca", type=Path, metavar="FILE", help="speak TLS and trust this CA")
+    cluster.add_argument("--tls-ca", type=Path, metavar="FILE", help="use TLS and trust this CA")
     cluster.add_argument("--data", type=Path, metavar="DIR", help="data folder of the box on this machine")
 
 

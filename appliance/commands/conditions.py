@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per condition")
-    parser.add_argument("--docs", action="store_true", help="print the table of all conditions there are")
+    parser.add_argument("--docs", action="store_true", help="print the table of all conditions")
     parser.add_argument(
         "verb", nargs="?", choices=VERBS, default="list", help="list them (default), mute or unmute one"
     )
-    parser.add_argument("key", nargs="?", metavar="ID", help="as listed; without :NAME all conditions of its kind")
-    parser.add_argument("--hours", type=whole(1, 87_600), metavar="N", help="mute for at most so long")
+    parser.add_argument("key", nargs="?", metavar="ID", help="as listed; without :NAME: all conditions of this kind")
+    parser.add_argument("--hours", type=whole(1, 87_600), metavar="N", help="mute for at most N hours")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return show(read_health(path), as_json=arguments.json)
     if arguments.key is None:
-        print(f"rocketbox: {arguments.verb} which? `rocketbox conditions` lists their ids", file=sys.stderr)
+        print(f"rocketbox: {arguments.verb} needs an ID; `rocketbox conditions` lists them", file=sys.stderr)
         return WRONG_WORDS
     values = {"key": arguments.key, "hours": arguments.hours}
     try:

@@ -29,12 +29,12 @@ WRONG_CONFIG = 78
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    check = verbs.add_parser("check", help="check a file, name everything that is wrong in it")
+    check = verbs.add_parser("check", help="check a file and print every error")
     check.add_argument("file", type=Path, nargs="?", metavar="FILE")
     show = verbs.add_parser("show", help="print every value in force")
-    show.add_argument("--origin", action="store_true", help="and where it comes from")
+    show.add_argument("--origin", action="store_true", help="also the source of each value")
     show.add_argument(
-        "--explain", metavar="KEY", help="what one key means, allows and defaults to, such as store.quota_gib"
+        "--explain", metavar="KEY", help="meaning, range and default of one key, for example store.quota_gib"
     )
     verbs.add_parser("reference", help="print docs/configuration.md: every key")
     verbs.add_parser("template", help="print a configuration file with every key commented out")

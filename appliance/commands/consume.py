@@ -23,16 +23,20 @@ from uplink_spark.bounds import amount, whole
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.epilog = "Exit code 3: nothing came within --timeout. A message counts as consumed once its line is printed."
+    parser.epilog = (
+        "Exit code 3: no message arrived within --timeout. A message is acknowledged after its line is printed."
+    )
     parser.add_argument("topic")
     parser.add_argument("--group", default="rocketbox_consume")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--tags", default="*", metavar="A||B", help="only these tags (default: all)")
-    chosen.add_argument("--sql", metavar="EXPRESSION", help="only what a SQL92 expression selects")
-    parser.add_argument("--from", dest="start", choices=("last", "first"), default="first", help="for a new group")
-    parser.add_argument("--max", type=whole(1), metavar="N", help="end after so many messages")
-    parser.add_argument("--timeout", type=amount(zero=True), metavar="S", help="end when nothing came for so long")
-    parser.add_argument("--quiet", action="store_true", help="count only")
+    chosen.add_argument("--sql", metavar="EXPRESSION", help="only messages that a SQL92 expression selects")
+    parser.add_argument(
+        "--from", dest="start", choices=("last", "first"), default="first", help="first offset of a new group"
+    )
+    parser.add_argument("--max", type=whole(1), metavar="N", help="end after N messages")
+    parser.add_argument("--timeout", type=amount(zero=True), metavar="S", help="end after S seconds without a message")
+    parser.add_argument("--quiet", action="store_true", help="print only the count")
     add_cluster_arguments(parser)
 
 
@@ -67,7 +71,7 @@ async def _main(arguments: argparse.Namespace) -> int:
         missing = "" if progress.count else await _missing(instance, arguments.topic)
     progress.end()
     if not progress.count:
-        print(f"rocketbox: nothing came from {arguments.topic} within {wait_s:g} s{missing}", file=sys.stderr)
+        print(f"rocketbox: no message from {arguments.topic} within {wait_s:g} s{missing}", file=sys.stderr)
     return OK if progress.count else NOTHING
 
 

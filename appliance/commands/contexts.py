@@ -87,14 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    added = actions.add_parser("add", help="add a box or cluster, or change it", description="the first one is used")
+    added = actions.add_parser(
+        "add",
+        help="add a box or cluster, or change it",
+        description="add a context, or change it; the first one is the one in use",
+    )
     added.add_argument("name")
     added.add_argument("--namesrv", required=True, metavar="HOST:PORT[;…]")
     added.add_argument("--access-key", default="", metavar="NAME")
     added.add_argument("--secret-stdin", action="store_true", help="read the key's secret from standard input")
     for option, meaning in (("ca", "CA to trust"), ("cert", "own certificate"), ("key", "its key")):
-        added.add_argument(f"--tls-{option}", default="", metavar="FILE", help=f"speak TLS; {meaning}")
-    for name, purpose in (("use", "use it from now on"), ("remove", "forget it")):
+        added.add_argument(f"--tls-{option}", default="", metavar="FILE", help=f"use TLS; {meaning}")
+    for name, purpose in (("use", "make it the one in use"), ("remove", "remove it")):
         actions.add_parser(name, help=purpose, description=purpose).add_argument("name")
     listed = actions.add_parser("list", help="show all", description="show all contexts, never secrets")
     listed.add_argument("--json", action="store_true", help="one JSON object per line")

@@ -18,12 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--port", metavar="DEVICE", help="serial device")
-    where.add_argument("--pty", action="store_true", help="a fresh pseudo terminal, its name is printed")
+    where.add_argument("--pty", action="store_true", help="a new pseudo terminal; its name is printed")
     where.add_argument("--listen", type=PORT, metavar="TCP_PORT", help="socket://127.0.0.1:PORT, 0: any free one")
     parser.add_argument("--baud", type=whole(50), default=115200)
-    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="play a box in this folder")
-    parser.add_argument("--serial", default="RBX-0000", help="serial number of a box played in a fresh folder")
-    parser.add_argument("--model", default="x1", help="its model")
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="simulate a box in this folder")
+    parser.add_argument("--serial", default="RBX-0000", help="serial number of the simulated box in a new folder")
+    parser.add_argument("--model", default="x1", help="model of the simulated box")
 
 
 def run(arguments: argparse.Namespace) -> int:

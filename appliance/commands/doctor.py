@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per finding")
-    parser.add_argument("--all", action="store_true", help="also what is well")
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="judge the facts of another box")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write the facts to a file")
+    parser.add_argument("--all", action="store_true", help="also print checks that pass")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="diagnose another box from its facts")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the facts of this box to a file")
     parser.add_argument("--fix", action="store_true", help="apply the shipped kernel settings (root)")
 
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 2
     except ValueError as exc:
-        print(f"rocketbox: {arguments.facts}: not what `rocketbox doctor --save` writes: {exc}", file=sys.stderr)
+        print(f"rocketbox: {arguments.facts}: not a file of `rocketbox doctor --save`: {exc}", file=sys.stderr)
         return 2
     findings += examine(facts)
     for one in findings:

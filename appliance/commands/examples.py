@@ -24,7 +24,7 @@ rocketbox flash app rocketbox-1.2.0.rbx --port /dev/ttyUSB0
 rocketbox flash disk rocketbox-1.2.0.img.zst --to /dev/sdb --serial RBX-0042
 rocketbox update /media/stick/rocketbox-1.2.0.rbx --reboot
 rocketbox factory make RBX-0042 --model x1
-rocketbox device --pty --root ./played-box
+rocketbox device --pty --root ./box
 rocketbox namesrv -c namesrv.properties -p
 rocketbox send readings '{"temperature": 21}' --keys press-7 --namesrv 10.1.0.7:9876
 rocketbox consume readings --group billing --max 10

@@ -12,11 +12,11 @@ from uplink_spark.bounds import amount
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    make = verbs.add_parser("make", help="write serial number and model once, burn in")
+    make = verbs.add_parser("make", help="write serial number and model (only once), then burn in")
     make.add_argument("serial", metavar="SERIAL")
     make.add_argument("--model", required=True)
-    make.add_argument("--seconds", type=amount(), default=60, help="length of the disk test")
-    make.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="for boxes that are a folder")
+    make.add_argument("--seconds", type=amount(), default=60, help="duration of the disk test in seconds")
+    make.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="folder of a simulated box")
     add_output_arguments(make)
 
 

@@ -15,16 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     app = verbs.add_parser("app", help="install a bundle into a box's idle slot")
     app.add_argument("bundle", type=Path, metavar="FILE.rbx")
     add_box_arguments(app)
-    app.add_argument("--downgrade", action="store_true", help="also an older version")
-    app.add_argument("--retry", action="store_true", help="also a version that was rolled back")
+    app.add_argument("--downgrade", action="store_true", help="allow an older version")
+    app.add_argument("--retry", action="store_true", help="allow a version that was rolled back")
     app.add_argument("--receipts", type=Path, default=Path("receipts"), metavar="DIR")
     app.set_defaults(name="", site="", config=None, set=[], address="", gateway="", dns="", key=[])
-    disk = verbs.add_parser("disk", help="write an image to a whole disk, read it back")
+    disk = verbs.add_parser("disk", help="write an image to a whole disk and read it back")
     disk.add_argument("image", type=Path, metavar="IMAGE")
     disk.add_argument("--to", type=Path, required=True, metavar="DISK", help="/dev/sdX, or a file")
     disk.add_argument("--serial", metavar="SERIAL", help="serial number the box takes at its first boot")
-    disk.add_argument("--model", default="x1", help="its model, with --serial")
-    disk.add_argument("--force", action="store_true", help="also a fixed disk, or one over 2 TiB")
+    disk.add_argument("--model", default="x1", help="model of the box, with --serial")
+    disk.add_argument("--force", action="store_true", help="allow a fixed disk, or one over 2 TiB")
     add_output_arguments(disk)
 
 
@@ -55,7 +55,7 @@ def flash_disk(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.dry_run:
         return 0
     if disk.is_block and not console.ask(f"Everything on {disk.path} will be lost. Write?"):
-        console.warn("nothing was written: nobody agreed (--yes agrees)")
+        console.warn("nothing was written: not confirmed (--yes confirms)")
         return provision.NOT_AGREED
     written = write_image(arguments.image, disk, console.show)
     write_facts(disk, facts)

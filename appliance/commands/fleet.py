@@ -21,7 +21,7 @@ from uplink_spark.bounds import whole
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    apply = verbs.add_parser("apply", help="provision every box of a CSV file that is plugged in")
+    apply = verbs.add_parser("apply", help="provision all connected boxes of a CSV file")
     apply.add_argument("file", type=Path, metavar="boxes.csv")
     add_bench_arguments(apply)
     add_target_arguments(apply)
@@ -33,8 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B,…",
         help="serial devices or socket://host:port (default: all adapters)",
     )
-    apply.add_argument("--jobs", type=whole(1), default=4, metavar="N", help="boxes at a time")
-    apply.add_argument("--labels", type=Path, default=Path("labels.csv"), metavar="FILE", help="also FILE with .html")
+    apply.add_argument("--jobs", type=whole(1), default=4, metavar="N", help="boxes at the same time")
+    apply.add_argument(
+        "--labels",
+        type=Path,
+        default=Path("labels.csv"),
+        metavar="FILE",
+        help="labels as CSV, and as a page with the suffix .html",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,8 +69,12 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     if arguments.dry_run or not arguments.yes:
         for row, port, serial in planned:
             console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
-        if planned and not arguments.dry_run and not console.ask(f"Set up {len(planned)}, and claim what nobody owns?"):
-            console.warn("nothing was changed: the plan was not agreed to (--yes agrees)")
+        if (
+            planned
+            and not arguments.dry_run
+            and not console.ask(f"Set up {len(planned)} boxes, and claim those without an owner?")
+        ):
+            console.warn("nothing was changed: the plan was not confirmed (--yes confirms)")
             return NOT_AGREED
     if arguments.dry_run:
         return 0

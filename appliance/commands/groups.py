@@ -23,19 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = Actions(parser, EXAMPLES)
     listed = actions.add("list", "all groups with members and lag", list_groups)
-    listed.add_argument("--all", action="store_true", help="also the groups brokers make for themselves")
-    actions.add("show", "progress queue by queue, members and subscriptions", show_group).add_argument("group")
-    for verb, purpose in (("create", "make a group"), ("change", "change a group's settings")):
+    listed.add_argument("--all", action="store_true", help="also groups of the brokers themselves")
+    actions.add("show", "progress of each queue, members and subscriptions", show_group).add_argument("group")
+    for verb, purpose in (("create", "create a group"), ("change", "change a group's settings")):
         made = actions.add(verb, purpose, put_group)
         made.add_argument("group")
         made.add_argument(
             "--retries", type=whole(0, 1 << 30), metavar="N", help="attempts before the dead letter topic (16)"
         )
         made.add_argument("--consume", choices=("on", "off"), help="off: its pulls are refused")
-        made.add_argument("--broadcast", choices=("on", "off"), help="may it consume by broadcasting")
+        made.add_argument("--broadcast", choices=("on", "off"), help="whether it may consume by broadcasting")
     deleted = actions.add("delete", "delete a group, its offsets, retry and dead letter topic", delete_group)
     deleted.add_argument("group")
-    deleted.add_argument("--yes", action="store_true", help="do not ask")
+    deleted.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def lag_of(progress: dict[MessageQueue, OffsetWrapper]) -> int:
@@ -87,7 +87,7 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print(f"\nlag {lag_of(progress):,}; ", end="")
         if members is None:
-            print("nobody is connected")
+            print("no member is connected")
         else:
             print(f"{len(members.connection_set)} connected, {members.message_model.value.lower()}:")
             for each in members.connection_set:
@@ -116,7 +116,9 @@ async def put_group(admin: Admin, arguments: argparse.Namespace) -> int:
 async def delete_group(admin: Admin, arguments: argparse.Namespace) -> int:
     known(arguments.group, await admin.groups(), "group")
     lag = lag_of(await admin.progress(arguments.group))
-    if not confirmed(f"{arguments.group}: offsets, retries and dead letters go; {lag:,} unread.", arguments.yes):
+    if not confirmed(
+        f"{arguments.group}: offsets, retries and dead letters will be deleted; {lag:,} unread.", arguments.yes
+    ):
         return FAILED
     await admin.delete_group(arguments.group)
     return OK

@@ -14,7 +14,9 @@ from storage_driver.losses import Loss, Losses, day
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("--data", type=Path, metavar="DIR", help="the data folder of the box, running or not")
-    parser.add_argument("--acknowledge", action="store_true", help="somebody knows of it: the box is well again")
+    parser.add_argument(
+        "--acknowledge", action="store_true", help="acknowledge the losses: they no longer degrade the box"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per loss")
     parser.set_defaults(config=None)
 

@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     found = actions.add("find", "messages of a topic by key, by id or by time", find)
     found.add_argument("topic")
     by = found.add_mutually_exclusive_group(required=True)
-    by.add_argument("--key", help="one of the keys it was sent with")
-    by.add_argument("--id", help="its message id")
+    by.add_argument("--key", help="a key of the message")
+    by.add_argument("--id", help="the message id")
     by.add_argument("--since", type=time_ms, metavar="TIME", help="stored since: 2026-11-21 14:00, 15m, 2h")
     found.add_argument("--until", type=time_ms, default=0, metavar="TIME", help="stored until")
-    found.add_argument("--max", type=whole(1), default=MOST, metavar="N", help=f"at most so many (default: {MOST})")
-    shown = actions.add("show", "one message with body, properties and who has consumed it", show_message)
+    found.add_argument("--max", type=whole(1), default=MOST, metavar="N", help=f"at most N messages (default: {MOST})")
+    shown = actions.add("show", "one message with body, properties and the groups that have consumed it", show_message)
     shown.add_argument("id", help="message id, or an offset id")
     shown.add_argument("--topic", help="needed for a message id")
 
@@ -43,7 +43,7 @@ async def find(admin: Admin, arguments: argparse.Namespace) -> int:
         key, unique = arguments.key or arguments.id, arguments.id is not None
         found = await admin.find(arguments.topic, key, unique=unique, most=arguments.max, until_ms=arguments.until)
     if not found:
-        print("rocketbox: no such message; the index may be a moment behind", file=sys.stderr)
+        print("rocketbox: no such message; the index may lag by a moment", file=sys.stderr)
         return NOTHING
     rows = [_row(message) for message in found]
     heads = {"stored": "STORED", "broker": "BROKER", "queue": "QUEUE", "offset": "OFFSET", "id": "ID"}

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
-    parser.add_argument("--docs", action="store_true", help="print docs/metrics.md instead: every metric there is")
+    parser.add_argument("--docs", action="store_true", help="print docs/metrics.md instead: the list of all metrics")
 
 
 def run(arguments: argparse.Namespace) -> int:

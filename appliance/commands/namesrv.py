@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line: the four options of mqnamesrv."""
     parser.add_argument("-c", "--configFile", type=Path, metavar="FILE", help="properties file, key=value")
     parser.add_argument("-p", "--printConfigItem", action="store_true", help="print all options and exit")
-    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="ignored, as by mqnamesrv")
+    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="ignored, as in mqnamesrv")
     parser.set_defaults(data=None, config=None)
 
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             source=str(arguments.configFile), facts=machine_facts(data_folder(arguments)), command_line=_values(found)
         )
     except FileNotFoundError as exc:
-        print(f"rocketbox: {exc.filename}: no such file; name one with -c", file=sys.stderr)
+        print(f"rocketbox: {exc.filename}: no such file; pass one with -c", file=sys.stderr)
         return MISSING_FILE
     except OSError as exc:
         print(f"rocketbox: {exc.filename}: {exc.strerror}", file=sys.stderr)

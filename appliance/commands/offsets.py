@@ -23,8 +23,8 @@ EXAMPLES = """  rocketbox offsets show billing
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = Actions(parser, EXAMPLES)
-    actions.add("show", "committed offset, end and lag of each queue", show_group).add_argument("group")
-    reset = actions.add("reset", "put a whole group back, or forward, to a time", reset_group)
+    actions.add("show", "consumer offset, end and lag of each queue", show_group).add_argument("group")
+    reset = actions.add("reset", "move a group back or forward to a time", reset_group)
     reset.add_argument("group")
     reset.add_argument("--topic", required=True)
     reset.add_argument(
@@ -35,19 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="TIME: 2026-11-21 06:00, or 2h for two hours ago",
     )
     reset.add_argument("--dry-run", action="store_true", help="only show what would change")
-    reset.add_argument("--yes", action="store_true", help="do not ask")
-    clone = actions.add("clone", "let another group begin where this one stands", clone_offsets)
+    reset.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    clone = actions.add("clone", "copy the offsets of a group to another group", clone_offsets)
     clone.add_argument("group")
     clone.add_argument("--to", required=True, metavar="GROUP", dest="other")
     clone.add_argument("--topic", help="only this topic")
-    clone.add_argument("--yes", action="store_true", help="do not ask")
-    put = actions.add("set", "write one queue's offset while nobody of the group is connected", set_offset)
+    clone.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    put = actions.add("set", "set the offset of one queue while no member of the group is connected", set_offset)
     put.add_argument("group")
     put.add_argument("--topic", required=True)
-    put.add_argument("--broker", metavar="NAME", help="needed where the topic lies on several")
+    put.add_argument("--broker", metavar="NAME", help="needed if several brokers have the topic")
     put.add_argument("--queue", type=whole(0), required=True, metavar="N")
     put.add_argument("--at", type=whole(0), required=True, metavar="OFFSET")
-    put.add_argument("--yes", action="store_true", help="do not ask")
+    put.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def place(text: str) -> int:
@@ -70,7 +70,7 @@ async def reset_group(admin: Admin, arguments: argparse.Namespace) -> int:
     again = sum(max(0, -row["moves"]) for row in rows)
     skipped = sum(max(0, row["moves"]) for row in rows)
     when = stamp(arguments.to) or ("the first message" if arguments.to == 0 else "the end")
-    what = f"{arguments.group} goes to {when}: {again:,} messages are consumed again, {skipped:,} are skipped."
+    what = f"{arguments.group} moves to {when}: {again:,} messages are consumed again, {skipped:,} are skipped."
     if not confirmed(what, arguments.yes):
         return FAILED
     await admin.reset(arguments.group, arguments.topic, arguments.to)
@@ -96,9 +96,11 @@ async def clone_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
         known(arguments.group, await admin.groups(), "group")
         raise ClientError(f"{arguments.group} has no offsets" + (f" on {arguments.topic}" if arguments.topic else ""))
     if await admin.members(arguments.other) is not None:
-        raise ClientError(f"{arguments.other} has members connected, who would write over it: stop them first")
+        raise ClientError(
+            f"{arguments.other} has connected members, which would overwrite the offsets: stop them first"
+        )
     offsets = {queue: seen.consumer_offset for queue, seen in progress.items() if not queue.topic.startswith(RETRY)}
-    if not confirmed(f"{arguments.other} will go on where {arguments.group} stands.", arguments.yes):
+    if not confirmed(f"{arguments.other} will continue at the offsets of {arguments.group}.", arguments.yes):
         return FAILED
     await admin.store_offsets(arguments.other, {queue: offset for queue, offset in offsets.items() if offset >= 0})
     return OK
@@ -107,20 +109,22 @@ async def clone_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
 async def set_offset(admin: Admin, arguments: argparse.Namespace) -> int:
     known(arguments.topic, await admin.topic_names(), "topic")
     if await admin.members(arguments.group) is not None:
-        raise ClientError(f"{arguments.group} has members connected, who would write over it: stop them, or use reset")
+        raise ClientError(
+            f"{arguments.group} has connected members, which would overwrite the offset: stop them, or use reset"
+        )
     ends = await admin.topic_offsets(arguments.topic)
     fitting = [
         queue for queue in ends if queue.queue_id == arguments.queue and arguments.broker in (None, queue.broker_name)
     ]
     if len(fitting) != 1:
         places = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(ends))
-        raise ClientError(f"{len(fitting)} queues fit; there are {places}")
+        raise ClientError(f"{len(fitting)} queues match; the topic has {places}")
     seen = ends[fitting[0]]
     if not seen.min_offset <= arguments.at <= seen.max_offset:
         raise ClientError(
-            f"{arguments.at} is outside of the queue, which goes from {seen.min_offset} to {seen.max_offset}"
+            f"{arguments.at} is outside of the queue, which has offsets {seen.min_offset} to {seen.max_offset}"
         )
-    if not confirmed(f"{arguments.group} will go on at {arguments.at}.", arguments.yes):
+    if not confirmed(f"{arguments.group} will continue at {arguments.at}.", arguments.yes):
         return FAILED
     await admin.store_offsets(arguments.group, {fitting[0]: arguments.at})
     return OK

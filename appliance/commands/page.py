@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     parser.add_argument("--token", action="store_true", help="print the token too")
-    parser.add_argument("--new-token", action="store_true", help="replace it: the old one lets nobody in any more")
+    parser.add_argument("--new-token", action="store_true", help="replace the token: the old one is no longer valid")
     parser.add_argument("--json", action="store_true", help="print one object")
 
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return 1
     except OSError as exc:
-        step = "name the box's folder by --data DIR; run this as root or as the user the box runs as"
+        step = "pass the folder of the box with --data DIR; run this as root or as the user the box runs as"
         print(f"rocketbox: {data}: {exc.strerror}; {step}", file=sys.stderr)
         return 1
     url = address(config)
@@ -44,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     file = config_file(arguments)
     off = (
-        f"set page.port in {file} and restart the box" if file else "no file of settings: --config FILE names the box's"
+        f"set page.port in {file} and restart the box"
+        if file
+        else "no configuration file: pass that of the box with --config FILE"
     )
     print(url or f"off: {off}")
     if url and is_loopback(config.page.host):

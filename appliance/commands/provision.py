@@ -21,16 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_arguments(parser)
     add_target_arguments(parser)
     parser.add_argument("--name", default="", help="broker name, 1 to 40 of a-z 0-9 -")
-    parser.add_argument("--site", default="", help="where the box stands")
+    parser.add_argument("--site", default="", help="location of the box")
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML file for the box; what neither it nor --set names goes back to its default",
+        help="TOML file for the box; settings that neither it nor --set gives go back to their defaults",
     )
-    parser.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="one more setting")
-    parser.add_argument("--address", default="", help="as 10.1.2.3/24, or dhcp")
-    parser.add_argument("--gateway", default="", help="the network's router; the uplink's is --set uplink.gateway=…")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="a setting; may be repeated"
+    )
+    parser.add_argument("--address", default="", help="for example 10.1.2.3/24, or dhcp")
+    parser.add_argument(
+        "--gateway", default="", help="router of the network; for the uplink use --set uplink.gateway=…"
+    )
     parser.add_argument("--dns", default="")
     parser.add_argument(
         "--key",
@@ -38,15 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="accounts or certificates, put into /etc/rocketbox/keys",
+        help="file with accounts or a certificate, copied to /etc/rocketbox/keys",
     )
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what concerns bundles and receipts."""
-    parser.add_argument("--bundle", type=Path, metavar="FILE.rbx", help="install this version too")
-    parser.add_argument("--downgrade", action="store_true", help="also an older version")
-    parser.add_argument("--retry", action="store_true", help="also a version that was rolled back")
+    parser.add_argument("--bundle", type=Path, metavar="FILE.rbx", help="also install this version")
+    parser.add_argument("--downgrade", action="store_true", help="allow an older version")
+    parser.add_argument("--retry", action="store_true", help="allow a version that was rolled back")
     parser.add_argument("--receipts", type=Path, default=Path("receipts"), metavar="DIR")
 
 
@@ -59,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ProvisioningError as exc:
         return console.fail(exc)
     except KeyboardInterrupt:
-        console.warn("interrupted: what was uploaded is kept, run the same command again to continue")
+        console.warn("interrupted: uploads are kept, run the same command again to continue")
         return INTERRUPTED
 
 
@@ -99,7 +103,7 @@ async def _run(arguments: argparse.Namespace, wanted: Wanted, bench: Bench, cons
     serial = str(found.identity["serial"])
     outcome = await provision_box(found.port, wanted, bench, arguments, console, serial=serial)
     if outcome.receipt is None and not arguments.dry_run:
-        console.warn("no setting was changed: the plan was not agreed to (--yes agrees)")
+        console.warn("no setting was changed: the plan was not confirmed (--yes confirms)")
         return NOT_AGREED
     report(outcome, console, arguments.receipts, time.monotonic() - began_s)
     return 0

@@ -13,7 +13,9 @@ from storage_driver.fsck import show_progress
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("source", type=Path, metavar="FROM", help="the folder of a backup")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="the data folder of the box; it must hold no log yet")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="the data folder of the box; it must not contain a log yet"
+    )
     parser.set_defaults(config=None)
 
 
@@ -26,5 +28,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: restore: {exc}", file=sys.stderr)
         return 2
     kept = f"log {facts.first} to {facts.end} in {facts.segments} files"
-    print(f"{folder / 'store'}: {kept}; the next start makes queues and index")
+    print(f"{folder / 'store'}: {kept}; the next start creates queues and index")
     return 0

@@ -12,15 +12,18 @@ SYSTEMD = Path("/run/systemd/system")  # there while systemd runs the machine, s
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    enter = verbs.add_parser("enter", help="close the ports, keep the serial line and the status")
+    enter = verbs.add_parser("enter", help="stop the broker; serial line and status keep running")
     enter.add_argument("reason", nargs="?", default="asked for")
-    verbs.add_parser("leave", help="start the product again")
+    verbs.add_parser("leave", help="start the broker again")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Enter or leave; return the exit code."""
     if arguments.verb == "enter" and not SYSTEMD.is_dir():
-        print("rocketbox: no systemd runs this machine: end a box started by hand by Ctrl-C", file=sys.stderr)
+        print(
+            "rocketbox: this machine does not run systemd: stop a box that was started by hand with Ctrl-C",
+            file=sys.stderr,
+        )
         return 1
     try:
         if arguments.verb == "enter":

@@ -29,21 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog = "Without BODY, stdin is read: one message per line, with --json one JSON object per line."
     parser.add_argument("topic")
-    parser.add_argument("body", nargs="?", help="text of one message; @FILE takes a file's bytes")
+    parser.add_argument("body", nargs="?", help="text of one message; @FILE sends a file's bytes")
     parser.add_argument(
         "--json", action="store_true", help="lines of stdin are objects: body, tags, keys, properties …"
     )
     parser.add_argument("--tags", default="")
-    parser.add_argument("--keys", default="", help="blank-separated keys to find the message by")
+    parser.add_argument("--keys", default="", help="blank-separated keys, to find the message")
     parser.add_argument("--property", type=_property, action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--order-key", metavar="KEY", help="send to the queue that belongs to this key")
+    parser.add_argument("--order-key", metavar="KEY", help="send to the queue of this key")
     delays = parser.add_mutually_exclusive_group()
     delays.add_argument("--delay-level", type=_level, default=0, metavar="1..18")
     delays.add_argument("--delay-ms", type=whole(0), default=0, metavar="MS")
     parser.add_argument("--oneway", action="store_true", help="do not wait for acknowledgements")
     parser.add_argument("--group", default="rocketbox_send")
     parser.add_argument("--timeout", type=amount(), default=10.0, metavar="S", help="per message (default: 10)")
-    parser.add_argument("--window", type=whole(1), default=256, help="how many may be under way (default: 256)")
+    parser.add_argument("--window", type=whole(1), default=256, help="sends in flight (default: 256)")
     parser.add_argument("--quiet", action="store_true", help="print neither results nor progress")
     add_cluster_arguments(parser)
 

@@ -98,7 +98,7 @@ def disk_trouble(cause: OSError, data: Path) -> str:
     elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
         step = "free space and files there (df, df -i)"
     else:
-        step = "see what is at that place"
+        step = "check what is at this path"
     return f"{cause.filename or data}: {cause.strerror or cause}; {step}, or choose another data folder: --data DIR"
 
 

@@ -19,11 +19,13 @@ SERVING = {"ok": 0, "degraded": 0}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the object as it is")
+    parser.add_argument("--json", action="store_true", help="print the health as one JSON object")
     parser.add_argument(
-        "--serving", action="store_true", help="exit 0 if the box takes messages (ok, degraded), else 1: for containers"
+        "--serving",
+        action="store_true",
+        help="exit 0 if the box accepts messages (ok, degraded), else 1: for containers",
     )
-    parser.add_argument("--watch", action="store_true", help="print again whenever it changes, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="print again at each change, until Ctrl-C")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="state of the box")
     parser.add_argument("--to", default="", metavar="FILE", help="where to write it; - is standard output")
     parser.add_argument(
-        "--max-mib", type=amount(), default=CAP_BYTES / MIB, metavar="N", help="size of the file at most"
+        "--max-mib", type=amount(), default=CAP_BYTES / MIB, metavar="N", help="largest size of the file"
     )
     parser.add_argument("--over-serial", action="store_true", help="fetch it from the box at a serial port (--port)")
     add_box_arguments(parser)
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 def described(path: Path, size: int, manifest: dict[str, Any]) -> str:
     """Return what was collected as a person reads it."""
     redacted = sum(manifest["redacted"].values())
-    lines = [f"{path}: {size / MIB:.2f} MiB, {len(manifest['collected'])} files, {redacted} secrets taken out"]
+    lines = [f"{path}: {size / MIB:.2f} MiB, {len(manifest['collected'])} files, {redacted} secrets removed"]
     lines += [f"  missing   {row['name']}: {row['reason']}" for row in manifest["missing"]]
     lines += [f"  left out  {row['name']}: {row['reason']}" for row in manifest["left_out"]]
     return "\n".join(lines)
@@ -102,9 +102,7 @@ async def _over_serial(arguments: argparse.Namespace, wanted: Path, bench: Bench
 
     async def work(talk: Conversation, identity: dict[str, Any]) -> None:
         if not identity["claimed"]:
-            raise ProvisioningError(
-                "E201", "the box has no owner yet, it tells strangers nothing: `rocketbox provision`"
-            )
+            raise ProvisioningError("E201", "the box has no owner yet and gives no data: run `rocketbox provision`")
         console.say("Box", box_line(identity))
         await talk.own(identity, bench)
         if arguments.fast > talk.line.baud:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="wait for more until Ctrl-C")
     parser.add_argument("--tags", default="*", metavar="A||B", help="only these tags (default: all)")
-    parser.add_argument("--since-ms", type=whole(0), metavar="EPOCH_MS", help="begin with what was stored then")
+    parser.add_argument("--since-ms", type=whole(0), metavar="EPOCH_MS", help="begin with messages stored at this time")
     add_cluster_arguments(parser)
 
 

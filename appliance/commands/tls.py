@@ -18,7 +18,7 @@ DONE, NOT_DONE, NONE = 0, 1, 3
 DAY_MS = 86_400_000
 EXAMPLE = """examples:
   rocketbox tls show                    fingerprint and last day
-  sudo rocketbox tls make --yes         a new certificate; in force within half a minute; a first one at the next start
+  sudo rocketbox tls make --yes         a new certificate, in use within half a minute (the first: at the next start)
 """
 
 
@@ -26,10 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = actions.add_parser("show", help="print fingerprint and last day", description="what clients are shown")
+    show = actions.add_parser(
+        "show", help="print fingerprint and last day", description="the certificate that clients see"
+    )
     show.add_argument("--json", action="store_true", help="print JSON")
-    make = actions.add_parser("make", help="make a new certificate and key", description="replaces what is there")
-    make.add_argument("--yes", action="store_true", help="do not ask")
+    make = actions.add_parser("make", help="create a new certificate and key", description="replaces the existing ones")
+    make.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     for each in (show, make):
         add_config_arguments(each)
 
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.action == "show":
             return show(cert, as_json=arguments.json)
         if config.tls.cert:
-            print(f"rocketbox: tls.cert names {cert}: put the new files there, they are taken up", file=sys.stderr)
+            print(f"rocketbox: tls.cert names {cert}: put the new files there, the box loads them", file=sys.stderr)
             return NOT_DONE
         if cert.exists() and not confirmed(
             "Clients that pinned the certificate will refuse the new one.", arguments.yes

@@ -23,10 +23,8 @@ CLEAR = "\033[H\033[2J"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_examples(parser, EXAMPLES)
-    parser.add_argument("--every", type=amount(), default=2.0, metavar="S", help="seconds between looks (default: 2)")
-    parser.add_argument(
-        "--count", type=whole(0), default=0, metavar="N", help="end after so many tables (default: Ctrl-C)"
-    )
+    parser.add_argument("--every", type=amount(), default=2.0, metavar="S", help="seconds between updates (default: 2)")
+    parser.add_argument("--count", type=whole(0), default=0, metavar="N", help="end after N tables (default: Ctrl-C)")
     parser.add_argument("--rows", type=whole(1), default=15, metavar="N", help="rows of each kind (default: 15)")
     add_action(parser, watch)
 

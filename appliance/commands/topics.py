@@ -20,18 +20,20 @@ PERMS = {2: "write", 4: "read", 6: "read, write"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = Actions(parser, EXAMPLES)
-    listed = actions.add("list", "all topics with queues, messages and the newest one", list_topics)
+    listed = actions.add("list", "all topics with queues, messages and the time of the newest", list_topics)
     listed.add_argument("--all", action="store_true", help="also system, retry and dead letter topics")
-    actions.add("show", "one topic queue by queue, and its groups", show_topic).add_argument("topic")
-    actions.add("route", "where clients are sent for a topic", show_route).add_argument("topic")
-    for verb, purpose in (("create", "make a topic"), ("change", "change queues or permission of a topic")):
+    actions.add("show", "the queues of a topic and its groups", show_topic).add_argument("topic")
+    actions.add("route", "the route of a topic", show_route).add_argument("topic")
+    for verb, purpose in (("create", "create a topic"), ("change", "change queues or permission of a topic")):
         made = actions.add(verb, purpose, put_topic)
         made.add_argument("topic")
         made.add_argument("--queues", type=whole(1, 16384), default=None if verb == "change" else 8, metavar="N")
-        made.add_argument("--perm", choices=("r", "w", "rw"), default=None, help="who may: readers, writers, both")
+        made.add_argument(
+            "--perm", choices=("r", "w", "rw"), default=None, help="r: only reads, w: only writes, rw: both"
+        )
     deleted = actions.add("delete", "delete a topic with its messages", delete_topic)
     deleted.add_argument("topic")
-    deleted.add_argument("--yes", action="store_true", help="do not ask")
+    deleted.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 async def list_topics(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -118,7 +120,7 @@ async def put_topic(admin: Admin, arguments: argparse.Namespace) -> int:
 async def delete_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     known(arguments.topic, await admin.topics(), "topic")
     messages = sum(each.max_offset - each.min_offset for each in (await admin.topic_offsets(arguments.topic)).values())
-    if not confirmed(f"{arguments.topic} and its {messages:,} messages will be gone.", arguments.yes):
+    if not confirmed(f"{arguments.topic} and its {messages:,} messages will be deleted.", arguments.yes):
         return FAILED
     await admin.delete_topic(arguments.topic)
     return OK

@@ -21,8 +21,8 @@ MOST = 64
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_examples(parser, EXAMPLES)
-    parser.add_argument("id", help="message id, as `send`, `tail`, `messages` and Spark's message_id show it")
-    parser.add_argument("--topic", help="topic of the message: also show where it lies, and its traceparent")
+    parser.add_argument("id", help="message id, as `send`, `tail`, `messages` and Spark's msg_id show it")
+    parser.add_argument("--topic", help="topic of the message: also show its queue and offset, and its traceparent")
     parser.add_argument("--trace-topic", default=TRACE_TOPIC, metavar="NAME", help=f"(default: {TRACE_TOPIC})")
     add_action(parser, tell)
 
@@ -43,8 +43,12 @@ async def tell(admin: Admin, arguments: argparse.Namespace) -> int:
     ]
     rows += [asdict(step) for step in story(steps, arguments.id)]
     if not rows:
-        hint = "trace has to be on in producers and consumers" if arguments.topic else "give --topic to look there too"
-        print(f"rocketbox: nothing is known of {arguments.id}; {hint}", file=sys.stderr)
+        hint = (
+            "message trace must be on in producers and consumers"
+            if arguments.topic
+            else "pass --topic to search the topic too"
+        )
+        print(f"rocketbox: no trace of {arguments.id}; {hint}", file=sys.stderr)
         return NOTHING
     rows.sort(key=lambda row: int(str(row["began_ms"])))
     for row in rows:

@@ -12,16 +12,18 @@ from provisioning.root_slots import ImageError, Places, install, load
 from provisioning.slots import NO_SLOTS, SlotError
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
-AGAIN = "use --again to insist: the other slot is then replaced"
+AGAIN = "use --again to replace the other slot"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("bundle", type=Path, metavar="FILE.rbx")
-    parser.add_argument("--downgrade", action="store_true", help="also an older version")
-    parser.add_argument("--retry", action="store_true", help="also a version that was rolled back")
-    parser.add_argument("--again", action="store_true", help="also the version that runs: it replaces the other slot")
-    parser.add_argument("--reboot", action="store_true", help="try it now: reboot when it is installed")
+    parser.add_argument("--downgrade", action="store_true", help="allow an older version")
+    parser.add_argument("--retry", action="store_true", help="allow a version that was rolled back")
+    parser.add_argument(
+        "--again", action="store_true", help="allow the running version: it replaces the one in the other slot"
+    )
+    parser.add_argument("--reboot", action="store_true", help="reboot into the new version after the installation")
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help=argparse.SUPPRESS)
 
 
@@ -36,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: {exc}: run it as root", file=sys.stderr)
         return 2
     except OSError as exc:  # a stick that was pulled, no room for the slot
-        print(f"rocketbox: {exc}; the version that runs is as it was", file=sys.stderr)
+        print(f"rocketbox: {exc}; the running version is unchanged", file=sys.stderr)
         return 2
     print(text, flush=True)
     if arguments.reboot:
@@ -64,13 +66,13 @@ def update(arguments: argparse.Namespace) -> str:
     if manifest.version == version and not wishes.again:
         back = f"it can go back to {slots.version(slots.idle)} in slot {slots.idle}"
         raise ProvisioningError(
-            "E305", f"{version} runs already, in slot {running}: nothing was written, {back}; {AGAIN}"
+            "E305", f"{version} is already running, in slot {running}: nothing was written, {back}; {AGAIN}"
         )
     back = f"if it fails the box returns to {slots.version(slots.active)} in slot {slots.active}"
     gone = slots.version(slots.idle)
     print(f"slot {slots.idle} ({gone}) is replaced by {manifest.version}; {back}", flush=True)
     slot = install_app(path, manifest, files)
-    return f"{manifest.version} is in slot {slot}, on trial from the next boot on; {back}"
+    return f"{manifest.version} is in slot {slot}, on trial from the next boot; {back}"
 
 
 def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes) -> str:
@@ -82,7 +84,7 @@ def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes
         check_fits(manifest, Target(files.fact("model", "generic"), version, bad), wishes)
         if manifest.version == version and not wishes.again:
             raise ProvisioningError(
-                "E305", f"image {version} runs already, in root {running}: nothing was written; {AGAIN}"
+                "E305", f"image {version} is already running, in root {running}: nothing was written; {AGAIN}"
             )
         back = f"if it fails the box returns to {version} in root {running}"
         check_parts(path, manifest)
@@ -93,7 +95,7 @@ def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes
             slot = install(places, source, part.size, part.sha256, manifest.version)
     except ImageError as exc:
         raise ProvisioningError("E306" if "trial" in str(exc) else "E302", str(exc)) from exc
-    return f"image {manifest.version} is in root {slot}, on trial from the next boot on; {back}"
+    return f"image {manifest.version} is in root {slot}, on trial from the next boot; {back}"
 
 
 def install_app(path: Path, manifest: Manifest, files: BoxFiles) -> str:

@@ -114,7 +114,7 @@ def test_an_apache_brokers_accounts_are_taken_over(access: Any, tmp_path: Path, 
     (tmp_path / name).write_text(text)
     assert access("import", str(tmp_path / name), "--dry-run")[:2] == (
         0,
-        "2 accounts would be taken: RocketMQ, rocketmq2\n",
+        "2 accounts would be imported: RocketMQ, rocketmq2\n",
     )
     assert not accounts_path(tmp_path).exists()
     code, _, said = access("import", str(tmp_path / name))

@@ -125,7 +125,7 @@ def test_groups_show_progress_and_offsets_go_where_they_are_put(rocketbox: Any, 
     assert [row["committed"] for row in shown if row["queue"] == queue["queue"] and row["topic"] == "readings"] == [0]
     code, _, said = rocketbox("groups", "show", "biling")
     assert (code, "did you mean billing?" in said) == (1, True)
-    assert "nobody is connected" in rocketbox("groups", "show", "billing")[1]
+    assert "no member is connected" in rocketbox("groups", "show", "billing")[1]
     assert rocketbox("offsets", "clone", "billing", "--to", "billing-next", "--topic", "readings", "--yes")[0] == 0
     cloned = rocketbox("offsets", "show", "billing-next", "--json")[1]
     assert [(row["queue"], row["committed"]) for row in cloned] == [

@@ -166,4 +166,4 @@ def test_the_folder_is_named_as_for_other_commands_too(tmp_path: Path, capsys: p
     first, second = capsys.readouterr().err.splitlines()
     assert first == second
     assert fsck.main([]) == fsck.main(["a", "--data", "b"]) == 2
-    assert capsys.readouterr().err.count("fsck: name one folder: DIR or --data DIR") == 2
+    assert capsys.readouterr().err.count("fsck: pass one folder: DIR or --data DIR") == 2

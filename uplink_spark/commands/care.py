@@ -25,7 +25,7 @@ def _retire(options: argparse.Namespace) -> int:
         meant = f", did you mean {near[0]}?" if near else ", nor has any"
         raise ConfigError(f"no box {options.box} has connected to {zone.files.root}{meant}")
     records.retire(options.box)
-    print(f"box {options.box} is retired: the gateway turns it away from its next connection on; its data stays")
+    print(f"box {options.box} is retired: the gateway refuses its next connection; its data stays")
     return 0
 
 
@@ -43,7 +43,7 @@ def _clean(options: argparse.Namespace) -> int:
             print_json({"shard": shard, "packs": removal.packs, "bytes": size, "manifest_files": removal.files})
         else:
             verb = "would remove" if options.dry_run else "removed"
-            holder = f"; furthest behind: {removal.held_by}" if removal.held_by else ""
+            holder = f"; slowest consumer: {removal.held_by}" if removal.held_by else ""
             print(f"shard {shard:04x}: {verb} {len(removal.packs)} packs, {size} bytes{holder}")
         if not options.dry_run:
             remove(files, removal)
@@ -58,6 +58,6 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("retire", "admit a box no more", _retire_options, _retire),
-    Command("clean", "remove packs every consumer has read and that are old enough", _clean_options, _clean),
+    Command("retire", "retire a box: the gateway refuses it from now on", _retire_options, _retire),
+    Command("clean", "remove old packs that every consumer has read", _clean_options, _clean),
 )

@@ -19,10 +19,10 @@ from uplink_spark.commands.parts import Command
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", type=Path, required=True, help="an existing CA in it is used again")
-    parser.add_argument("--box", action="append", default=[], help="its name; may be given again for more boxes")
-    parser.add_argument("--folders", action="store_true", help="a folder DIR/BOX also for a single box")
-    parser.add_argument("--gateway", metavar="NAME", help="the DNS name or address boxes connect to")
+    parser.add_argument("--dir", type=Path, required=True, help="folder; an existing CA in it is used again")
+    parser.add_argument("--box", action="append", default=[], help="name of a box; may be repeated")
+    parser.add_argument("--folders", action="store_true", help="use a folder DIR/BOX also for a single box")
+    parser.add_argument("--gateway", metavar="NAME", help="DNS name or address that boxes connect to")
     parser.add_argument("--days", type=whole(1), default=LEAF_DAYS)
 
 
@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
             (folder / "ca.crt").write_bytes((options.dir / "ca.crt").read_bytes())
         make_box(folder, box, options.days, ca=options.dir)
     where = " and a folder for each box in it" if own else ""
-    print(f"certificates in {options.dir}{where}; keep ca.key at the centre, give a box box.crt, box.key and ca.crt")
+    print(f"certificates in {options.dir}{where}; keep ca.key at the centre; a box needs box.crt, box.key and ca.crt")
     return 0
 
 
-COMMANDS = (Command("certs", "make certificates for a gateway and its boxes (needs openssl)", _options, run),)
+COMMANDS = (Command("certs", "create certificates for a gateway and its boxes (needs openssl)", _options, run),)

@@ -25,20 +25,26 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--landing", required=True, help="landing zone: a directory, or s3://bucket/prefix")
     parser.add_argument("--listen", default="127.0.0.1:10940", metavar="HOST:PORT")
     parser.add_argument(
-        "--certs", type=Path, help="folder with gateway.crt, gateway.key, ca.crt; without: loopback only"
+        "--certs", type=Path, help="folder with gateway.crt, gateway.key, ca.crt; without: only loopback"
     )
-    parser.add_argument("--shards", type=whole(1), default=1, help="of a new landing zone; fixed afterwards")
-    parser.add_argument("--linger-ms", type=whole(0), default=1000, help="longest wait for a common landing commit")
-    parser.add_argument("--window", type=whole(1), default=32, metavar="MIB", help="raw bytes a box may send ahead")
+    parser.add_argument("--shards", type=whole(1), default=1, help="shards of a new landing zone; fixed afterwards")
+    parser.add_argument(
+        "--linger-ms", type=whole(0), default=1000, help="longest wait to collect pieces for one commit"
+    )
+    parser.add_argument(
+        "--window", type=whole(1), default=32, metavar="MIB", help="raw MiB that a box may send ahead of receipts"
+    )
     parser.add_argument("--keep-days", type=whole(0), default=7)
     parser.add_argument("--max-boxes", type=whole(1), default=5000)
-    parser.add_argument("--deny", type=Path, metavar="FILE", help="box names and certificate serials, one a line")
-    parser.add_argument("--rate", type=whole(0), default=0, metavar="BYTES_S", help="asked of every box; 0: none")
+    parser.add_argument(
+        "--deny", type=Path, metavar="FILE", help="denied box names and certificate serials, one per line"
+    )
+    parser.add_argument("--rate", type=whole(0), default=0, metavar="BYTES_S", help="rate limit for every box; 0: none")
     parser.add_argument(
         "--inbox-secrets", type=Path, metavar="DIR",
         help="sweep inbox/<box> of a zone in an object store; a file <box> with the uplink secret in hex for each box",
     )  # fmt: skip
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus text over HTTP")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="address for Prometheus metrics over HTTP")
 
 
 def config_of(options: argparse.Namespace) -> GatewayConfig:

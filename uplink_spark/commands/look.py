@@ -71,7 +71,7 @@ def _manifest(options: argparse.Namespace) -> int:
 
 def _manifest_options(parser: argparse.ArgumentParser) -> None:
     _options(parser)
-    parser.add_argument("--follow", action="store_true", help="go on with what lands")
+    parser.add_argument("--follow", action="store_true", help="follow new entries")
 
 
 def _gaps(options: argparse.Namespace) -> int:
@@ -166,17 +166,17 @@ def hex_number(text: str) -> int:
 def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--landing", required=True)
     parser.add_argument("--box", required=True)
-    parser.add_argument("--epoch", type=hex_number, help="hex; the newest if absent")
+    parser.add_argument("--epoch", type=hex_number, help="in hex (default: the newest)")
     parser.add_argument("--from", dest="start", type=whole(0), required=True, metavar="N")
     parser.add_argument("--to", dest="end", type=whole(0), required=True, metavar="N")
-    parser.add_argument("--out", metavar="FILE", help="standard output if absent")
+    parser.add_argument("--out", metavar="FILE", help="output file (default: standard output)")
 
 
 COMMANDS = (
-    Command("boxes", "who is there, who is behind, by how much, since when", _options, _boxes),
-    Command("manifest", "what has landed, entry by entry", _manifest_options, _manifest),
+    Command("boxes", "boxes, their lag and since when", _options, _boxes),
+    Command("manifest", "the entries of the manifest", _manifest_options, _manifest),
     Command("gaps", "declared losses and damaged ranges", _options, _gaps),
-    Command("check", "read the manifest (and with --deep every piece); 10 on a finding", _check_options, _check),
-    Command("lag", "how far a consumer is behind", _lag_options, _lag),
+    Command("check", "check the manifest (with --deep every piece); exit code 10 on a finding", _check_options, _check),
+    Command("lag", "lag of a consumer", _lag_options, _lag),
     Command("export", "raw log bytes of a box", _export_options, _export),
 )

@@ -18,9 +18,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--landing", required=True)
     parser.add_argument(
-        "--secrets", type=Path, metavar="DIR", help="a file <box> with the uplink secret in hex for each box"
+        "--secrets", type=Path, metavar="DIR", help="folder with a file <box> for each box: its uplink secret in hex"
     )
-    parser.add_argument("--trust", action="append", default=[], metavar="BOX", help="sweep it without checking the MAC")
+    parser.add_argument(
+        "--trust", action="append", default=[], metavar="BOX", help="sweep this box without checking the MAC"
+    )
 
 
 def _secret(options: argparse.Namespace, box: str) -> bytes | None:
@@ -55,5 +57,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 COMMANDS = (
-    Command("sweep", "land what a stick carries, through the gateway that runs on the zone or alone", _options, run),
+    Command("sweep", "land the pieces of a stick, through the gateway of the zone or without one", _options, run),
 )

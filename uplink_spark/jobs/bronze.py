@@ -271,14 +271,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--landing", required=True, help="folder or URL of the landing zone")
     made.add_argument("--table", required=True, help="folder of the bronze table")
     made.add_argument("--checkpoint", help="folder of Spark's checkpoint (default: TABLE/_spark)")
-    made.add_argument("--once", action="store_true", help="take in what has landed and end")
-    made.add_argument("--trigger", type=interval, default="10 seconds", help="how often without --once (10 seconds)")
-    made.add_argument("--consumer", default="bronze", help="name under which packs are kept from retention (bronze)")
-    made.add_argument("--partition-mib", type=whole(1), default=64, help="raw MiB a task (64)")
-    made.add_argument("--trigger-mib", type=whole(1), default=1024, help="raw MiB a commit (1024)")
+    made.add_argument("--once", action="store_true", help="read what has landed, then exit")
+    made.add_argument("--trigger", type=interval, default="10 seconds", help="interval without --once (10 seconds)")
+    made.add_argument("--consumer", default="bronze", help="name of the consumer for the retention of packs (bronze)")
+    made.add_argument("--partition-mib", type=whole(1), default=64, help="raw MiB per task (64)")
+    made.add_argument("--trigger-mib", type=whole(1), default=1024, help="raw MiB per commit (1024)")
     made.add_argument("--skip-lost", action="store_true", help="leave out packs that are missing or damaged")
     made.add_argument("--metrics", help="file for Prometheus text, replaced after each batch")
-    made.add_argument("--system-topics", default="", help="topics that are no messages: cluster and broker names")
+    made.add_argument(
+        "--system-topics", default="", help="names of clusters and brokers; topics of these names get kind system"
+    )
     made.add_argument("--wait", type=amount(zero=True), default=60, help="seconds to wait for the landing zone (60)")
     made.add_argument("--master", help="Spark master (local[*])")
     return made

@@ -136,8 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.silver", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--table", required=True, help="folder of the bronze table")
     made.add_argument("--silver", required=True, help="folder of the table per_minute")
-    made.add_argument("--once", action="store_true", help="take in what bronze has and end")
-    made.add_argument("--every", type=amount(), default=60, help="seconds between two looks without --once (60)")
+    made.add_argument("--once", action="store_true", help="read what bronze has, then exit")
+    made.add_argument("--every", type=amount(), default=60, help="interval without --once in seconds (60)")
     made.add_argument("--master", help="Spark master (local[*])")
     given = made.parse_args(arguments)
 

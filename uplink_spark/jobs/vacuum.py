@@ -18,10 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.vacuum", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--table", required=True, help="folder of the bronze or silver table")
     made.add_argument(
-        "--days", type=amount(zero=True), default=7, help="keep what a version of the last days lists (7)"
+        "--days", type=amount(zero=True), default=7, help="keep files that a version of the last N days lists (7)"
     )
     made.add_argument(
-        "--min-age-hours", type=amount(zero=True), default=24, help="leave younger files: a task may own them (24)"
+        "--min-age-hours", type=amount(zero=True), default=24, help="keep younger files: a task may own them (24)"
     )
     given = made.parse_args(arguments)
 

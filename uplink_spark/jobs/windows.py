@@ -126,12 +126,12 @@ def _number(value: float | None) -> str:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.windows", description=__doc__.splitlines()[0])
     made.add_argument("--landing", required=True, help="folder or URL of the landing zone")
-    made.add_argument("--vital", required=True, help="the figure: a path into the JSON body, as cpu.percent")
-    made.add_argument("--window", default="10 seconds", help="length of a window of sending time (10 seconds)")
-    made.add_argument("--topics", help="only these, separated by commas")
-    made.add_argument("--once", action="store_true", help="read what has landed, print one table, end")
-    made.add_argument("--trigger", type=interval, default="2 seconds", help="how often to read without --once")
-    made.add_argument("--checkpoint", help="folder for the stream's position (default: none kept)")
+    made.add_argument("--vital", required=True, help="the value: a path into the JSON body, for example cpu.percent")
+    made.add_argument("--window", default="10 seconds", help="length of a window, by sending time (10 seconds)")
+    made.add_argument("--topics", help="only these topics, separated by commas")
+    made.add_argument("--once", action="store_true", help="read what has landed, print one table, then exit")
+    made.add_argument("--trigger", type=interval, default="2 seconds", help="interval without --once")
+    made.add_argument("--checkpoint", help="folder for the stream's checkpoint (default: none)")
     made.add_argument(
         "--wait", type=amount(zero=True), default=60, help="seconds to wait for the landing zone to appear (60)"
     )

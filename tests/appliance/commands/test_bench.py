@@ -40,7 +40,7 @@ def test_bench_prints_its_figures(rocketbox: Any) -> None:
 
 def test_bench_does_not_wait_for_messages_of_a_topic_that_nobody_named(rocketbox: Any) -> None:
     code, rows, err = rocketbox("bench", "--only", "consume")
-    assert (code, rows, err) == (2, [], "rocketbox: --only consume needs --topic, one with messages in it\n")
+    assert (code, rows, err) == (2, [], "rocketbox: --only consume needs --topic with messages in it\n")
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def test_all_options_are_printed_as_mqnamesrv_does(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        (None, MISSING_FILE, "no such file; name one with -c"),
+        (None, MISSING_FILE, "no such file; pass one with -c"),
         ("listenPort=70000", WRONG_CONFIG, "0 to 65535"),
         ("listenPort=x", WRONG_CONFIG, "listen.namesrv_port"),
         ("bindAddress=a b", WRONG_CONFIG, "listen.host"),

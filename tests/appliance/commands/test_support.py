@@ -64,6 +64,6 @@ def test_people_read_one_line_for_each_part_that_is_not_there() -> None:
     row = {"name": "x", "reason": "too large"}
     manifest = {"redacted": {"a": 2, "b": 1}, "collected": ["a", "b"], "missing": [], "left_out": [row]}
     assert described(Path("/b.tar.gz"), 3 * MIB // 2, manifest) == (
-        "/b.tar.gz: 1.50 MiB, 2 files, 3 secrets taken out\n  left out  x: too large"
+        "/b.tar.gz: 1.50 MiB, 2 files, 3 secrets removed\n  left out  x: too large"
     )
     assert support.NAME.endswith(".tar.gz")

@@ -26,7 +26,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("selftest --config bad.toml --data .", 7, "not TOML"),
         ("doctor --facts none.json", 2, "none.json: No such file"),
-        ("doctor --facts bytes", 2, "bytes: not what `rocketbox doctor --save` writes"),
+        ("doctor --facts bytes", 2, "bytes: not a file of `rocketbox doctor --save`"),
         ("doctor --facts list.json", 2, "list where an object is expected"),
         ("doctor --data . --save file/facts.json", 2, "file/facts.json: Not a directory"),
         ("device --pty --root file", 2, "Not a directory"),

@@ -216,4 +216,4 @@ def test_the_command_prints_address_and_token(tmp_path: Path, capsys: pytest.Cap
     assert main(words) == 0
     assert capsys.readouterr().out == f"off: set page.port in {file} and restart the box\n"
     assert main(["page", "--data", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "off: no file of settings: --config FILE names the box's\n"
+    assert capsys.readouterr().out == "off: no configuration file: pass that of the box with --config FILE\n"
