@@ -63,7 +63,7 @@ def test_a_known_condition_is_muted_over_a_restart(tmp_path: Path, capsys: pytes
 
 def test_without_a_box_or_an_id_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conditions", "mute", "--data", str(tmp_path)]) == 2
-    assert "which?" in capsys.readouterr().err
+    assert "needs an ID" in capsys.readouterr().err
     assert main(["conditions", "mute", "access_open", "--data", str(tmp_path)]) == 1
     assert "is the box running?" in capsys.readouterr().err
     assert main(["conditions", "--docs"]) == 0

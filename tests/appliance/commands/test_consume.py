@@ -59,7 +59,7 @@ def test_the_most_that_is_wanted_is_not_exceeded_and_the_next_call_goes_on_behin
     code, rows, err = rocketbox("consume", "Three", "--group", "three", "--max", "1", "--quiet")
     assert (code, rows, err) == (0, [], "")
     code, rows, err = rocketbox("consume", "Three", "--group", "three", "--timeout", "0.3")
-    assert (code, rows, err) == (3, [], "rocketbox: nothing came from Three within 0.3 s\n")
+    assert (code, rows, err) == (3, [], "rocketbox: no message from Three within 0.3 s\n")
 
 
 def test_an_expression_that_does_not_compile_is_told(rocketbox: Any) -> None:

@@ -25,7 +25,7 @@ def test_a_machine_without_systemd_is_left_as_it_is(
     monkeypatch.setattr(safe, "SYSTEMD", tmp_path / "none")
     monkeypatch.setattr(safe, "main", lambda words: pytest.fail("asked"))
     assert command("enter") == 1
-    assert "no systemd runs this machine" in capsys.readouterr().err
+    assert "this machine does not run systemd" in capsys.readouterr().err
 
 
 def test_the_reason_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:

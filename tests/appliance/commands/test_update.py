@@ -47,7 +47,7 @@ def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(tmp_
     files = BoxFiles(tmp_path / "box")
     before = files.slots.load().active
     text = update(options(tmp_path / "box", bundle))
-    assert "on trial from the next boot on; if it fails the box returns to" in text
+    assert "on trial from the next boot; if it fails the box returns to" in text
     assert f"is in slot {before}" not in text  # what runs is never written over
     assert not list(files.slots.folder.glob("*.app"))
     assert files.slots.load().active == before or files.slots.load().active in text
@@ -77,7 +77,7 @@ def test_the_version_that_runs_replaces_nothing_and_the_way_back_is_named(
     same = slots.load()
     assert run(options(tmp_path / "box", bundle)) != 0
     err = capsys.readouterr().err
-    assert "1.4.0 runs already, in slot a: nothing was written, it can go back to 1.3.0 in slot b" in err
+    assert "1.4.0 is already running, in slot a: nothing was written, it can go back to 1.3.0 in slot b" in err
     assert slots.load() == same
     assert run(options(tmp_path / "box", bundle, "--again")) == 0
     out = capsys.readouterr().out

@@ -57,7 +57,7 @@ def test_a_stick_that_is_not_mounted_is_told_before_the_box_is_asked(
 ) -> None:
     for given in (("export", "--to", "/nowhere/stick"), ("import", "/nowhere/stick")):
         assert command(tmp_path, *given) == 1
-        assert "/nowhere/stick is no folder: is the stick mounted?" in capsys.readouterr().err
+        assert "/nowhere/stick is not a folder: is the stick mounted?" in capsys.readouterr().err
     assert asked == []
     command(tmp_path, "export", "--to", str(tmp_path))
     assert asked == [("uplink.export", {}, tmp_path)]
