@@ -12,10 +12,10 @@ from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.filter.subscriptions import SubscriptionError
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.arrivals import Arrivals
-from appliance.broker.tables.clients import ClientTable, Joining, Member
+from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
-from appliance.requests import Answer, Handle, Peer, Reply
+from appliance.requests import Answer, Handle, Later, Peer, Reply
 from netstack import fastjson
 from netstack.codes import RequestCode, ResponseCode
 from netstack.command import RemotingCommand
@@ -25,6 +25,7 @@ from storage_driver.named_tuple import NamedTuple
 
 CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand
 SCAN_S = 10.0
+LARGE = 65_536  # bytes of a body: 5 ms to read; larger ones are read by a thread, one at a time
 
 
 class SessionTables(NamedTuple):
@@ -46,7 +47,7 @@ class Sessions:
         self._tables, self._broker, self._now_ms = tables, broker, now_ms
         self._property_filter, self._notify = property_filter, notify
         self._changed: set[str] = set()
-        self._work = trio.Event()
+        self._work, self._large = trio.Event(), trio.Lock()
         tables.clients.changed = self._note_change
         tables.clients.resubscribed = tables.arrivals.release
 
@@ -63,15 +64,34 @@ class Sessions:
 
     def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:
         """HEART_BEAT (34): know the client, its groups and what they subscribe to."""
+        if len(request.body) > LARGE:
+            return Later(lambda: self._handle_large_heartbeat(request, peer))
         beat = read_heartbeat(request.body)
-        clients, now_ms = self._tables.clients, self._now_ms()
         for joining in beat.consumers:
-            self._prepare(joining, peer)
-            member = Member(beat.client_id, request.language, request.version, now_ms)
-            clients.consumer_joined(peer, member, joining)
+            self._join(beat.client_id, joining, request, peer)
         for group in beat.producers:
-            clients.producer_joined(peer, group, Member(beat.client_id, request.language, request.version, now_ms))
+            self._produce(beat.client_id, group, request, peer)
         return Reply(request.reply())
+
+    async def _handle_large_heartbeat(self, request: RemotingCommand, peer: Peer) -> RemotingCommand:
+        """Take in many groups or topics: a thread reads the body, others have their turn after each group."""
+        async with self._large:
+            beat = await trio.to_thread.run_sync(read_heartbeat, request.body)
+            for joining in beat.consumers:
+                self._join(beat.client_id, joining, request, peer)
+                await trio.lowlevel.checkpoint()
+            for group in beat.producers:
+                self._produce(beat.client_id, group, request, peer)
+        return request.reply()
+
+    def _join(self, client_id: str, joining: Joining, library: Library, peer: Peer) -> None:
+        self._prepare(joining, peer)
+        member = Member(client_id, library.language, library.version, self._now_ms())
+        self._tables.clients.consumer_joined(peer, member, joining)
+
+    def _produce(self, client_id: str, group: str, library: Library, peer: Peer) -> None:
+        member = Member(client_id, library.language, library.version, self._now_ms())
+        self._tables.clients.producer_joined(peer, group, member)
 
     def _prepare(self, joining: Joining, peer: Peer) -> None:
         """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
@@ -97,15 +117,29 @@ class Sessions:
 
     def handle_lock(self, request: RemotingCommand, peer: Peer) -> Answer:
         """LOCK_BATCH_MQ (41): the queues granted."""
-        asked = read_lock(request.body)
+        return self._with_queues(request, lambda asked: self._lock(request, asked, peer))
+
+    def _lock(self, request: RemotingCommand, asked: LockRequest, peer: Peer) -> RemotingCommand:
         granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues)
-        return Reply(request.reply(body=lock_reply(granted, self._broker)))
+        return request.reply(body=lock_reply(granted, self._broker))
 
     def handle_unlock(self, request: RemotingCommand, peer: Peer) -> Answer:
         """UNLOCK_BATCH_MQ (42)."""
-        asked = read_lock(request.body)
+        return self._with_queues(request, lambda asked: self._unlock(request, asked, peer))
+
+    def _unlock(self, request: RemotingCommand, asked: LockRequest, peer: Peer) -> RemotingCommand:
         self._tables.locks.unlock(asked.group, _holder(asked, peer), asked.queues)
-        return Reply(request.reply())
+        return request.reply()
+
+    def _with_queues(self, request: RemotingCommand, run: Callable[[LockRequest], RemotingCommand]) -> Answer:
+        if len(request.body) <= LARGE:
+            return Reply(run(read_lock(request.body)))
+
+        async def later() -> RemotingCommand:
+            async with self._large:
+                return run(await trio.to_thread.run_sync(read_lock, request.body))
+
+        return Later(later)
 
     def handle_check(self, request: RemotingCommand, peer: Peer) -> Answer:
         """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""

@@ -1,13 +1,17 @@
 """Heartbeats, membership and its notification, leaving, queue locks, committed offsets."""
 
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from appliance.broker.consume import heartbeat as heartbeats
+from appliance.broker.consume import sessions
 from netstack.channel import Channel
 from netstack.command import RemotingCommand, request
 from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
@@ -109,3 +113,33 @@ async def test_a_group_whose_name_is_not_legal_has_no_members(tmp_path: Path) ->
         assert (await channel.ask(send("T"))).code == 0
         offset = ask(15, consumerGroup="g\n", topic="T", queueId=0, commitOffset=1)
         assert "no legal name" in ((await channel.ask(offset)).remark or "")
+
+
+async def test_a_thread_reads_large_bodies_and_the_answers_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[int]()
+
+    def noted(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        def run(body: bytes) -> Any:
+            threads.append(threading.get_ident())
+            return read(body)
+
+        return run
+
+    monkeypatch.setattr(sessions, "LARGE", 400)
+    monkeypatch.setattr(sessions, "read_heartbeat", noted(heartbeats.read_heartbeat))
+    monkeypatch.setattr(sessions, "read_lock", noted(heartbeats.read_lock))
+    queues = [{"topic": "T", "brokerName": "box", "queueId": queue_id} for queue_id in range(9)]
+    locks = json.dumps({"consumerGroup": "CG", "clientId": "c@1", "mqSet": queues}).encode()
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        topics = {f"T{number}": "*" for number in range(9)}
+        answer = await channel.ask(heartbeat("c@1", consumers={"CG": topics, "DG": topics}))
+        assert (answer.code, members(await channel.ask(ask(38, consumerGroup="DG")))) == (0, ["c@1"])
+        answer = await channel.ask(request(41, {}, locks))
+        assert len(json.loads(answer.body)["lockOKMQSet"]) == 9
+        assert (await channel.ask(request(42, {}, locks))).code == 0
+        refused = await channel.ask(heartbeat("c@1", consumers={"a" * 300: topics}))
+        assert refused.code == 1
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads
