@@ -2,7 +2,8 @@
 forgotten again.
 
 A topic or a group that nobody asked for by name has no owner to delete it. So an address causes only so many of them
-in an hour, and one that nobody has used for an hour is deleted. Sans I/O.
+in an hour, and one that nobody uses is deleted: a group without offsets and members, a topic that no group consumes,
+once its last message has expired. Sans I/O.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from storage_driver.named_tuple import NamedTuple
 HOUR_MS = 3_600_000
 UNUSED_MS = HOUR_MS
 MOST_ADDRESSES = 4096
+FEW = 32  # that an address may cause within an hour whatever others do, as long as there is room at all
 TOPIC, GROUP = "topic", "group"
 
 
@@ -39,14 +41,17 @@ class Creations:
     def __len__(self) -> int:
         return len(self._made)
 
-    def allows(self, address: str) -> bool:
-        """Tell whether an address may cause one more now; it counts as caused then. This machine always may."""
+    def allows(self, address: str, *, crowded: bool) -> bool:
+        """Tell whether an address may cause one more now; it counts as caused then. This machine always may.
+
+        `crowded`: half of the table is full, and the rest is for those who have caused few.
+        """
         if not address or is_loopback(address):
             return True
         share, now_ms = share_of(address), self._now_ms()
         left, since = self._left.pop(share, (float(self._per_hour), now_ms))
         left = min(float(self._per_hour), left + max(0, now_ms - since) * self._per_hour / HOUR_MS)
-        allowed = left >= 1
+        allowed = left >= (max(1, self._per_hour - FEW + 1) if crowded else 1)
         self._left[share] = (left - allowed, now_ms)  # newest last
         if len(self._left) > MOST_ADDRESSES:
             del self._left[next(iter(self._left))]
@@ -55,8 +60,8 @@ class Creations:
     def refusal(self, what: str) -> str:
         """Return what is said to who may not cause one more."""
         return (
-            f"this address has caused {self._per_hour} new topics and groups within an hour "
-            f"(limits.created_per_hour): make the {what} with the tools, or wait"
+            f"this address has caused {self._per_hour} new topics and groups within an hour (limits.created_per_hour), "
+            f"or {FEW} while half of limits.topics or limits.groups is in use: make the {what} with the tools, or wait"
         )
 
     def made(self, kind: str, name: str) -> None:

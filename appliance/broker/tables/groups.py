@@ -71,7 +71,7 @@ class GroupTable:
         if group is None and is_group_name(name) and (self._auto_create or name.startswith(INNER_PREFIX)):
             group = Group(name)
             creations = self.creations
-            if creations is not None and not creations.allows(by):
+            if creations is not None and not creations.allows(by, crowded=len(self._groups) * 2 > self._most):
                 text = f"subscription group [{name}] does not exist, {creations.refusal('group')}"
                 raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
             self.put(group)

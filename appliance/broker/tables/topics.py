@@ -143,7 +143,7 @@ class TopicTable:
         if topic is not None:
             return topic
         creations = self.creations
-        if creations is not None and not creations.allows(by):
+        if creations is not None and not creations.allows(by, crowded=len(self._topics) * 2 > self.rules.most):
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, {creations.refusal('topic')}")
         topic = self._from_template(name, template, queues, unit)
         if topic is None and name.startswith(RETRY_PREFIX):

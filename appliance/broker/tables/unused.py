@@ -40,9 +40,15 @@ class Unused:
 
     def delete_now(self) -> list[str]:
         """Delete what is unused now; return the names."""
-        tables = self._tables
+        if not len(self._creations):
+            return []
+        tables, subscribed = self._tables, self._subscribed()
         uses = {
-            TOPIC: Uses(self._has_messages, lambda name: bool(tables.offsets.groups_of(name)), tables.topics.delete),
+            TOPIC: Uses(
+                lambda name: bool(tables.offsets.groups_of(name)),
+                lambda name: name in subscribed or self._has_messages(name),
+                tables.topics.delete,
+            ),
             GROUP: Uses(
                 lambda name: bool(tables.offsets.topics_of(name)),
                 lambda name: tables.clients.consumers(name) is not None,
@@ -54,9 +60,15 @@ class Unused:
             log.info("event=unused_deleted count=%d names=%r", len(deleted), ", ".join(deleted[:10]))
         return deleted
 
+    def _subscribed(self) -> set[str]:
+        clients = self._tables.clients
+        groups = filter(None, map(clients.consumers, clients.consumer_groups()))
+        return {topic for group in groups for topic in group.subscriptions}
+
     def _has_messages(self, topic: str) -> bool:
-        queues = self._store.queues(topic)
-        return any(self._store.max_offset(MessageQueue(topic, queue_id)) for queue_id in queues)
+        """Tell whether there is a message that has not expired."""
+        queues = (MessageQueue(topic, queue_id) for queue_id in self._store.queues(topic))
+        return any(self._store.min_offset(queue) < self._store.max_offset(queue) for queue in queues)
 
     def _delete_group(self, name: str) -> None:
         self._tables.groups.delete(name)

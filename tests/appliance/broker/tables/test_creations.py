@@ -1,6 +1,6 @@
 """What an address causes by sending and consuming is bounded by the hour, and goes when nobody uses it."""
 
-from appliance.broker.tables.creations import GROUP, HOUR_MS, TOPIC, Creations, Uses
+from appliance.broker.tables.creations import FEW, GROUP, HOUR_MS, TOPIC, Creations, Uses
 from appliance.testing import MemoryFile
 
 
@@ -19,22 +19,22 @@ class Made:
 
 def test_an_address_may_cause_so_many_in_an_hour_and_then_more_as_time_goes() -> None:
     made = Made(per_hour=10)
-    assert [made.creations.allows("10.0.0.1") for _ in range(12)] == [True] * 10 + [False] * 2
-    assert made.creations.allows("10.0.0.2"), "another address has its own"
+    assert [made.creations.allows("10.0.0.1", crowded=False) for _ in range(12)] == [True] * 10 + [False] * 2
+    assert made.creations.allows("10.0.0.2", crowded=False), "another address has its own"
     made.now_ms += HOUR_MS // 10
-    assert [made.creations.allows("10.0.0.1") for _ in range(2)] == [True, False]
+    assert [made.creations.allows("10.0.0.1", crowded=False) for _ in range(2)] == [True, False]
 
 
 def test_an_ipv6_network_is_one_address_and_this_machine_is_exempt() -> None:
     made = Made(per_hour=1)
-    assert [made.creations.allows(f"2001:db8::{number}") for number in (1, 2)] == [True, False]
-    assert all(made.creations.allows("127.0.0.1") for _ in range(5))
+    assert [made.creations.allows(f"2001:db8::{number}", crowded=False) for number in (1, 2)] == [True, False]
+    assert all(made.creations.allows("127.0.0.1", crowded=False) for _ in range(5))
 
 
 def test_what_is_remembered_of_addresses_is_bounded() -> None:
     made = Made(per_hour=1)
     for number in range(10_000):
-        made.creations.allows(f"10.0.{number >> 8}.{number & 255}")
+        made.creations.allows(f"10.0.{number >> 8}.{number & 255}", crowded=False)
     assert len(made.creations._left) == 4096
 
 
@@ -68,3 +68,12 @@ def test_a_restart_knows_what_was_made_by_the_way() -> None:
     assert second.expire() == ["group G"]
     third = Made(file=MemoryFile({"made": [["group"], 7, ["queue", "x", 1], ["topic", "T", 1]]}))
     assert len(third.creations) == 1
+
+
+def test_when_half_of_the_table_is_full_the_rest_is_for_those_who_caused_few() -> None:
+    made = Made(per_hour=1000)
+    assert all(made.creations.allows("10.0.0.1", crowded=False) for _ in range(FEW))
+    assert [made.creations.allows("10.0.0.1", crowded=crowded) for crowded in (True, False)] == [False, True]
+    assert [made.creations.allows("10.0.0.2", crowded=True) for _ in range(FEW + 1)] == [True] * FEW + [False]
+    few = Made(per_hour=2)
+    assert [few.creations.allows("10.0.0.2", crowded=True) for _ in range(3)] == [True, True, False]

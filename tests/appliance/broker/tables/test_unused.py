@@ -1,14 +1,15 @@
-"""Over a real store: a group that nobody uses goes with its retry topic, a topic that got a message stays."""
+"""Over a real store: an unused group goes with its retry topic; a topic stays while it is consumed or has messages."""
 
 from pathlib import Path
 
-from appliance.broker.tables.clients import ClientTable
+from appliance.broker.filter.subscriptions import Subscription
+from appliance.broker.tables.clients import ClientTable, Joining, Member
 from appliance.broker.tables.creations import HOUR_MS, Creations
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
-from appliance.testing import MemoryFile, small_store
+from appliance.testing import FakePeer, MemoryFile, small_store
 from storage_driver.record import Message, encode_host
 
 
@@ -42,3 +43,31 @@ async def test_what_nobody_uses_is_deleted_and_what_is_used_stays(tmp_path: Path
         assert not {"Empty", "%RETRY%Idle"} & names
         assert groups.get("Committed") is not None
         assert groups.get("Idle") is None
+
+
+async def test_a_topic_that_no_group_consumes_goes_with_its_last_message(tmp_path: Path) -> None:
+    now_ms = 1_700_000_000_000
+
+    def clock() -> int:
+        return now_ms
+
+    async with small_store(tmp_path / "store", now_ms=clock) as small:
+        creations = Creations(MemoryFile(), per_hour=100, now_ms=clock)
+        topics, offsets = TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=clock), OffsetTable(MemoryFile())
+        topics.creations = creations
+        clients = ClientTable(most=10, now_ms=clock)
+        for name in ("Junk", "Consumed", "Subscribed", "Later"):
+            topics.for_send(name, template="TBW102", queues=4, by="10.0.0.1")
+            for _ in range(22 if name == "Later" else 1):  # the last one is in the second segment, which stays
+                placed = small.store.put(Message(name, 0, bytes(60_000), b"", 0, 0, 1, encode_host("127.0.0.1", 1)))
+        await small.store.wait_committed(placed.end)
+        offsets.commit("G", "Consumed", 0, 1)
+        joining = Joining("G", "CONSUME_PASSIVELY", "BROADCASTING", "", (Subscription("Subscribed", "*"),))
+        clients.consumer_joined(FakePeer(), Member("c@1", "JAVA", 1, now_ms), joining)
+        unused = Unused(
+            UnusedTables(topics, GroupTable(MemoryFile(), now_ms=clock), offsets, clients), small.store, creations
+        )
+        now_ms += HOUR_MS
+        assert unused.delete_now() == [], "all have messages"
+        assert await small.store.drop_first()
+        assert unused.delete_now() == ["topic Junk"]
