@@ -40,6 +40,7 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
     for folder in ("config", "rocketbox"):
         _copy_tables(LinklessDisk(store), store / folder, copy, target / folder)
     disk.remove(target / "rocketbox" / "position")  # the copy has no queues yet
+    disk.remove(target / "rocketbox" / "first")  # and may begin later than the tables say
     names = [facts for facts in disk.list(store / "commitlog") if facts.name.isdecimal() and facts.size]
     total, done, end = sum(facts.size for facts in names), 0, 0
     copied: list[str] = []

@@ -9,7 +9,7 @@ from storage_driver.disk import Disk, DiskFile
 from storage_driver.named_tuple import NamedTuple
 
 _POSITION = Struct(">8sqqqqq16sI")
-_COMMITTED = Struct(">8sqqI")
+_OFFSET = Struct(">8sqqI")
 _SLOT_AT = (0, 4096)
 _TIMES = Struct(">qqq")
 CHECKPOINT_BYTES = 4096
@@ -63,7 +63,7 @@ class SlotFile:
             fresh = not self._disk.exists(self._path)
             self._file = self._disk.open(self._path, create=True)
             if fresh:
-                self._file.resize(8192)
+                self._file.write([bytes(8192)], 0)  # so that a full disk has room for both slots
                 self._disk.sync_folder(self._path.parent)
         self._sequence += 1
         raw = self._layout.pack(self._magic, self._sequence, *values, 0)[:-4]
@@ -87,12 +87,12 @@ class PositionFile(SlotFile):
         self.save_values(position)
 
 
-class CommittedFile(SlotFile):
-    """`rocketbox/committed`: a log offset below which all of a log that others share was committed; it never falls."""
+class OffsetFile(SlotFile):
+    """A log offset that never falls."""
 
-    def __init__(self, disk: Disk, path: Path) -> None:
-        super().__init__(disk, path, _COMMITTED, b"RBXCOM1\n")
-        self.log_offset = 0
+    def __init__(self, disk: Disk, path: Path, magic: bytes) -> None:
+        super().__init__(disk, path, _OFFSET, magic)
+        self.log_offset = -1
 
     def load(self) -> int | None:
         """Return the newest intact log offset, None when there is none."""
@@ -107,6 +107,20 @@ class CommittedFile(SlotFile):
         if log_offset > self.log_offset:
             self.save_values((log_offset,))
             self.log_offset = log_offset
+
+
+class CommittedFile(OffsetFile):
+    """`rocketbox/committed`: below it all of a log that others share was committed."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__(disk, path, b"RBXCOM1\n")
+
+
+class FirstFile(OffsetFile):
+    """`rocketbox/first`: below it the log's files were deleted on purpose, so that one that was removed is missed."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        super().__init__(disk, root / "rocketbox" / "first", b"RBXFST1\n")
 
 
 class Times(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from storage_driver.appending import Appender
+from storage_driver.checkpoint import FirstFile
 from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue
@@ -42,6 +43,8 @@ class Deletion:
         self._disk, self._log, self._tables, self._queues = disk, log, tables, queues
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
         self._wait_committed = wait_committed
+        self._first_file = FirstFile(disk, config.root)
+        self._first_file.load()
         self._one_thread = trio.CapacityLimiter(1)
 
     async def delete_topic(self, topic: str) -> None:
@@ -82,6 +85,7 @@ class Deletion:
             if self._tables.position.queues_to < first:
                 await self._in_thread(self._disk.sync_folder, self._folder)
                 await self._tables.save()  # recovery must not start in what is gone
+            await self._in_thread(self._first_file.save, first)
             await self._in_thread(self._remove_segment, segments[0].path)
             del segments[0]  # not before: of one that stays those behind it stay, a start would miss them
             await self._drop_queue_files()

@@ -38,10 +38,10 @@ class LogFiles:
         self._verdict.moved += 1
         self._verdict.reasons.append(f"{path.parent.name}/{path.name}: {why}, moved to quarantine/{name}")
 
-    def load(self, position: Position | None, reach: int) -> list[Segment]:
+    def load(self, position: Position | None, reach: int, first: int | None = None) -> list[Segment]:
         """Open the log's files; foreign ones are set aside, lengths put right, missing ones replaced by a blank.
 
-        reach: how far the log went at least.
+        reach: how far the log went at least; first: below it files were deleted on purpose.
         """
         sizes: dict[int, int] = {}
         for facts in self._disk.list(self._log):
@@ -57,6 +57,8 @@ class LogFiles:
         size = self.segment_bytes = self._true_size(sizes, reach)
         segments: list[Segment] = []
         own = self._reached(sizes, position)
+        if first is not None and own[0] > first:
+            self._losing(first, own[0], f"commitlog/ begins at {own[0]}, it began at {first}", sure=True)
         for base in own:
             if segments and segments[-1].end < base and not self._has_record(base, sizes[base]):
                 self._set_aside(self._log / segment_name(base), "holds no record, and no file before it is the log's")

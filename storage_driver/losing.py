@@ -34,10 +34,10 @@ class Losing:
         self._loss = Loss(number, self._now_ms, ranges, reasons, self.witnesses.beyond(ranges[0][0]))
         self._losses.note(self._loss)
 
-    def count_all(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Count every message that the queues have, as of a log of which no file is left. Raises OSError."""
+    def count_all(self, queues: Iterable[ConsumeQueue], below: int = 1 << 63) -> None:
+        """Count the lost messages below a log offset that the queues have: no record tells of them. Raises OSError."""
         for queue in queues:
-            self.numbers.whole(queue)
+            self.numbers.whole(queue, below)
 
     def finish(self) -> Loss | None:
         """Return the loss with what was counted, None when nothing is lost. Raises OSError."""

@@ -1,6 +1,7 @@
 """Counts the numbers in queues whose messages lay in a lost range of the log, before the queue files are put right."""
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.record import SMALLEST_RECORD, Entry, MessageQueue
@@ -63,8 +64,9 @@ class LostNumbers:
             first, at, count = min(first, log_offset), log_offset + size, count + 1
         return first, at, count
 
-    def whole(self, queue: ConsumeQueue) -> None:
-        """Count all entries of a queue that lie in a lost range."""
+    def whole(self, queue: ConsumeQueue, below: int = 1 << 63) -> None:
+        """Count all entries of a queue that lie in a lost range, and below a log offset."""
         if queue.first_file is not None:
             entries = self._entries(queue.key, queue.first_file, queue.visible)
-            self.add(queue.key, sum(size not in (0, HOLE_SIZE) and self.has(at) for at, size in entries))
+            until = takewhile(lambda entry: entry[1] in (0, HOLE_SIZE) or entry[0] < below, entries)
+            self.add(queue.key, sum(size not in (0, HOLE_SIZE) and self.has(at) for at, size in until))

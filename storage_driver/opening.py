@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from storage_driver.checkpoint import CommittedFile, Position, PositionFile
+from storage_driver.checkpoint import CommittedFile, FirstFile, Position, PositionFile
 from storage_driver.commit_log import SPACE_ERRORS
 from storage_driver.config import StoreConfig
 from storage_driver.consume_queue import ConsumeQueue, QueueFiles
@@ -146,7 +146,7 @@ def _recover(
         mark.sync()
     cut = Truncation(disk, root).finish()
     committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
-    losses = Losses(disk, root)
+    losses, first = Losses(disk, root), FirstFile(disk, root)
     losses.load()
     recovered = Recovery(
         disk,
@@ -159,6 +159,7 @@ def _recover(
         committed=_known_committed(disk, root, committed),
         losses=losses,
         others={**others, **_witnesses(config, disk, lineage)},
+        first=first.load(),
         now_ms=now_ms(),
     ).run()
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
@@ -175,6 +176,7 @@ def _recover(
         verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
     if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
         verdict.verdict = "repaired"
+    first.save(verdict.first)
     lineage.begin_run(verdict.first, recovered.end)
     disk.sync_folder(root)
     verdict.seconds = time.perf_counter() - began

@@ -60,18 +60,19 @@ class Recovery:
         committed: int | None = None,
         losses: Losses,
         others: Mapping[str, int] = MappingProxyType({}),
+        first: int | None = None,
         now_ms: int = 0,
     ) -> None:
         """committed: of a log that others share, below which all was committed; None: all that is there is.
 
-        others: who else knows how far the log was durable, by name.
+        others: who else knows how far the log was durable, by name; first: below it the log was deleted on purpose.
         """
         self._delays_ms, self._trust_above = delays_ms, trust_above
         self.verdict = RecoveryVerdict()
         self._disk, self._root, self._files, self._progress = disk, root, files, progress
         self._losing = Losing(losses, Witnesses(losses.known_to), LostNumbers(files), now_ms)
         self._log_files = LogFiles(disk, root, segment_bytes, verdict=self.verdict, losing=self._losing.note)
-        self._others, self._known_to = others, losses.known_to
+        self._others, self._known_to, self._first = others, losses.known_to, first
         self._last_stored_ms = 0
         self._committed, self._uncommitted = committed, list[Entry]()
 
@@ -86,7 +87,7 @@ class Recovery:
         table = load_table(table_file(self._disk, self._root))
         self._losing.witnesses.add_all(position, table, self._others)
         reach = self._losing.witnesses.reach
-        segments = self._log_files.load(position, reach)
+        segments = self._log_files.load(position, reach, self._first)
         self._log_files.bridge(segments, reach)
         position = self._confirmed(segments, position)
         start = self._start(segments, position, table)
@@ -144,6 +145,8 @@ class Recovery:
         if not segments:
             self._losing.note(0, self._losing.witnesses.reach, "commitlog/ holds no file of the log")
             self._losing.count_all(queues.queues.values())
+        elif self._first is not None and self._first < segments[0].base:
+            self._losing.count_all(queues.queues.values(), segments[0].base)
         return queues
 
     def _may_trust(self, table: QueueTable, segments: list[Segment], position: Position | None) -> bool:

@@ -103,6 +103,31 @@ def is_lost(log_offset: int, harm: Callable[[Path], None]) -> bool:
     return harm is deleted or log_offset >= CUT - 700
 
 
+async def test_a_first_file_of_the_log_that_was_removed_is_lost(tmp_path: Path) -> None:
+    sent = await fill(tmp_path)
+    lost = Counter(queue for queue, _, log_offset in sent if log_offset < SEGMENT)
+    first_file(tmp_path).unlink()
+    for _ in range(2):
+        async with open_store(config(tmp_path), now_ms=lambda: NOW) as store:
+            (loss,) = store.losses.found
+    assert (loss.ranges, loss.messages) == ([(0, SEGMENT)], sum(lost.values()))
+    assert {(topic, queue_id): count for topic, queue_id, count in loss.queues} == dict(lost)
+    assert loss.reasons == [f"commitlog/ begins at {SEGMENT}, it began at 0"]
+
+
+async def test_what_retention_deleted_is_not_lost(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    async with open_store(config(tmp_path), now_ms=lambda: NOW) as store:
+        assert await store.drop_first()
+    async with open_store(config(tmp_path), now_ms=lambda: NOW) as store:
+        assert (store.losses.found, store.verdict.first) == ([], SEGMENT)
+
+
+async def test_a_full_disk_keeps_no_segment_from_deletion(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    assert (tmp_path / "rocketbox" / "first").stat().st_blocks * 512 >= 8192, "both slots have their blocks"
+
+
 @pytest.mark.parametrize("harm", [cut_short, zeroed, deleted, the_newest_is_deleted])
 @pytest.mark.parametrize("left", [nothing, without_position, without_tables])
 async def test_a_log_that_lost_its_end_says_how_many_messages_of_which_queues(
