@@ -124,11 +124,15 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
         asked = json.loads(line)
         name, values = asked["do"], asked.get("with", {})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {"refused": "not a question of one JSON line"}
+        return {"refused": "expected a request of one JSON line"}
     action = actions.get(name) if isinstance(name, str) else None
     if action is None or not isinstance(values, dict):
         uplink = isinstance(name, str) and name.startswith("uplink.")
-        off = "uplink is disabled; set uplink.gateway" if uplink else "the running box has another version or lacks it"
+        off = (
+            "uplink is disabled; set uplink.gateway"
+            if uplink
+            else "the running box does not have it; compare the versions"
+        )
         return {"refused": f"{name!r} is not available: {off}"}
     folder = Path(f"/proc/self/fd/{folders[0]}") if folders else None
     try:

@@ -12,8 +12,9 @@ from appliance.broker.access.address_patterns import matcher
 from appliance.broker.rights import Perm
 
 NO_READER = (
-    "{path}: reading YAML needs the package PyYAML (pip install 'rocketbox[acl]'). Where there is one, turn the file "
-    "into JSON and import that: python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)'"
+    "{path}: reading YAML needs the package PyYAML (pip install 'rocketbox[acl]'). Or convert the file to JSON on a "
+    "machine that has it, and import that: "
+    "python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)'"
 )
 BIGGEST = 4 << 20
 
@@ -21,27 +22,29 @@ BIGGEST = 4 << 20
 def read_apache_file(path: Path) -> tuple[list[Account], list[str], list[str]]:
     """Return accounts, global white list, and what means something else here. Raises AccountError, OSError."""
     if path.stat().st_size > BIGGEST:
-        raise AccountError(f"{path}: {path.stat().st_size >> 20} MiB is no list of accounts")
+        raise AccountError(f"{path}: {path.stat().st_size >> 20} MiB is too large for a list of accounts")
     tree = _tree(path)
     if not isinstance(tree, dict):
-        raise AccountError(f"{path}: no mapping with `accounts:`, as a plain_acl.yml has")
+        raise AccountError(f"{path}: expected a mapping with `accounts:`, as in plain_acl.yml")
     warnings: list[str] = []
     found: dict[str, Account] = {}
     for at, row in enumerate(_rows(tree.get("accounts"), path)):
         account = _account(row, f"{path}: account {at + 1}", warnings)
         if account.name in found:
-            warnings.append(f"{account.name} stands there twice: the first counts")
+            warnings.append(f"{account.name} is listed twice: the first entry is used")
         found.setdefault(account.name, account)
     listed = tree.get("globalWhiteRemoteAddresses") or []
     if not isinstance(listed, list):
-        raise AccountError(f"{path}: `globalWhiteRemoteAddresses:` is no list of addresses")
+        raise AccountError(f"{path}: `globalWhiteRemoteAddresses:` is not a list of addresses")
     white = [str(each) for each in listed if str(each).strip()]
     try:
         matcher(white)
     except ValueError as exc:
         raise AccountError(f"{path}: globalWhiteRemoteAddresses: {exc}") from exc
     if white:
-        warnings.append("white lists open data here, never administration: that takes an admin's signature")
+        warnings.append(
+            "a white list gives access to data, never to administration, which needs the signature of an admin key"
+        )
     return list(found.values()), white, warnings
 
 
@@ -69,7 +72,7 @@ def _rows(rows: object, path: Path) -> Iterable[Mapping[str, Any]]:
     if rows is None:
         return []
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise AccountError(f"{path}: `accounts:` is no list of accounts")
+        raise AccountError(f"{path}: `accounts:` is not a list of accounts")
     return rows
 
 
@@ -97,7 +100,7 @@ def _default(word: object, what: str, warnings: list[str]) -> Perm:
     try:
         return perm_of(str(word)) if word else DENY
     except AccountError:
-        warnings.append(f"{what} = {word!r} is no permission: DENY, as Apache takes it")
+        warnings.append(f"{what} = {word!r} is not a permission; it counts as DENY, as in Apache's broker")
         return DENY
 
 

@@ -98,7 +98,7 @@ def render_config(template: Path | None, *, name: str, site: str, settings: Mapp
     known = rules()
     for key, value in wanted.items():
         if key not in known:
-            text = f"{key} is no setting{nearest(key, known) or ': `rocketbox config show` lists all'}"
+            text = f"{key} is not a setting{nearest(key, known) or ': `rocketbox config show` lists all'}"
             raise ProvisioningError("E401", text, errors=[key])
         try:
             text = with_value(text, key, toml_value(value_from_text(known[key], value)))

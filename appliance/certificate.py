@@ -49,7 +49,9 @@ def make_certificate(cert: Path, key: Path, name: str, addresses: Sequence[str],
     """Make both files, replacing what is there. Blocks for some 50 ms. Raises CertificateError, OSError."""
     program = shutil.which("openssl")
     if program is None:
-        raise CertificateError("the openssl program is missing; install the package `openssl`, or put files there")
+        raise CertificateError(
+            "the openssl program is missing; install the package `openssl`, or provide certificate and key yourself"
+        )
     for folder in {cert.parent, key.parent}:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cert.parent) as text:

@@ -24,10 +24,10 @@ BY_CODE = {
 }
 REACHED_S = 1.0
 FULL = {  # uplink.when_full: what will happen at the limit, what happens
-    "drop_oldest": ("the oldest is then given up", "the oldest is given up"),
+    "drop_oldest": ("then the oldest is dropped", "the oldest is dropped"),
     "express_only": (
-        "the oldest but for express topics is then given up",
-        "the oldest but for express topics is given up",
+        "then the oldest is dropped, except express topics",
+        "the oldest is dropped, except express topics",
     ),
     "reject_new": ("sends are then refused", "sends are refused"),
 }
@@ -57,12 +57,12 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
     """Return what is wrong with the log and the tables."""
     found = []
     if seen.read_only is not None:
-        text = f"reads only, sends are refused: {seen.read_only}"
+        text = f"read-only, sends are refused: {seen.read_only}"
         found.append(Condition("read_only", text, seen.read_only_step))
     elif seen.failure is not None:
         step = "replace the disk; see D101 and D104 of `rocketbox doctor`"
         found.append(Condition("log_failed", f"the log's disk failed: {seen.failure}", step))
-    step = "`rocketbox loss` says what; `rocketbox loss --acknowledge` once somebody knows; see D101 and D104"
+    step = "`rocketbox loss` lists them, `rocketbox loss --acknowledge` acknowledges them; see D101 and D104"
     found += [Condition("data_lost", text, step, str(number), number) for number, text in seen.losses]
     if seen.verdict == "salvaged":
         step = "read the newest file in verdicts/, then quarantine/"
@@ -70,11 +70,13 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
     if seen.damaged_ranges:
         ranges = "1 damaged range" if seen.damaged_ranges == 1 else f"{seen.damaged_ranges} damaged ranges"
         text = f"{ranges} in the log; the scrub has read {size(seen.scrubbed_bytes)} since the start"
-        step = "read quarantine/; look at D104; the next start covers them, what is shipped of them is marked damaged"
+        step = (
+            "read quarantine/; see D104; the next start covers them with filler; the centre gets them marked as damaged"
+        )
         found.append(Condition("data_damaged", text, step, "scrub", seen.damaged_ranges))
     if seen.unsaved:
-        text = f"not saved, a restart forgets what changed: {', '.join(seen.unsaved)}"
-        step = "let the box write there (ls -l, lsattr), make room (df, df -i)"
+        text = f"changes are not saved and would be lost at a restart: {', '.join(seen.unsaved)}"
+        step = "check permissions (ls -l, lsattr) and free space (df, df -i)"
         found.append(Condition("tables_unsaved", text, step))
     return found
 
@@ -108,9 +110,9 @@ def space_conditions(seen: SpaceSeen) -> list[Condition]:
             f"{size(seen.unshipped_bytes)} are unshipped and stay" if seen.unshipped_bytes else "delayed messages wait"
         )
         text = f"the log holds {size(seen.log_bytes)}, store.quota_gib allows {size(seen.quota_bytes)}: {why}"
-        step = "restore the uplink (`rocketbox uplink test`); uplink.max_lag_bytes bounds what waits unshipped"
+        step = "restore the uplink (`rocketbox uplink test`); uplink.max_lag_bytes limits unshipped data"
         if not seen.unshipped_bytes:
-            step = "`rocketbox topics` shows what waits; deletion goes on once delayed and half messages are done"
+            step = "deletion continues once delayed messages are delivered and half messages are decided"
         found.append(Condition("quota_exceeded", text, step))
     return found
 
@@ -122,11 +124,11 @@ def space_step(seen: SpaceSeen) -> str:
     if seen.unshipped_bytes > seen.log_bytes // 2:
         return (
             f"restore the uplink: {size(seen.unshipped_bytes)} of the log wait for it (`rocketbox uplink test`); "
-            "uplink.max_lag_bytes bounds what waits, store.retention_h does not"
+            "uplink.max_lag_bytes limits unshipped data, store.retention_h does not"
         )
     if seen.used_bytes and seen.log_bytes < seen.used_bytes // 2:
         return (
-            f"see what else is on the disk: the log is {size(seen.log_bytes)} of {size(seen.used_bytes)} in use "
+            f"check what else is on the disk: the log is {size(seen.log_bytes)} of {size(seen.used_bytes)} in use "
             "(`du -xh --max-depth=1`)"
         )
     return f"shorten store.retention_h or set store.quota_gib below {seen.log_bytes / GIB:.1f}"
@@ -175,7 +177,7 @@ def uplink_conditions(
     if limit_bytes and seen.unshipped_bytes and (soon or seen.unshipped_bytes > limit_bytes // 2):
         found.append(_filling(seen, limit_bytes, when_full))
     found += [_alarm(name, text) for name, text in seen.alarms.items()]
-    step = "make a new one at the centre, `python -m uplink_spark certs`, and put it where uplink.certs says"
+    step = "create a new one at the centre (`python -m uplink_spark certs`) and copy it into the folder uplink.certs"
     text = "the certificate for the gateway"
     return found + certificate("uplink_certificate_ends", text, seen.certificate_left_s, step, trusted=trusted)
 
@@ -190,13 +192,13 @@ def _filling(seen: UplinkSeen, limit_bytes: int, when_full: str) -> Condition:
         text = f"{what}, is over half of the limit of {limit}"
     else:
         text = f"{what}, reaches the limit of {limit} in {span(seen.quota_left_s)}: {gives}"
-    step = "restore the link, raise uplink.max_lag_bytes, or take a stick: `rocketbox uplink export`"
+    step = "restore the link, raise uplink.max_lag_bytes, or export to a stick: `rocketbox uplink export`"
     return Condition("uplink_filling", text, step)
 
 
 def _alarm(name: str, text: str) -> Condition:
     if name == "damage":
-        step = "read quarantine/; look at D104; the centre has these bytes as a gap `damaged`"
+        step = "read quarantine/; see D104; the centre has these bytes as a gap `damaged`"
         return Condition(
             "data_damaged", f"bytes of the log are damaged and were shipped as such: {text}", step, "shipped"
         )
@@ -207,7 +209,7 @@ def certificate(kind: str, what: str, left_s: float | None, step: str, *, truste
     """Return that a certificate ends within 30 days, or has; a clock that nobody set cannot tell."""
     if left_s is None or left_s >= CERTIFICATE_S or not trusted:
         return []
-    when = f"ends in {left_s / DAY_S:.0f} days" if left_s > 0 else "has expired"
+    when = f"expires in {left_s / DAY_S:.0f} days" if left_s > 0 else "has expired"
     return [Condition(kind, f"{what} {when}", step)]
 
 
@@ -235,7 +237,7 @@ def gap_conditions(gaps: Iterable[GapSeen], now_ms: int) -> list[Condition]:
     ranges = "1 range" if len(lost) == 1 else f"{len(lost)} ranges"
     text = (
         f"{ranges} of the log, {records:,} messages, {size(sum(gap.bytes for gap in lost))}, "
-        f"{'was' if len(lost) == 1 else 'were'} given up before the gateway had {'it' if len(lost) == 1 else 'them'} "
+        f"{'was' if len(lost) == 1 else 'were'} dropped before the gateway had {'it' if len(lost) == 1 else 'them'} "
         f"({reasons})"
     )
     step = "`rocketbox uplink gaps` lists them; restore the link or raise uplink.max_lag_bytes; then mute this"
@@ -250,7 +252,7 @@ def clock_conditions(now_ms: int, newest_ms: int, untrusted_s: float) -> list[Co
         behind = span((newest_ms - now_ms) / 1000)
         return [Condition("clock_behind", f"the clock says {says}, {behind} before the newest message", step)]
     if untrusted_s >= UNTRUSTED_S:
-        text = f"the clock is not synchronised for {span(untrusted_s)}: retention by age rests"
+        text = f"the clock has not been synchronised for {span(untrusted_s)}: retention by age is paused"
         return [Condition("clock_untrusted", text, step)]
     return []
 

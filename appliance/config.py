@@ -119,9 +119,11 @@ def _built(reader: _Reader) -> Config:
 def _together(config: Config) -> Iterator[ConfigProblem]:
     """What each key allows alone and not beside another."""
     if (port := config.listen.broker_port) and port == config.listen.namesrv_port:
-        yield ConfigProblem("listen.broker_port", port, "listen.namesrv_port is the same: each needs its own", None)
+        yield ConfigProblem(
+            "listen.broker_port", port, "listen.namesrv_port has the same value: each port must differ", None
+        )
     if config.uplink.gateway and (size := config.limits.message_mib) > SHIPPED_MIB:
-        text = f"at most {SHIPPED_MIB} beside uplink.gateway: what is shipped at once holds 8 MiB"
+        text = f"at most {SHIPPED_MIB} with uplink.gateway: a shipped piece holds 8 MiB"
         yield ConfigProblem("limits.message_mib", size, text, None)
 
 

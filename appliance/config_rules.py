@@ -34,7 +34,7 @@ class Whole(NamedTuple):
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"must be a whole number, {self.allowed()}")
         if not self.low <= value <= self.high:
-            raise ValueError(f"allowed is {self.allowed()}")
+            raise ValueError(f"must be {self.allowed()}")
         return value
 
     def allowed(self) -> str:
@@ -51,7 +51,7 @@ class Real(NamedTuple):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"must be a number, {self.allowed()}")
         if not self.low <= value <= self.high:
-            raise ValueError(f"allowed is {self.allowed()}")
+            raise ValueError(f"must be {self.allowed()}")
         return float(value)
 
     def allowed(self) -> str:
@@ -78,9 +78,9 @@ class Text(NamedTuple):
 
     def read(self, value: object) -> object:
         if not isinstance(value, str):
-            raise ValueError(f"must be a text in quotes: {self.meaning}")
+            raise ValueError(f"must be a string in quotes: {self.meaning}")
         if not re.fullmatch(self.pattern, value):
-            raise ValueError(f"allowed is {self.meaning}")
+            raise ValueError(f"must be {self.meaning}")
         return value
 
     def allowed(self) -> str:
@@ -94,7 +94,7 @@ class Choice(NamedTuple):
 
     def read(self, value: object) -> object:
         if value not in self.words:
-            raise ValueError(f"allowed is {self.allowed()}")
+            raise ValueError(f"must be {self.allowed()}")
         return value
 
     def allowed(self) -> str:
@@ -106,11 +106,11 @@ class Network:
 
     def read(self, value: object) -> object:
         if not isinstance(value, str):
-            raise ValueError(f"must be a text in quotes: {self.allowed()}")
+            raise ValueError(f"must be a string in quotes: {self.allowed()}")
         try:
             ipaddress.ip_network(value, strict=False)
         except ValueError as exc:
-            raise ValueError(f"{exc}; allowed is {self.allowed()}") from exc
+            raise ValueError(f"{exc}; allowed: {self.allowed()}") from exc
         return value
 
     def allowed(self) -> str:
@@ -127,7 +127,7 @@ class Many(NamedTuple):
         if not isinstance(value, list | tuple):
             raise ValueError(f"must be a list [...], each item {self.item.allowed()}")
         if len(value) > self.most:
-            raise ValueError(f"{len(value)} items, allowed are {self.most}")
+            raise ValueError(f"{len(value)} items, at most {self.most} are allowed")
         return tuple(self.item.read(item) for item in value)
 
     def allowed(self) -> str:
@@ -147,7 +147,7 @@ class Record(NamedTuple):
             raise ValueError(f"must be {self.allowed()}")
         unknown, missing = sorted(set(value) - set(self.keys)), sorted(self.needed - set(value))
         if unknown:
-            raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(self.keys)}")
+            raise ValueError(f"unknown key {unknown[0]!r}; known keys: {', '.join(self.keys)}")
         if missing:
             raise ValueError(f"{missing[0]!r} is missing")
         return self.make(**{self.attributes.get(key, key): self._item(key, item) for key, item in value.items()})
@@ -213,5 +213,5 @@ def value_from_text(rule: Rule, text: str) -> object:
     try:
         parsed: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError as exc:
-        raise ValueError(f"allowed is {rule.allowed()}") from exc
+        raise ValueError(f"must be {rule.allowed()}") from exc
     return rule.read(parsed)

@@ -62,7 +62,7 @@ def _sync(facts: Facts) -> Iterator[Finding]:
         reason = "flushes are probably ignored: acknowledged messages would not survive a power cut"
         yield Finding("D101", "error", value, reason, "use a disk that honours flushes, or pass them through the VM")
     elif seen["p99"] > 1000:
-        yield Finding("D101", "error", value, "every send waits this long", "replace the disk; look at D104")
+        yield Finding("D101", "error", value, "every send waits this long", "replace the disk; see D104")
     elif seen["p99"] > 20:
         yield Finding("D101", "warning", value, "sends wait for the disk", "use an SSD, enable fstrim.timer; see D103")
     else:
@@ -91,16 +91,16 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
     value = f"{kind} on {found.get('device')} at {found.get('mount')}"
     if kind in NO_DURABILITY:
         step = f"put {folder} on a local ext4 or xfs partition"
-        yield Finding("D103", "error", value, f"{kind} does not keep what was synced", step)
+        yield Finding("D103", "error", value, f"{kind} can lose synced data", step)
     elif options & {"nobarrier", "barrier=0"}:
-        reason = "barriers are off: a sync reaches no further than the disk's cache"
+        reason = "barriers are off: a sync reaches only the disk's cache"
         yield Finding("D103", "error", value, reason, "remove nobarrier from /etc/fstab and remount")
     elif "ro" in options:
         step = "fsck the partition, then reboot; see D104"
         yield Finding("D103", "error", value, "the file system is read-only after an error", step)
     elif found.get("mount") == "/":
-        step = f"give {folder} a partition of its own, see fstab.example"
-        yield Finding("D103", "warning", value, "shares the root file system: logs of others can fill it", step)
+        step = f"give {folder} its own partition, see fstab.example"
+        yield Finding("D103", "warning", value, "shares the root file system: other programs can fill it", step)
     elif "discard" in options or "noatime" not in options:
         what = "online discard stalls flushes on cheap SSDs" if "discard" in options else "reads cause writes (atime)"
         yield Finding(
@@ -117,8 +117,8 @@ def _wear(facts: Facts) -> Iterator[Finding]:
     used = wear["used_percent"]
     value = f"{used} % of the rated writes used, {wear.get('media_errors', 0)} media errors"
     severity = "error" if used > 95 or wear.get("media_errors") else "warning" if used > 80 else "ok"
-    step = "" if severity == "ok" else "order a disk; `rocketbox backup` first"
-    yield Finding("D104", severity, value, "" if severity == "ok" else "the disk nears its end", step)
+    step = "" if severity == "ok" else "run `rocketbox backup`, then replace the disk"
+    yield Finding("D104", severity, value, "" if severity == "ok" else "the disk is near the end of its life", step)
 
 
 def _life(facts: Facts) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _life(facts: Facts) -> Iterator[Finding]:
     severity = "error" if years < 1 else "warning" if years < 3 else "ok"
     step = "" if severity == "ok" else "batch sends, set store.zero_ahead = false, or use a disk rated for more writes"
     yield Finding(
-        "D105", severity, value, "" if severity == "ok" else "more is written than the disk is made for", step
+        "D105", severity, value, "" if severity == "ok" else "more is written than the disk is rated for", step
     )
 
 
@@ -163,7 +163,7 @@ def _space(facts: Facts) -> Iterator[Finding]:
         return
     value = f"{space['used']:.0%} used, {space['free_bytes'] / GIB:.1f} GiB free, inodes {space.get('inodes', 0):.0%}"
     said = [one["next"] for one in facts.get("health", {}).get("reasons", ()) if one["code"] == "D107"]
-    step = "shorten store.retention_h, set store.quota_gib, see what else is on the disk: `du -xh --max-depth=1`"
+    step = "shorten store.retention_h, set store.quota_gib, check what else is on the disk: `du -xh --max-depth=1`"
     step = str(said[0]) if said else step  # the box that runs knows what fills it
     if space["used"] >= 0.90 or space.get("inodes", 0) >= 0.95:
         yield Finding("D107", "error", value, "sends are refused until there is room", step)
@@ -179,12 +179,12 @@ def _clock(facts: Facts) -> Iterator[Finding]:
         return
     value = f"{clock.get('wall', '?')}, {'synchronised' if clock.get('synchronised') else 'not synchronised'}"
     if clock.get("year", 2030) < 2024:
-        reason = "the clock is wrong: TLS fails, retention by age rests"
+        reason = "the clock is wrong: TLS fails, retention by age is paused"
         step = "`timedatectl set-ntp true`, or `rocketbox provision` sets it from the bench"
         yield Finding("D201", "error", value, reason, step)
     elif not clock.get("synchronised"):
         step = "`timedatectl status`; is UDP 123 open? Is a time server configured?"
-        yield Finding("D201", "warning", value, "retention by age rests until the time can be trusted", step)
+        yield Finding("D201", "warning", value, "retention by age is paused until the clock is synchronised", step)
     else:
         yield Finding("D201", "ok", value)
 
@@ -195,9 +195,11 @@ def _watchdog(facts: Facts) -> Iterator[Finding]:
     driver = facts["watchdog"]
     step = "name the board's driver in /etc/modules-load.d/rocketbox.conf: iTCO_wdt, sp5100_tco, bcm2835_wdt"
     if driver is None:
-        yield Finding("D202", "error", "no watchdog device", "a hung kernel stays hung until somebody comes", step)
+        yield Finding("D202", "error", "no watchdog device", "a hung kernel stays hung until a manual reset", step)
     elif "soft" in driver.lower():
-        yield Finding("D202", "warning", driver, "helps against a dead PID 1, not against a dead kernel", step)
+        yield Finding(
+            "D202", "warning", driver, "it resets the machine if systemd hangs, not if the kernel hangs", step
+        )
     else:
         yield Finding("D202", "ok", driver)
 
@@ -211,7 +213,7 @@ def _slots(facts: Facts) -> Iterator[Finding]:
         if held.get("trial"):
             left = f", {held['tries']} tries left" if "tries" in held else ""
             step = "`rocketbox selftest`; it is committed after the self-test"
-            value, reason = f"{kind} {held['trial']} on trial{left}", "the new version has not proven itself yet"
+            value, reason = f"{kind} {held['trial']} on trial{left}", "the new version has not passed its self-test yet"
             yield Finding("D203", "warning", value, reason, step)
         elif gone:
             step = "read `journalctl -b -1 -u rocketbox`; install a later version"
@@ -234,7 +236,7 @@ def _boots(facts: Facts) -> Iterator[Finding]:
 
 def _network(facts: Facts) -> Iterator[Finding]:
     if "addresses" in facts and not facts["addresses"]:
-        reason = "clients are told an address they cannot reach"
+        reason = "routes name an address that clients cannot reach"
         step = "plug in the network cable, check DHCP: `networkctl status`"
         yield Finding("D301", "error", "no address but loopback", reason, step)
     for address in facts.get("duplicate_addresses", ()):
@@ -247,7 +249,7 @@ def _network(facts: Facts) -> Iterator[Finding]:
             yield Finding("D302", "error", where, f"the port is taken by {port['taken_by']}", step)
         elif not port.get("reachable", True) and not _is_down(facts):
             step = "`rocketbox config show --origin`: listen.host and advertise.rules; `nft list ruleset`"
-            yield Finding("D302", "error", where, "clients are told this address, but nothing answers there", step)
+            yield Finding("D302", "error", where, "routes name this address, but nothing answers there", step)
 
 
 def _access(facts: Facts) -> Iterator[Finding]:
@@ -270,11 +272,11 @@ def _uplink(facts: Facts) -> Iterator[Finding]:
     uplink = facts.get("uplink")
     if not uplink or not uplink.get("gateway"):
         return
-    gateway, step = uplink["gateway"], "is the name right in uplink.gateway? Is DNS there: `resolvectl status`"
+    gateway, step = uplink["gateway"], "is uplink.gateway correct? Does DNS work: `resolvectl status`"
     if not uplink.get("resolved", True):
-        yield Finding("D310", "error", gateway, "the gateway's name is not known", step)
+        yield Finding("D310", "error", gateway, "the gateway's name cannot be resolved", step)
     elif not uplink.get("connected", True):
-        step = "is the gateway running, does a firewall on the way let this port through?"
+        step = "is the gateway running, and does every firewall allow this port?"
         yield Finding("D310", "error", gateway, f"no connection: {uplink.get('error', 'no answer')}", step)
     elif uplink.get("receipt_age_s", 0) > 3600:
         value = f"{gateway}: no receipt for {uplink['receipt_age_s'] / 3600:.1f} h"
@@ -295,7 +297,7 @@ def _state(facts: Facts) -> Iterator[Finding]:
         return
     for reason in health.get("reasons", ()):
         severity = "warning" if reason.get("state", health.get("state")) == "degraded" else "error"
-        why = "nothing is served" if reason["code"] == DOWN else "the product says so"
+        why = "the box serves no clients" if reason["code"] == DOWN else "reported by the box itself"
         yield Finding(str(reason["code"]), severity, str(reason["text"]), why, str(reason["next"]))
 
 

@@ -64,10 +64,10 @@ class GroupWatch:
         gone_s = now_s - self._had_s.get(one.group, now_s)
         if gone_s < DIED_S or not one.lag:
             return []
-        text = f"the consumer group {one.group} has no member for {span(gone_s)}, {one.lag:,} messages wait for it"
+        text = f"the consumer group {one.group} has had no member for {span(gone_s)}, {one.lag:,} messages wait for it"
         step = (
-            f"start its consumer; stopped for good: `rocketbox groups delete {one.group}`; "
-            f"on purpose: `rocketbox conditions mute group_without_member:{one.group}`"
+            f"start its consumer; if it is retired: `rocketbox groups delete {one.group}`; "
+            f"if this is intended: `rocketbox conditions mute group_without_member:{one.group}`"
         )
         return [Condition("group_without_member", text, step, one.group)]
 
@@ -85,7 +85,7 @@ class GroupWatch:
             f"the consumer group {one.group} is {span(one.oldest_s)} behind on {one.topic}, "
             f"{one.lag:,} messages, and does not catch up"
         )
-        step = f"`rocketbox groups show {one.group}`: which queue stands still? more consumers, or faster ones"
+        step = f"`rocketbox groups show {one.group}` shows the slow queue; add consumers or make them faster"
         return [Condition("group_behind", text, step, one.group)]
 
 
@@ -111,5 +111,5 @@ def bounded(found: Sequence[Condition]) -> list[Condition]:
     if len(found) <= MOST_TOLD:
         return list(found)
     told, more = list(found[:MOST_TOLD]), len(found) - MOST_TOLD
-    told[-1] = told[-1]._replace(text=f"{told[-1].text}; so it is with {more} more groups")
+    told[-1] = told[-1]._replace(text=f"{told[-1].text}; the same for {more} more groups")
     return told

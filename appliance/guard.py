@@ -60,17 +60,17 @@ class Guard(NamedTuple):
     def conditions(self) -> Iterable[Condition]:
         """Return what is wrong with keys and certificate."""
         if self.mode == "open":
-            text = "access.mode is open: anybody who reaches the port reads and writes"
+            text = "access.mode is open: anybody who reaches the port can read and write"
             yield Condition("access_open", text, 'set access.mode = "subnet" or "keys"')
         if self.open_to:
             yield Condition("access_open", allows_everybody(self.open_to), NAME_NETWORKS, "allow")
         keys = self.keys.statistics()
         if keys.failure:
-            step = f"put a usable {self.keys.path.name} there; the keys from before are in force"
+            step = f"repair {self.keys.path.name}; the previous keys stay in use"
             yield Condition("accounts_unusable", f"accounts: {keys.failure}", step)
         elif self.mode == KEYS and not keys.accounts:
             step = "rocketbox access add NAME --publish TOPIC --subscribe TOPIC"
-            yield Condition("accounts_unusable", "access.mode is keys and there is no key: nobody can get in", step)
+            yield Condition("accounts_unusable", "access.mode is keys and there is no key: no client has access", step)
         seen = self.door.statistics() if self.door else None
         if seen is not None:
             yield from certificate_conditions(seen, wall_ms(), clock_trusted())
@@ -81,8 +81,8 @@ def certificate_conditions(seen: TlsStatistics, now_ms: int, trusted: bool) -> I
     step, left_s = "`rocketbox tls make`, or put a new one in place", (seen.not_after_ms - now_ms) / 1000
     yield from certificate("certificate_ends", "the TLS certificate", left_s, step, trusted=trusted)
     if seen.failure:
-        text = f"new TLS files are not in force: {seen.failure}"
-        yield Condition("certificate_refused", text, "put usable files there")
+        text = f"new TLS files are not in use: {seen.failure}"
+        yield Condition("certificate_refused", text, "fix the files")
 
 
 def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guard:
@@ -106,7 +106,7 @@ def open_to(config: Config) -> tuple[str, ...]:
 
 def allows_everybody(networks: Iterable[str]) -> str:
     """Return what is wrong with such networks."""
-    return f"access.allow has {', '.join(networks)}: anybody who reaches the port reads and writes"
+    return f"access.allow has {', '.join(networks)}: anybody who reaches the port can read and write"
 
 
 def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
@@ -128,7 +128,7 @@ def open_door(config: Config, data: Path) -> TlsDoor | LateDoor | None:
 def _door(config: Config, data: Path) -> TlsDoor | None:
     mode, (cert, key) = TlsMode(config.tls.mode), tls_files(config, data)
     if config.tls.client_auth == ClientAuth.REQUIRE and mode is not TlsMode.ENFORCING:
-        text = "without tls.mode = enforcing plain text gets in with no certificate at all"
+        text = "without tls.mode = enforcing, plain-text clients need no certificate"
         raise ConfigError("tls", [ConfigProblem("tls.client_auth", config.tls.client_auth, text, None)])
     if mode is TlsMode.DISABLED:
         return None

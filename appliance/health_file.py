@@ -30,15 +30,15 @@ def read_health(
         step = (
             f"`systemctl status rocketbox`, or name the folder of a box started by hand: --data DIR; looked at {path}"
         )
-        return _unknown("no health file: the product is not running", step)
+        return _unknown("no health file: the box is not running", step)
     if not isinstance(found, dict):
-        return _unknown("the health file cannot be read", f"remove {path}; it is written anew")
+        return _unknown("the health file cannot be read", f"remove {path}; the box writes a new one")
     entered_s = found.get("entered_uptime_s")
     if isinstance(entered_s, int | float):
         found["since_s"] = max(0, int(uptime_s() - entered_s))
     ended = _is_gone(found.get("pid"))
     if found.get("state") != "safe" and (ended or age_s > 3 * WRITE_S):
-        text = "the product has ended" if ended else f"the health file is {age_s:.0f} s old"
+        text = "the box has stopped" if ended else f"the health file is {age_s:.0f} s old"
         old = _unknown(text, "`systemctl status rocketbox`, or start it again where it was started by hand")
         found.pop("since_s", None)  # it counted for the state that was
         return {**found, "state": "failing", "reasons": [*found.get("reasons", []), *old["reasons"]]}
@@ -100,7 +100,7 @@ def _uplink(seen: Mapping[str, Any]) -> str:
     else:
         link = f"not connected to {seen['gateway']}" + (f" ({seen['last_error']})" if seen.get("last_error") else "")
     waiting, last = seen["unshipped_bytes"], seen.get("last_receipt_s")
-    parts = [link, f"{waiting / (1 << 20):.1f} MiB wait" if waiting else "nothing waits"]
+    parts = [link, f"{waiting / (1 << 20):.1f} MiB unshipped" if waiting else "nothing unshipped"]
     parts.append("no receipt since the start" if last is None else f"last receipt {last} s ago")
     parts += [f"{seen['gaps']} gaps declared"] if seen.get("gaps") else []
     return ", ".join(parts)

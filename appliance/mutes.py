@@ -57,11 +57,13 @@ class Mutes:
     async def _mute(self, question: Question) -> object:
         key, hours = question.values.get("key"), question.values.get("hours")
         if not isinstance(key, str) or key.partition(":")[0] not in KINDS:
-            raise AdminRefused(f"there is no condition {key!r}; present now: {', '.join(self._present) or 'none'}")
+            raise AdminRefused(
+                f"there is no condition {key!r}; current conditions: {', '.join(self._present) or 'none'}"
+            )
         if KINDS[key.partition(":")[0]].state != "degraded":
             raise AdminRefused(f"{key} stops the box from serving and cannot be muted")
         if len(self._muted) >= MOST:
-            raise AdminRefused(f"{len(self._muted)} conditions are muted, that is all there is room for: unmute some")
+            raise AdminRefused(f"{len(self._muted)} conditions are muted, which is the limit: unmute some")
         marks = [one.mark for one in self._present.values() if key in (one.key, one.id)]
         until_ms = self._now_ms() + hours * 3_600_000 if isinstance(hours, int) and hours > 0 else FOREVER
         self._muted[key] = Mute(max(marks, default=0), until_ms)
@@ -72,13 +74,13 @@ class Mutes:
         key = str(question.values.get("key"))
         if self._muted.pop(key, None) is None:
             raise AdminRefused(f"{key} is not muted; muted are: {', '.join(self._muted) or 'none'}")
-        return await self._saved(f"{key} is told again", key)
+        return await self._saved(f"{key} is no longer muted", key)
 
     async def _saved(self, text: str, key: str) -> object:
         try:
             await self._file.write({"muted": {name: list(mute) for name, mute in self._muted.items()}})
         except OSError as exc:
-            raise AdminRefused(f"{text}, but a restart forgets it: {exc}") from exc
+            raise AdminRefused(f"{text}, but this is lost at a restart: {exc}") from exc
         return {"text": text, "value": {"key": key}, "code": 0}
 
 

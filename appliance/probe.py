@@ -54,10 +54,8 @@ class Probe:
         except* (OSError, *LOST):
             pass
         if answer is None:
-            text = (
-                f"port {self.broker_port} did not answer within {ASK_S:g} s; it may have been done: look before a retry"
-            )
-            raise OwnPortSilent(text)
+            text = f"port {self.broker_port} did not answer within {ASK_S:g} s; check before a retry:"
+            raise OwnPortSilent(f"{text} the request may have been executed")
         return answer
 
 

@@ -38,7 +38,7 @@ class SelfTest:
 
     async def run(self, limit_s: float) -> dict[str, Any]:
         """Try until every step worked in one go or the time is over; return ok, steps with seconds, failed."""
-        found: dict[str, Any] = {"ok": False, "steps": {}, "failed": "no time for a try"}
+        found: dict[str, Any] = {"ok": False, "steps": {}, "failed": "no time left for an attempt"}
         with trio.move_on_after(limit_s):
             while True:
                 found = await self._once()
@@ -98,7 +98,7 @@ class SelfTest:
             queue_offset = await _produce(line, self.way, body)
             found = await _pull(line, self.way, queue_offset)
         if found != body:
-            raise StepFailed("pulled something else than was produced")
+            raise StepFailed("the pulled message differs from the sent one")
 
 
 async def _produce(line: Channel, way: OwnWay, body: bytes) -> int:

@@ -224,7 +224,7 @@ async def _opening(frame: _Frame, arrivals: Arrivals) -> AsyncIterator[tuple[Mes
             supervision = supervision and supervision.protected(reason)
         if reason is not None:
             log.error("event=read_only reason=%r", reason)
-            store.seal(f"this box only reads: {reason}")
+            store.seal(f"this box is read-only: {reason}")
         yield store, disk, frame._replace(supervision=supervision)
 
 

@@ -95,7 +95,7 @@ def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | Config
     if exc.errno == errno.EADDRINUSE:
         return PortTaken(key, host, port)
     if exc.errno == errno.EACCES:
-        text = f"port {port} needs root: take one from 1024 on"
+        text = f"port {port} needs root: use 1024 or higher"
         return ConfigError("listen", [ConfigProblem(key, port, text, None)])
     return ConfigError("listen", [ConfigProblem("listen.host", host, NOT_HERE.format(exc.strerror), None)])
 

@@ -32,7 +32,7 @@ EXTEND_S = 10.0
 PROVE_S = 4.0  # an idle store shows this often that its disk works
 READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
-PROTECTION_OFF = "take the protection off (lsattr, chattr -i, ls -l), restart"
+PROTECTION_OFF = "remove the protection (lsattr, chattr -i, ls -l), then restart"
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
 
 
@@ -40,7 +40,7 @@ class Tired(Exception):
     """Ten ends within the hour and no ten healthy minutes: starting once more would help nobody."""
 
     def __init__(self) -> None:
-        super().__init__("ended ten times within the hour: leaving it to rocketbox-escalate.service (exit 79)")
+        super().__init__("exited ten times within an hour: rocketbox-escalate.service takes over (exit 79)")
 
 
 class Told(NamedTuple):
@@ -64,7 +64,7 @@ class Supervision(NamedTuple):
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
     read_only: str | None = None  # why nothing may be written to the data disk
     unnoted: str | None = None  # why the notes are in the runtime folder, though the disk takes writes
-    next_step: str = "fetch what is stored (consume, rocketbox backup), replace the disk, reboot"
+    next_step: str = "save the stored messages (consume, `rocketbox backup`), replace the disk, reboot"
 
     @classmethod
     def begin(
@@ -142,7 +142,7 @@ class Supervision(NamedTuple):
         """Return that restarts and boots are not counted."""
         if self.unnoted is None:
             return []
-        text = f"the notes of boots and restarts are lost at the next boot: {self.unnoted}"
+        text = f"the records of boots and restarts will be lost at the next boot: {self.unnoted}"
         return [Condition("notes_unsaved", text, PROTECTION_OFF)]
 
     async def stopping(self) -> None:

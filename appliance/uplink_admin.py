@@ -30,7 +30,7 @@ def stick_secret(path: Path) -> bytes:
         pass
     except ValueError as exc:
         raise AdminRefused(
-            f"{path} is not a secret in hex: restore it, or delete it and tell the centre the new one"
+            f"{path} is not a secret in hex: restore it, or delete it and give the centre the new one"
         ) from exc
     secret = secrets.token_bytes(32)
     replace_private(path, secret.hex() + "\n")
@@ -104,7 +104,9 @@ class _Asked:
         spool, codec = self._uplink.shipper.quota.spool, _stick_codec(state.config.codec)
         index = await self._on_stick(lambda secret: export_pieces(state, spool, folder, secret, codec))
         size = sum(file.length for file in index.files)
-        text = f"{len(index.files)} pieces, {size} bytes, log up to {index.durable}; sweep the stick at the centre next"
+        text = (
+            f"{len(index.files)} pieces, {size} bytes, log up to {index.durable}; next: sweep the stick at the centre"
+        )
         return said(text, {"pieces": len(index.files), "bytes": size, "durable": index.durable})
 
     async def take(self, question: Question) -> object:
@@ -131,7 +133,7 @@ class _Asked:
 
         before, reason = question.values.get("before"), question.values.get("reason")
         if not isinstance(before, int) or before < 0 or not isinstance(reason, str) or not reason.strip():
-            raise AdminRefused("discard wants a log offset and a reason")
+            raise AdminRefused("discard needs a log offset and a reason")
         gaps = await self._uplink.shipper.quota.discard(before, reason)
         rows = gap_rows(gaps, set())
         return said("\n".join(map(_gap_line, rows)) or f"nothing unshipped below {before}", rows)
@@ -156,7 +158,7 @@ class _Asked:
 
 def _folder(question: Question) -> Path:
     if question.folder is None:
-        raise AdminRefused("no folder was handed over")
+        raise AdminRefused("no folder was passed")
     return question.folder
 
 

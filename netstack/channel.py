@@ -68,7 +68,7 @@ async def open_channel(
     except trio.BrokenResourceError as exc:
         raise ConnectionError(f"TLS handshake with {host}:{port} failed: {exc.__cause__ or exc}") from exc
     except UnicodeError as exc:
-        raise OSError(f"{host!r} is no host name: {exc}") from exc  # a label is empty or longer than 63 letters
+        raise OSError(f"{host!r} is not a host name: {exc}") from exc  # a label is empty or longer than 63 letters
     except trio.TooSlowError:
         raise TimeoutError(f"no connection to {host}:{port} within {connect_timeout_s:g} s") from None
     remote, local = plain.socket.getpeername(), plain.socket.getsockname()

@@ -107,7 +107,9 @@ def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingComma
     if kind == BINARY:
         return _decode_binary(header, body, max_ext)
     if len(header) > HEADER.values and fastjson.values_in(header) > HEADER.values:
-        raise ProtocolError(f"JSON header of up to {fastjson.values_in(header)} values, allowed are {HEADER.values}")
+        raise ProtocolError(
+            f"JSON header of up to {fastjson.values_in(header)} values, at most {HEADER.values} are allowed"
+        )
     try:
         fields = orjson.loads(header)
         ext = fields.get("extFields") or {}

@@ -26,7 +26,7 @@ RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others hav
 LARGE_FRAME = 8 * KIB  # those of batches; four times as much is received while they come
 PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on them: then others have their turn
 ANSWER_BYTES = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
-GIVEN_UP = "unsent: all peers together leave too much unread, and this one took nothing for longest"
+GIVEN_UP = "unsent: unread replies of all peers exceed the limit, and this peer has read nothing for the longest time"
 _log = logging.getLogger("netstack")
 
 
@@ -91,7 +91,7 @@ class Connection:
         """Return why this connection is to be closed now, or None."""
         limits, outbox = self._governor.limits, self._outbox
         if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
-            return f"unsent: {outbox.unsent_bytes} bytes, nothing taken for {limits.unsent_s:g} s"
+            return f"unsent: {outbox.unsent_bytes} bytes, nothing read for {limits.unsent_s:g} s"
         if self._pace.stopped:
             return None  # by us; what is unread is not the peer's fault
         if self._pace.frame_since is not None and now - self._pace.frame_since > limits.frame_s:

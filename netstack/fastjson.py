@@ -42,7 +42,7 @@ def loads(data: bytes, bounds: Bounds = FROM_PEER) -> Any:
     except orjson.JSONDecodeError as exc:
         standard = False
         if len(data) > bounds.lenient:
-            text = f"JSON: {exc}; of what is no standard JSON up to {bounds.lenient} bytes are read, not {len(data)}"
+            text = f"JSON: {exc}; non-standard JSON is accepted up to {bounds.lenient} bytes, not {len(data)}"
             raise ProtocolError(text) from exc
     if standard and not refers:
         return value
@@ -54,11 +54,11 @@ def loads(data: bytes, bounds: Bounds = FROM_PEER) -> Any:
 
 def _check(data: bytes, bounds: Bounds, *, refers: bool) -> None:
     if len(data) > bounds.bytes:
-        raise ProtocolError(f"JSON of {len(data)} bytes, allowed are {bounds.bytes}")
+        raise ProtocolError(f"JSON of {len(data)} bytes, at most {bounds.bytes} are allowed")
     most = min(bounds.referring, bounds.values) if refers else bounds.values
     if len(data) > most and (count := values_in(data)) > most:
         with_references = " with references" if refers else ""
-        raise ProtocolError(f"JSON: up to {count} values in a text{with_references}, allowed are {most}")
+        raise ProtocolError(f"JSON: up to {count} values in a text{with_references}, at most {most} are allowed")
 
 
 def values_in(data: bytes) -> int:

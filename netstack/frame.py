@@ -104,7 +104,7 @@ class FrameDecoder:
         if not 4 <= length <= self._max_length:
             return ProtocolError(f"frame length {length}, allowed 4..{self._max_length}")
         if mark >> 24 > 1:
-            return ProtocolError(f"header type {mark >> 24} in mark {mark:#010x}, known are 0 (JSON) and 1 (binary)")
+            return ProtocolError(f"header type {mark >> 24} in mark {mark:#010x}, known: 0 (JSON), 1 (binary)")
         if (mark & 0xFFFFFF) > length - 4:
             return ProtocolError(f"header of {mark & 0xFFFFFF} bytes in a frame of length {length}")
         return ProtocolError(f"header of {mark & 0xFFFFFF} bytes, limit {self._max_header}")

@@ -58,7 +58,9 @@ class Governor:
         if reason is not None and reason.startswith(NO_PLACE) and (given := self.slots.to_give(address)) is not None:
             self.slots.remove(given)
             self.counted["evicted"] += 1
-            self.note("connection_evicted", given.site, reason=f"no place was free, {address} has fewer")
+            self.note(
+                "connection_evicted", given.site, reason=f"the limit was reached, {address} has fewer connections"
+            )
             given.end()
             self._counts.add(address, 0.0, trio.current_time())  # one above the limit for a moment
             reason = None

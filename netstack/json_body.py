@@ -188,7 +188,7 @@ def _enumeration(kind: type[StrEnum]) -> Callable[[Any], Any]:
             return kind[value]
         ordinal = _integer(value)
         if ordinal not in range(len(members)):
-            raise _Unreadable(f"{kind.__name__} {ordinal}, known are 0..{len(members) - 1}")
+            raise _Unreadable(f"{kind.__name__} {ordinal}, known: 0..{len(members) - 1}")
         return members[ordinal]
 
     return read
@@ -224,7 +224,7 @@ def _any(value: Any) -> Any:
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError as exc:
-        raise _Unreadable(f"a value that is no JSON: {exc}") from None
+        raise _Unreadable(f"a value that is not JSON: {exc}") from None
     return value
 
 

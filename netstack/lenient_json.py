@@ -108,7 +108,7 @@ class _Reader:
     def _string(self) -> str:
         quoted = _STRING.match(self._text, self._at)
         if quoted is None:
-            raise self._wrong("string without an end")
+            raise self._wrong("unterminated string")
         self._at = quoted.end()
         raw: str = quoted[1] if quoted[1] is not None else quoted[2]
         if "\\" not in raw:
@@ -144,7 +144,7 @@ def _hashable(value: Any) -> Any:
     """
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise ProtocolError("JSON: an object as key inside an object that is a key itself")
+            raise ProtocolError("JSON: an object as a key inside an object that is itself a key")
         return tuple(sorted(((key, _hashable(item)) for key, item in value.items()), key=lambda item: item[0]))
     if isinstance(value, int) and value not in _INT64:
         raise ProtocolError("JSON: a number beyond 64 bits in an object that is a key")
@@ -154,7 +154,7 @@ def _hashable(value: Any) -> Any:
 def resolved(root: Any, most: int) -> Any:
     """Put the object in the place of every {"$ref": path}: $ is the root, @ the object around, .. its parent.
 
-    Objects are shared, not copied. Raises ProtocolError when a reference leads to what is around it, or when writing
+    Objects are shared, not copied. Raises ProtocolError when a reference points to its own container, or when writing
     all of them out would take more than `most` characters and values, or following them more than MOST_PATHS.
     """
     left = MOST_PATHS
@@ -177,7 +177,7 @@ def resolved(root: Any, most: int) -> Any:
         walk(root, ())
         size = _written_size(root, {}, 0)
         if size > most:
-            raise ProtocolError(f"JSON: references make {size} characters and values of it, allowed are {most}")
+            raise ProtocolError(f"JSON: references make {size} characters and values, at most {most} are allowed")
     return root
 
 
@@ -196,7 +196,7 @@ def _written_size(node: Any, known: dict[int, int], depth: int) -> int:
         names = sum(map(len, map(str, node))) if isinstance(node, dict) else 0
         size = known[id(node)] = 1 + names + sum(_written_size(item, known, depth + 1) for item in items)
     elif size == _WITHIN:
-        raise ProtocolError("JSON: a reference leads to what is around it")
+        raise ProtocolError("JSON: a reference points to its own container")
     return size
 
 
@@ -205,7 +205,7 @@ def _target(path: str, root: Any, parents: tuple[Any, ...]) -> Any:
         up = 1 if path == "@" else 2
         return parents[-up] if len(parents) >= up else None
     if len(path) > MOST_PATH:
-        raise ProtocolError(f"JSON: a reference of {len(path)} characters, allowed are {MOST_PATH}")
+        raise ProtocolError(f"JSON: a reference of {len(path)} characters, at most {MOST_PATH} are allowed")
     node = root
     for name, index, double, single in _STEP.findall(path):
         key: Any = int(index) if index else name or double or single

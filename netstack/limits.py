@@ -107,7 +107,7 @@ def decide_by_descriptor(descriptor: int, own: bool, limits: Limits) -> str | No
     """
     kept = max(1, limits.descriptors // (20 if own else 10))
     if limits.descriptors and descriptor >= limits.descriptors - kept:
-        return f"process: {descriptor} of {limits.descriptors} open files are taken"
+        return f"process: {descriptor} of {limits.descriptors} open files are in use"
     return None
 
 

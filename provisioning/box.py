@@ -309,7 +309,7 @@ class Box:
             text = data.decode()
             wanted = flatten(tomllib.loads(text))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-            raise ProvisioningError("E401", f"the configuration is no TOML: {exc}", errors=[str(exc)]) from exc
+            raise ProvisioningError("E401", f"the configuration is not TOML: {exc}", errors=[str(exc)]) from exc
         errors = self.hands.check_config(text)
         if errors:
             raise ProvisioningError("E401", "; ".join(errors)[:900], errors=[one[:200] for one in errors[:20]])
@@ -365,7 +365,7 @@ class Box:
     def _key_path(self, name: str) -> Path:
         path = self.files.keys / name
         if path.parent != self.files.keys or name.startswith("."):
-            raise ProvisioningError("E401", f"{name!r} is no name for a key")
+            raise ProvisioningError("E401", f"{name!r} is not a legal name of a key")
         return path
 
     def _write_key(self, path: Path, data: bytes) -> None:

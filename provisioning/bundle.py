@@ -155,7 +155,7 @@ def open_bundle(path: Path, keys: Path) -> Manifest:
         raise ProvisioningError("E303", f"no trusted key in {keys}: install the product's package again")
     if not any(signature_fits(PURPOSE + data, signature, key) for key in trusted):
         names = ", ".join(key.stem for key in trusted)
-        raise ProvisioningError("E303", f"the signature of {path.name} fits none of the trusted keys ({names})")
+        raise ProvisioningError("E303", f"the signature of {path.name} matches none of the trusted keys ({names})")
     return _manifest(data)
 
 
@@ -171,7 +171,7 @@ def head_bytes(path: Path) -> int:
     with path.open("rb") as source:
         head = source.read(START)
     if len(head) < START or head[:4] != MAGIC:
-        raise ProvisioningError("E303", f"{path.name} is no rocketbox bundle")
+        raise ProvisioningError("E303", f"{path.name} is not a rocketbox bundle")
     (length,) = LENGTH.unpack(head[4:])
     if not 0 < length <= MAX_MANIFEST:
         raise ProvisioningError("E303", f"the manifest claims {length} bytes, at most {MAX_MANIFEST} are allowed")
@@ -185,7 +185,7 @@ def _read_head(path: Path) -> tuple[bytes, bytes]:
         source.seek(START)
         data, signature = source.read(length), source.read(SIGNATURE_BYTES)
     if len(data) < length or len(signature) < SIGNATURE_BYTES:
-        raise ProvisioningError("E303", f"{path.name} is cut short: fetch it again")
+        raise ProvisioningError("E303", f"{path.name} is incomplete: fetch it again")
     return data, signature
 
 
@@ -202,9 +202,13 @@ def check_fits(manifest: Manifest, target: Target, wishes: Wishes = Wishes()) ->
     if any(part.kind == "app" for part in manifest.parts) and manifest.python != target.python:
         raise ProvisioningError("E304", f"built for Python {manifest.python}, the box has {target.python}")
     if manifest.version in target.bad and not wishes.retry:
-        raise ProvisioningError("E305", f"{manifest.version} was rolled back on this box: use --retry to insist")
+        raise ProvisioningError(
+            "E305", f"{manifest.version} was rolled back on this box: use --retry to install it anyway"
+        )
     if newer(target.version, manifest.version) and not wishes.downgrade:
-        raise ProvisioningError("E305", f"{manifest.version} is older than {target.version}: use --downgrade to insist")
+        raise ProvisioningError(
+            "E305", f"{manifest.version} is older than {target.version}: use --downgrade to install it anyway"
+        )
     if newer(manifest.oldest, target.version):
         raise ProvisioningError(
             "E305", f"{manifest.version} needs {manifest.oldest} first, the box has {target.version}"
@@ -222,7 +226,7 @@ def check_parts(path: Path, manifest: Manifest) -> None:
         for block in read_part(path, part):
             digest.update(block)
         if digest.hexdigest() != part.sha256:
-            raise ProvisioningError("E303", f"part {part.name} of {path.name} does not fit its hash: fetch it again")
+            raise ProvisioningError("E303", f"part {part.name} of {path.name} does not match its hash: fetch it again")
     end = manifest.parts[-1].at + manifest.parts[-1].size if manifest.parts else 0
     if path.stat().st_size != end:
         raise ProvisioningError("E303", f"{path.name} has {path.stat().st_size} bytes, its manifest says {end}")
@@ -245,7 +249,7 @@ def extract_part(path: Path, part: Part, out: BinaryIO) -> None:
         digest.update(block)
         out.write(block)
     if digest.hexdigest() != part.sha256:
-        raise ProvisioningError("E303", f"part {part.name} does not fit its hash: fetch the bundle again")
+        raise ProvisioningError("E303", f"part {part.name} does not match its hash: fetch the bundle again")
 
 
 def newer(one: str, other: str) -> bool:

@@ -142,7 +142,9 @@ class Device:
         finally:
             self._session.end_work(trio.current_time())
         if not FrameDecoder().feed(encode_frame(reply)):
-            reply = self._session.error(number, ProvisioningError("E501", f"the answer to {op} does not fit a frame"))
+            reply = self._session.error(
+                number, ProvisioningError("E501", f"the answer to {op} does not fit into a frame")
+            )
         self._tell(reply)
 
     async def _show_life(self) -> None:
@@ -181,7 +183,7 @@ class Device:
         try:
             self._session.check("baud", self._box.files.load_owner())
             if rate not in SPEEDS:
-                raise ProvisioningError("E104", f"rate {rate!r} is none of {', '.join(map(str, SPEEDS))}")
+                raise ProvisioningError("E104", f"rate {rate!r} is not one of {', '.join(map(str, SPEEDS))}")
         except ProvisioningError as exc:
             self._tell(self._session.error(number, exc))
             return

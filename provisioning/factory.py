@@ -60,7 +60,7 @@ def check_memory(show: Callable[[str, int, int], None], share: float = 0.25) -> 
         show("memory", at + 1, 2 * count)
     for at, block in enumerate(held):
         if block.count(block[:1]) != MEMORY_BLOCK or block[0] != (at * 37 + 1) & 0xFF:
-            raise ProvisioningError("E501", "self-test failed: memory does not keep its bytes")
+            raise ProvisioningError("E501", "self-test failed: memory is faulty")
         show("memory", count + at + 1, 2 * count)
     return {"tested_bytes": count * MEMORY_BLOCK}
 

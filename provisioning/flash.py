@@ -45,7 +45,7 @@ def examine(path: Path, *, sysfs: Path = Path("/sys/class/block"), mounts: Path 
     node = sysfs / path.resolve().name
     whole = node / "size"
     if not whole.exists() or (node / "partition").exists():
-        raise ProvisioningError("E301", f"{path} is no whole disk: name the disk, not a partition")
+        raise ProvisioningError("E301", f"{path} is not a whole disk: pass the disk, not a partition")
     used = tuple(line.split()[1] for line in mounts.read_text().splitlines() if line.startswith(str(path.resolve())))
     removable = _text(node / "removable") == "1" or "/usb" in str(node.resolve())
     return Disk(path, int(_text(whole)) * 512, _text(node / "device/model") or "unknown model", removable, used, True)
@@ -58,9 +58,11 @@ def check_target(disk: Disk, *, force: bool) -> None:
     if force or not disk.is_block:
         return
     if not disk.removable:
-        raise ProvisioningError("E301", f"{disk.path} ({disk.model}) is not removable: --force if it is really meant")
+        raise ProvisioningError("E301", f"{disk.path} ({disk.model}) is not removable: use --force to write it anyway")
     if disk.size > LARGEST:
-        raise ProvisioningError("E301", f"{disk.path} has {disk.size >> 30} GiB, over 2 TiB: --force if really meant")
+        raise ProvisioningError(
+            "E301", f"{disk.path} has {disk.size >> 30} GiB, over 2 TiB: use --force to write it anyway"
+        )
 
 
 @contextmanager
@@ -132,14 +134,16 @@ def check_image(image: Path) -> None:
     except OSError as exc:
         raise ProvisioningError("E303", f"cannot read {image}: {exc.strerror}") from exc
     if label != LABEL:
-        raise ProvisioningError("E303", f"{image} is no disk image: `make image` makes rocketbox-VERSION.img.zst")
+        raise ProvisioningError("E303", f"{image} is not a disk image: `make image` makes rocketbox-VERSION.img.zst")
 
 
 def check_facts(facts: Mapping[str, str]) -> None:
     """Raise E301 or E303 when these could not be written onto a disk, before anything is."""
     for name, value in facts.items():
         if not FACT.fullmatch(value):
-            raise ProvisioningError("E301", f"{value!r} is no {name}: letters, digits, dots and dashes, up to 32")
+            raise ProvisioningError(
+                "E301", f"{value!r} is not a valid {name}: letters, digits, dots and dashes, up to 32"
+            )
     if facts and shutil.which("mcopy") is None:
         raise ProvisioningError("E303", "the program mcopy is missing: `apt-get install mtools`")
 
@@ -151,7 +155,7 @@ def write_facts(disk: Disk, facts: Mapping[str, str]) -> None:
         words = ["mcopy", "-o", "-i", f"{disk.path}@@{ESP_AT}", "-", f"::/rocketbox/{name}.txt"]
         done = subprocess.run(words, input=f"{value}\n", capture_output=True, text=True, check=False)
         if done.returncode:
-            text = f"{disk.path} holds no rocketbox image to write a {name} to: {done.stderr.strip()[:200]}"
+            text = f"{disk.path} has no rocketbox image that could take a {name}: {done.stderr.strip()[:200]}"
             raise ProvisioningError("E303", text)
 
 

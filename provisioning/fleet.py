@@ -82,7 +82,7 @@ def _row(line: int, cells: Mapping[str, str], count: int) -> Row:
 
 
 def _row_errors(row: Row) -> list[str]:
-    errors = [] if NAME.fullmatch(row.name) else [f"name {row.name!r}, allowed are 1 to 40 of a-z 0-9 -"]
+    errors = [] if NAME.fullmatch(row.name) else [f"name {row.name!r}, allowed: 1 to 40 of a-z 0-9 -"]
     return [f"line {row.line}: {each}" for each in (*errors, *network_errors(row.network))]
 
 
@@ -97,11 +97,11 @@ def network_errors(network: Mapping[str, str]) -> list[str]:
     except ValueError as exc:
         return [str(exc)]
     if "/" not in address:
-        return [f"address {address!r} needs its network's length, as in {address}/24"]
+        return [f"address {address!r} needs a prefix length, as in {address}/24"]
     if gateway is not None and gateway not in interface.network:
         return [f"gateway {gateway} is not in {interface.network}"]
     if interface.ip in (interface.network.network_address, interface.network.broadcast_address):
-        return [f"{interface.ip} is no address for a box in {interface.network}"]
+        return [f"{interface.ip} cannot be the address of a box in {interface.network}"]
     return []
 
 

@@ -101,7 +101,7 @@ async def provision(
     verified = await talk.request("verify", request)
     receipt = dict(applied["receipt"])
     if receipt.get("serial") != talk.serial or not receipt_fits(box_secret(bench.fleet_secret, talk.serial), receipt):
-        raise ProvisioningError("E203", "the receipt's seal does not fit: it was not made by this box")
+        raise ProvisioningError("E203", "the receipt's seal is wrong: this box did not write it")
     await trio.lowlevel.checkpoint()
     return Outcome(talk.serial, owned, changes, receipt, verified)
 
@@ -131,7 +131,7 @@ def save_receipt(folder: Path, receipt: Mapping[str, Any]) -> Path:
         fresh.replace(path)
     except OSError as exc:
         next_step = "the box is provisioned; make --receipts DIR writable and run the same command again"
-        raise ProvisioningError("E401", f"the receipt {path} is not kept: {exc.strerror}; {next_step}") from exc
+        raise ProvisioningError("E401", f"the receipt {path} was not saved: {exc.strerror}; {next_step}") from exc
     return path
 
 

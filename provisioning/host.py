@@ -88,8 +88,8 @@ class Conversation:
         self._number = self._number % 0xFFFFFFFF + 1
         frame = encode_frame([REQUEST, self._number, op, dict(arguments or {})])
         if len(frame) - 2 > MAX_PIECE:
-            text = f"configuration and keys need {len(frame) - 2} bytes, {MAX_PIECE} travel at once"
-            raise ProvisioningError("E401", f"{text}: give some of the keys in another run, those on the box stay")
+            text = f"configuration and keys need {len(frame) - 2} bytes, at most {MAX_PIECE} fit into one message"
+            raise ProvisioningError("E401", f"{text}: pass some of the keys in another run; keys on the box stay")
         travel_s, silences = 2 * len(frame) * 10 / self.line.baud, 0
         while silences < ATTEMPTS:
             first_s = IDENTIFY_S * 2**silences if op == "identify" else REPLY_S
@@ -136,7 +136,7 @@ class Conversation:
             raise ProvisioningError("E105", f"the box speaks protocol {found.get('proto')}, this bench {PROTO}")
         serial = found.get("serial")
         if not isinstance(serial, str) or not SERIAL.fullmatch(serial):
-            raise ProvisioningError("E105", f"the box calls itself {str(serial)[:80]!r}, which is no serial number")
+            raise ProvisioningError("E105", f"the box calls itself {str(serial)[:80]!r}, which is not a serial number")
         self.serial = serial
         return found
 
@@ -252,7 +252,7 @@ async def find(ports: Sequence[str], *, serial: str = "", baud: int = 115200) ->
         except ProvisioningError as exc:
             failures.append(exc)
         except LinkLost as exc:
-            failures.append(ProvisioningError("E101", f"{port} went away: {exc}"))
+            failures.append(ProvisioningError("E101", f"{port} disappeared: {exc}"))
 
     async with trio.open_nursery() as nursery:
         for port in ports:
@@ -275,7 +275,7 @@ def choose_ports(candidates: Sequence[Candidate], ask: Callable[[str], bool]) ->
     known = [one.name for one in candidates if one.known]
     if known:
         return known
-    return [one.name for one in candidates if ask(f"{one.text} is no known adapter. Ask who is there?")]
+    return [one.name for one in candidates if ask(f"{one.text} is not a known adapter. Try it?")]
 
 
 async def keep_trying(
@@ -334,7 +334,7 @@ async def _one_conversation(
             met.add(talk.serial)
         if talk.serial not in met:
             wanted = ", ".join(met)
-            text = f"box {talk.serial} is at {port}, {wanted} is wanted: change the cable or the row"
+            text = f"box {talk.serial} is at {port}, {wanted} is expected: change the cable or the row"
             raise ProvisioningError("E402", text)
         return await work(talk, identity)
     finally:

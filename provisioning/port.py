@@ -147,7 +147,7 @@ async def open_line(name: str, *, baud: int = 115200) -> Line:
     if name.startswith("socket://"):
         host, _, port = name.removeprefix("socket://").rpartition(":")
         if not port.isdecimal() or not host:
-            raise ProvisioningError("E101", f"{name} names no port: write socket://HOST:PORT", port=name)
+            raise ProvisioningError("E101", f"{name} is not a port: write socket://HOST:PORT", port=name)
         try:
             return StreamLine(await trio.open_tcp_stream(host, int(port)), name)
         except (OSError, ValueError) as exc:
@@ -171,7 +171,7 @@ def open_serial(name: str, baud: int) -> DescriptorLine:
                 "E103", f"{name} is in use by {user}: close it, or choose --port", port=name
             ) from exc
         if code == errno.EACCES:
-            text = f"no right to open {name}: join the group dialout, or use sudo"
+            text = f"no permission to open {name}: join the group dialout, or use sudo"
             raise ProvisioningError("E101", text, port=name) from exc
         raise ProvisioningError("E101", _cannot_open(name, exc), port=name) from exc
     return DescriptorLine(port.fileno(), name, baud=baud, port=port)
@@ -186,7 +186,7 @@ def _cannot_open(name: str, error: BaseException) -> str:
         there = ", ".join(one.text for one in candidates()) or "no USB serial adapter: is it plugged in?"
         return f"there is no {name}; there is {there}"
     if code == errno.ENOTTY:
-        return f"{name} is no serial port"
+        return f"{name} is not a serial port"
     return f"{name} cannot be opened: {os.strerror(code) if code else error}"
 
 

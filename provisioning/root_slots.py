@@ -120,7 +120,7 @@ def install(places: Places, source: BinaryIO, size: int, sha256: str, version: s
     if places.trial_mark.exists():
         raise ImageError(f"image {now} is on trial itself: wait for its self-test, or reboot")
     if version == now:
-        raise ImageError(f"image {version} runs already, in root {slot}")
+        raise ImageError(f"image {version} is already running, in root {slot}")
     other, state = "b" if slot == "a" else "a", load(places)
     with places.esp() as esp:
         for one in entries(esp):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 TRIES = 3
 READ_BYTES = 1 << 20
-NO_SLOTS = "this box has no slots: apt or pip installed it, and brings its next version too"
+NO_SLOTS = "this box has no slots: apt or pip installed it, and installs updates too"
 FileList = Mapping[str, tuple[int, int, str]]  # path -> mode, size, sha256
 
 

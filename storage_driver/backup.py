@@ -34,9 +34,9 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
     """
     disk, copy = RealDisk(), LinklessDisk(target)
     if disk.list(target):
-        raise StoreRefused(f"{target} is not empty: a backup needs a folder of its own")
+        raise StoreRefused(f"{target} is not empty: a backup needs an empty folder")
     if not disk.list(store / "commitlog") and not disk.exists(store / "rocketbox"):
-        raise StoreRefused(f"{store} holds no store")
+        raise StoreRefused(f"{store} does not contain a store")
     for folder in ("config", "rocketbox"):
         _copy_tables(LinklessDisk(store), store / folder, copy, target / folder)
     disk.remove(target / "rocketbox" / "position")  # the copy has no queues yet
@@ -114,7 +114,7 @@ def restore(source: Path, store: Path, *, progress: Progress = lambda done, tota
             raise StoreRefused(f"{source} was made by a newer program: update this one")
         facts = BackupFacts(**manifest)
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise StoreRefused(f"{source} holds no backup: {exc}") from exc
+        raise StoreRefused(f"{source} does not contain a backup: {exc}") from exc
     found = disk.list(source / "commitlog")
     if (len(found), sum(each.size for each in found)) != (facts.segments, facts.bytes):
         raise StoreRefused(

@@ -18,7 +18,7 @@ from storage_driver.named_tuple import NamedTuple
 
 IOV_MAX = 1024
 NO_WAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # nothing is there, or what leads there leads nowhere
-NOWHERE = "a link that leads nowhere"
+NOWHERE = "a dangling symbolic link"
 
 
 class SyncFailed(OSError):

@@ -37,7 +37,7 @@ class TablesFailed(LogFailed):
     """Queue or index files cannot be written: senders are refused until a later try succeeds."""
 
     def __init__(self, reason: str) -> None:
-        StorageError.__init__(self, f"queue files cannot be written, tried again every second: {reason}")
+        StorageError.__init__(self, f"queue files cannot be written, retried every second: {reason}")
         self.reason = reason
 
 
@@ -61,7 +61,7 @@ class NotNext(StorageError):
     """Records of another log do not follow the end of this one."""
 
     def __init__(self, log_offset: int, end: int) -> None:
-        super().__init__(f"records for {log_offset}, this log ends at {end}: ask for those from there on")
+        super().__init__(f"records for {log_offset}, this log ends at {end}: request the records from there")
         self.log_offset, self.end = log_offset, end
 
 

@@ -62,7 +62,7 @@ class Report:
         """Return the report for people."""
         lines = [f"log      {self.segments} files, offsets {self.first} to {self.end}, {self.records} records"]
         if self.log_only:
-            lines.append("queues   not checked, nor index and tables: a salvage reads the log alone")
+            lines.append("queues   not checked, like index and tables: a salvage reads only the log")
         else:
             lines.append(f"queues   {self.queues}, {self.entries_checked} entries checked against the log")
             lines.append(f"index    {self.keys_checked} entries checked against the log")
@@ -82,7 +82,7 @@ def open_segments(disk: Disk, root: Path, report: Report) -> list[Segment]:
     for facts in disk.list(root / "commitlog"):
         path = root / "commitlog" / facts.name
         if facts.is_folder or not facts.name.isdecimal() or facts.size == 0:
-            report.note(f"commitlog/{facts.name} is no segment")
+            report.note(f"commitlog/{facts.name} is not a segment")
             continue
         base = int(facts.name)
         if segments and base != segments[-1].end:
@@ -138,7 +138,7 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
     """Check log, queues, index and tables of a folder, changing nothing. Raises StoreRefused, OSError."""
     disk, report = RealDisk(), Report()
     if not disk.list(root):
-        raise StoreRefused(f"{root} holds no store")
+        raise StoreRefused(f"{root} does not contain a store")
     segments = open_segments(disk, root, report)
     position_file = PositionFile(disk, root / "rocketbox" / "position")
     position = position_file.load()
@@ -164,7 +164,9 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
             report.note(text)
     for name in ("identity.json", "position"):
         if segments and not disk.exists(root / "rocketbox" / name):
-            report.note(f"rocketbox/{name} is missing (as after a restore, or from Apache's broker; a start makes it)")
+            report.note(
+                f"rocketbox/{name} is missing (as after a restore, or from Apache's broker; a start creates it)"
+            )
     return report
 
 
@@ -231,7 +233,7 @@ class _QueueCheck:
             name = f"consumequeue/{key.topic}/{key.queue_id}"
             self._bad[key] = (
                 f"{name}: entry {first + i // ENTRY_BYTES} is {'a hole' if hole else shown}, "
-                f"the log says {ENTRY.unpack(want)}; --rebuild makes it anew"
+                f"the log says {ENTRY.unpack(want)}; --rebuild rebuilds it"
             )
             return
 
@@ -280,7 +282,7 @@ def salvage(root: Path, out: Path, *, progress: Progress = lambda done, total: N
 
 
 def rebuild(root: Path) -> None:
-    """Remove queues, index and position; the next start makes them anew from the log. Raises StoreRefused, OSError."""
+    """Remove queues, index and position; the next start rebuilds them from the log. Raises StoreRefused, OSError."""
     disk = RealDisk()
     if not disk.list(root / "commitlog"):
         raise StoreRefused(f"{root} has no log to rebuild from")
@@ -352,5 +354,5 @@ def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monoto
         if options.salvage is not None:
             print(f"salvaged {report.records - report.covered} messages into {options.salvage}")
         if options.rebuild:
-            print("queues and index are removed, the next start makes them anew")
+            print("queues and index are removed, the next start rebuilds them")
     return 1 if report.findings else 0

@@ -75,7 +75,7 @@ class IndexCheck:
         if self._missing_count:
             self._note(f"index: {self._missing_count} keys are missing, first {self._missing[0]}; --rebuild adds them")
         if self._nowhere_count:
-            self._note(f"index: {self._nowhere_count} entries point at no record, first at {self._nowhere[0]}")
+            self._note(f"index: {self._nowhere_count} entries point to no record, first at {self._nowhere[0]}")
 
     def _skip(self, log_offset: int) -> None:
         """Pass over units below a log offset: no record was there, or it has left with the log's oldest files."""
@@ -120,7 +120,7 @@ class IndexCheck:
                 yield value, log_offset
         broken = broken or self._wrong_slot(file, heads)
         if broken is not None:
-            self._note(f"index/{file.path.name}: {broken}; --rebuild makes it anew")
+            self._note(f"index/{file.path.name}: {broken}; --rebuild rebuilds it")
 
     def _wrong_slot(self, file: IndexFile, heads: "array[int]") -> str | None:
         """Return which slot leads to another unit than its newest; one behind the end is searched for, not followed."""

@@ -27,4 +27,4 @@ class KnownDamage:
             try:
                 await trio.to_thread.run_sync(quarantine_range, self._disk, segment, start, end, limiter=self._thread)
             except OSError as exc:
-                self._note_trouble(f"damaged bytes {start} to {end} of the log were not copied aside: {exc}")
+                self._note_trouble(f"damaged bytes {start} to {end} of the log were not copied to quarantine/: {exc}")

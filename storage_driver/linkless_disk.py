@@ -17,7 +17,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def _refused(path: Path, what: str) -> StoreRefused:
-    return StoreRefused(f"{path} is {what}: no copy goes through it; remove it, or put what it stands for there")
+    return StoreRefused(f"{path} is {what}: a copy does not follow it; remove it, or replace it by its target")
 
 
 class LinklessDisk(RealDisk):
@@ -43,7 +43,7 @@ class LinklessDisk(RealDisk):
                 try:
                     below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
                 except NotADirectoryError as exc:  # what O_DIRECTORY says of a link, open(2)
-                    raise _refused(reached, "a symbolic link or no folder") from exc
+                    raise _refused(reached, "a symbolic link or not a folder") from exc
                 os.close(fd)
                 fd = below
             yield fd

@@ -47,7 +47,7 @@ class LogFiles:
         for facts in self._disk.list(self._log):
             path = self._log / facts.name
             if facts.is_folder or not is_segment_name(facts.name):
-                self._set_aside(path, "not a segment's name")
+                self._set_aside(path, "its name is not that of a segment")
             elif facts.size == 0:
                 self._disk.remove(path)
             else:
@@ -61,7 +61,7 @@ class LogFiles:
             self._losing(first, own[0], f"commitlog/ begins at {own[0]}, it began at {first}", sure=True)
         for base in own:
             if segments and segments[-1].end < base and not self._has_record(base, sizes[base]):
-                self._set_aside(self._log / segment_name(base), "holds no record, and no file before it is the log's")
+                self._set_aside(self._log / segment_name(base), "has no record, and no earlier file belongs to the log")
                 continue
             while segments and segments[-1].end < base:
                 segments.append(self._open_segment(segments[-1].end, size, None, sure=True))
@@ -81,9 +81,9 @@ class LogFiles:
         logs: list[list[int]] = [[]]
         for base in sorted(sizes):
             if base % size:
-                self._set_aside(self._log / segment_name(base), f"begins at no multiple of {size}")
+                self._set_aside(self._log / segment_name(base), f"its offset is not a multiple of {size}")
             elif base + size > MOST_LOG_OFFSET:
-                self._set_aside(self._log / segment_name(base), "no log reaches so far")
+                self._set_aside(self._log / segment_name(base), "its offset is too large")
             else:
                 if logs[-1] and base - logs[-1][-1] > (MOST_BRIDGED + 1) * size:
                     logs.append([])
@@ -131,7 +131,7 @@ class LogFiles:
                 raise
             file = self._disk.open(path, read_only=True)
             self._protected[base] = exc
-            self._verdict.reasons.append(f"commitlog/{path.name}: only read, it cannot be written: {exc.strerror}")
+            self._verdict.reasons.append(f"commitlog/{path.name}: read-only, it cannot be written: {exc.strerror}")
         segment = Segment(base, size, path, file)
         if found != size:
             self._verdict.reasons.append(f"commitlog/{path.name}: {found or 0} bytes, expected {size}")
@@ -155,5 +155,5 @@ class LogFiles:
         try:
             return quarantine_range(self._disk, segment, start, end)
         except OSError as exc:
-            self._verdict.reasons.append(f"bytes {start} to {end} were not kept: {exc}")
+            self._verdict.reasons.append(f"bytes {start} to {end} were not copied: {exc}")
             return None

@@ -116,10 +116,10 @@ class Maintenance:
                 wrong += await self._tables.wrong_ends(keys[start : start + AT_ONCE])
                 await trio.sleep(0.02)  # senders and readers come first
             if wrong:
-                self._note_trouble(f"{wrong} queues had lost entries in their files: put right from the log")
+                self._note_trouble(f"{wrong} queues had lost entries in their files: repaired from the log")
                 await self.scrub.whole()
         except OSError as exc:
-            self._note_trouble(f"look at queue files: {exc}")
+            self._note_trouble(f"check of queue files: {exc}")
 
     async def round(self) -> None:
         """Do all of it once; a step that fails keeps none of the others from its work."""

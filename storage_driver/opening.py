@@ -32,9 +32,9 @@ WHY_NOT = {  # and the next step
     **dict.fromkeys(SPACE_ERRORS, ("the disk is full", "free some MiB on it, and files (df -i)")),
     **dict.fromkeys((errno.EPERM, errno.EACCES), ("it is protected", "give it to the box's user (ls -l, lsattr)")),
     **dict.fromkeys(
-        (errno.EEXIST, errno.ENOTDIR, errno.ELOOP), ("it is no folder", "mount or move away what is there")
+        (errno.EEXIST, errno.ENOTDIR, errno.ELOOP), ("it is not a folder", "mount or move away what is there")
     ),
-    errno.EROFS: ("its disk takes no writes", "see the kernel's log, check the disk, mount it rw"),
+    errno.EROFS: ("its disk refuses writes", "see the kernel's log, check the disk, mount it rw"),
     errno.EMFILE: ("too many files are open", "raise the limit: LimitNOFILE= of the unit, ulimit -n"),
 }
 PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment that was opened to be read
@@ -166,7 +166,7 @@ def _recover(
     if cut is not None:
         aside = ", ".join(cut.quarantined) or "nothing"
         verdict.reasons.append(
-            f"the log was cut at {cut.log_offset}, it went to {cut.end}: {cut.reason}; kept: {aside}"
+            f"the log was cut at {cut.log_offset}, it ended at {cut.end}: {cut.reason}; kept: {aside}"
         )
     if config.index_enabled:
         recovered = recovered._replace(position=_load_index(index, root, recovered))
@@ -219,7 +219,7 @@ def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | No
         position = position._replace(index_to=lost_from, index_count=count)
         if not index.files:
             verdict.index_rebuilt += 1
-            verdict.reasons.append("index/ is empty: made anew from the log")
+            verdict.reasons.append("index/ is empty: rebuilt from the log")
     return position
 
 

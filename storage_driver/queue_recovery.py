@@ -110,7 +110,7 @@ class QueueRecovery:
 
     def _break_unfinished(self) -> None:
         for key in self._mark.load():
-            self._break(key, "its rebuilding was cut short")
+            self._break(key, "its rebuild was interrupted")
 
     def _set_start(self, start: int, lost: list[tuple[int, int]]) -> None:
         self._lost, self._start = lost, start
@@ -197,7 +197,7 @@ class QueueRecovery:
                 low -= 1
                 continue
             if not self._confirms(queue.key, low - 1, log_offset, size):
-                return f"entry {low - 1} points at no record of it"
+                return f"entry {low - 1} points to no record of it"
             queue.last_log_offset = log_offset
             break
         low = max(low, min(end, hint))  # holes below the end that was noted stand for numbers that were given out
@@ -267,12 +267,12 @@ class QueueRecovery:
             if self._whole_log and queue.first_file is None:
                 queue.visible = queue.written = entry.queue_offset  # what was before has left the log
             elif self._is_gap(queue, entry.queue_offset) and not self._whole_log and key not in self._broken:
-                self._break(key, f"ends at {queue.visible}, log goes on at {entry.queue_offset}")
+                self._break(key, f"ends at {queue.visible}, the log continues at {entry.queue_offset}")
         if key in self._broken:
             return
         if entry.queue_offset < queue.visible:
             if entry.queue_offset:
-                self._break(key, f"ends at {queue.visible}, log goes on at {entry.queue_offset}")
+                self._break(key, f"ends at {queue.visible}, the log continues at {entry.queue_offset}")
                 return
             queue = self._begin_anew(key, entry)
         if entry.queue_offset > queue.visible and self.lost.ranges:

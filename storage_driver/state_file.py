@@ -149,7 +149,7 @@ def damaged_tables(disk: Disk, folder: Path) -> list[str]:
             file = StateFile(disk, folder / facts.name)
             try:
                 file.load()
-                taken = "the version before it is taken"
+                taken = "the previous version is used"
             except StateDamaged:
                 taken = "nothing of it can be read"
             found.append(f"{folder.name}/{facts.name}: {exc}; {taken}")

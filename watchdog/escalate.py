@@ -113,7 +113,7 @@ def unplanned_boots(boots: Sequence[Boot]) -> int:
 
 def _after_config(history: History) -> Action:
     if history.good_config:
-        return Action("restore_config", "config", "the configuration is wrong, the last good one is back")
+        return Action("restore_config", "config", "the configuration is wrong, the last good one is restored")
     return Action("safe", "config", "the configuration is wrong and there is no other good one")
 
 
@@ -144,13 +144,13 @@ def _settled_since(history: History, steps: Sequence[Step]) -> bool:
 
 def _after_loop(history: History, slots: Slots) -> Action:
     if slots.trial:
-        return Action("switch_slot", "loop", f"version on trial in slot {slots.trial} does not stay up", slots.active)
+        return Action("switch_slot", "loop", f"version on trial in slot {slots.trial} keeps failing", slots.active)
     if unplanned_boots(history.boots) >= UNPLANNED_BOOTS:
         return Action("safe", "loop", f"{UNPLANNED_BOOTS} unplanned boots without ten healthy minutes")
     drastic = [one for one in history.steps if one.kind in ("reboot", "switch_slot", "safe") and one.ago_s <= AGAIN_S]
     if not drastic:
-        return Action("reboot", "loop", "does not stay up, one reboot is tried")
+        return Action("reboot", "loop", "keeps failing, one reboot is tried")
     other = slots.fallback()
     if drastic[-1].kind == "reboot" and other:
-        return Action("switch_slot", "loop", f"does not stay up after a reboot, slot {other} is tried", other)
-    return Action("safe", "loop", "does not stay up after all that could be tried")
+        return Action("switch_slot", "loop", f"keeps failing after a reboot, slot {other} is tried", other)
+    return Action("safe", "loop", "keeps failing after every step of the escalation")

@@ -144,7 +144,7 @@ def carry_out(box: Box, action: Action) -> None:
         )
     except OSError as exc:
         if action.kind in ("reboot", "switch_slot"):
-            action = Action("safe", action.cause, f"{action.text}, but its note cannot be written: {exc}")
+            action = Action("safe", action.cause, f"{action.text}, but the record cannot be written: {exc}")
     print(f"<4>escalate action={action.kind} cause={action.cause} text={action.text!r}", file=sys.stderr, flush=True)
     try:
         HANDS[action.kind](box, action)

@@ -67,7 +67,11 @@ class Verdict(NamedTuple):
 
 SOURCES = {
     "durable": ("D501", "nothing reached the disk for {age:.0f} s", "look for I/O errors: `journalctl -k`, D101, D104"),
-    "accepted": ("D502", "no request over the own ports was answered for {age:.0f} s", "a restart follows by itself"),
+    "accepted": (
+        "D502",
+        "the box's own ports answered no request for {age:.0f} s",
+        "wait: the watchdog restarts the box",
+    ),
 }
 
 
@@ -80,7 +84,9 @@ def judge(facts: Facts, now_s: float, limits: Limits) -> Verdict:
         if name in ages and ages[name] > limits.proof_limit_s
     ]
     if facts.late_s > limits.loop_limit_s:
-        starving.append(Reason("D503", f"the event loop was {facts.late_s:.1f} s late", "a restart follows by itself"))
+        starving.append(
+            Reason("D503", f"the event loop was {facts.late_s:.1f} s late", "wait: the watchdog restarts the box")
+        )
     pressed = _pressed(facts, limits)
     if facts.choked_since_s is not None and now_s - facts.choked_since_s > STARVE_S:
         starving += pressed

@@ -22,7 +22,7 @@ def metrics_answer(watched: Watched) -> Respond:
         if not host_is_known(request.headers.get("host", ""), names):
             return plain(421, "this box has no such name: use its address, or add the name to page.names")
         if request.method not in ("GET", "HEAD"):
-            return plain(405, "metrics are only read", ("Allow", "GET, HEAD"))
+            return plain(405, "metrics are read-only: use GET", ("Allow", "GET, HEAD"))
         if request.path != "/metrics":
             return plain(404, "metrics are at /metrics")
         if not request.near and not await has_bearer(watched, request):

@@ -169,10 +169,10 @@ def _check_place(told: Registration, routes: RouteTable) -> None:
         text = f"the broker name {told.name} is this box itself; give the broker at {told.address} another name"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
     if not _is_address(told.address):
-        text = f"register broker failed: {told.address} is no host:port with a port from 1 to 65535"
+        text = f"register broker failed: {told.address} is not host:port with a port from 1 to 65535"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
     if not 0 <= told.broker_id <= MAX_BROKER_ID:
-        text = f"register broker failed: broker id {told.broker_id}, allowed are 0 to {MAX_BROKER_ID}"
+        text = f"register broker failed: broker id {told.broker_id}, allowed: 0 to {MAX_BROKER_ID}"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
     _check_owner(routes, told.name, told.address, told.broker_id, told.owner)
     if routes.is_full_for(told):
@@ -190,14 +190,16 @@ def _check_owner(routes: RouteTable, name: str, address: str, broker_id: int, ow
     other = routes.others(name, address, broker_id, owner)
     if other is not None:
         text = f"broker {name}, id {broker_id}, at {address}: {other} was registered by another address or key"
-        raise Refused(ResponseCode.NO_PERMISSION, f"{text} and is connected; it can be replaced once that has ended")
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"{text} and is connected; it can be replaced after that connection ends"
+        )
 
 
 def _check_names(told: Registration) -> None:
     names = (told.name, told.address, told.cluster, told.ha_address, *(told.topics or ()), *(told.filter_servers or ()))
     longest = max(names, key=len)
     if len(longest) > MAX_NAME or len(told.filter_servers or ()) > MAX_FILTER_SERVERS:
-        text = f"register broker failed: a name of {len(longest)} characters, allowed are {MAX_NAME}"
+        text = f"register broker failed: a name of {len(longest)} characters, at most {MAX_NAME} are allowed"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
 
@@ -216,7 +218,7 @@ def handle_data_version(request: RemotingCommand, peer: Peer, *, state: NamesrvS
     try:
         asked = read_data_version(fastjson.loads(request.body))
     except ProtocolError as exc:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body holds no data version: {exc}") from exc
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body has no data version: {exc}") from exc
     known = state.routes.version_of(header.broker_addr)
     same = known is not None and known.same_as(asked)
     if same:

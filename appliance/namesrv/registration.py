@@ -91,7 +91,7 @@ def _read_compressed(data: bytes, broker_name: str) -> Table:
 
 def _check_count(count: int) -> None:
     if count > MOST_TOPICS:
-        raise ProtocolError(f"{count} topics in a registration, allowed are {MOST_TOPICS}")
+        raise ProtocolError(f"{count} topics in a registration, at most {MOST_TOPICS} are allowed")
 
 
 class _Fields:

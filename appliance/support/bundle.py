@@ -49,7 +49,7 @@ def make_bundle(place: Place, *, cap: int = CAP_BYTES, now_s: float | None = Non
         needed = len(gzip.compress(content, 6)) + 1024  # a bound: together they pack better
         if needed > left:
             rows["left_out"].append(
-                {"name": part.name, "bytes": len(content), "reason": f"over the cap of {cap} bytes"}
+                {"name": part.name, "bytes": len(content), "reason": f"over the limit of {cap} bytes"}
             )
             continue
         left -= needed

@@ -54,7 +54,7 @@ class BrokerRequests:
         """Answer one request of a broker."""
         handler = self._handlers.get(request.code)
         if handler is None:
-            remark = f"request code {request.code} is not one for clients"
+            remark = f"request code {request.code} is not for clients"
             return Reply(request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
         answer: Answer = handler(request, peer)
         return answer
@@ -129,7 +129,7 @@ def _only_message(body: bytes) -> ReceivedMessage:
     try:
         return next(decode_records(body))
     except (ProtocolError, StopIteration) as error:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is no stored message: {error}") from error
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the body is not a stored message: {error}") from error
 
 
 def pushed_reply(header: PushReplyHeader, body: bytes, now_ms: int) -> ReceivedMessage:

@@ -76,7 +76,7 @@ class ConsumerOptions:
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _RANGES.items():
             if not lowest <= getattr(self, name) <= highest:
-                raise UsageError(f"{name} is {getattr(self, name)}, allowed are {lowest}..{highest}")
+                raise UsageError(f"{name} is {getattr(self, name)}, allowed: {lowest}..{highest}")
         if self.pull_timeout_s < self.hold_s:
             raise UsageError(f"pull_timeout_s {self.pull_timeout_s:g} is shorter than hold_s {self.hold_s:g}")
 

@@ -93,7 +93,7 @@ class Stock:
         """The message is done. Of a queue that went to somebody else it is ignored: it will be delivered again."""
         held = message.held
         if not isinstance(held, HeldQueue):
-            raise UsageError(f"{message!r} was not handed out by a consumer")
+            raise UsageError(f"{message!r} was not delivered by a consumer")
         committed = held.finish(message)
         if committed >= 0 and not held.dropped:
             self._offsets.raise_to(held.queue, committed)

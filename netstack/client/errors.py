@@ -11,16 +11,16 @@ CONNECT_FAILED, TIMED_OUT, BROKER_UNKNOWN, NO_NAME_SERVER, NO_ROUTE, NO_REPLY, R
 )
 
 NEXT_STEPS: dict[int, str] = {
-    ResponseCode.SYSTEM_ERROR: "the remark is all it tells, its log has more",
+    ResponseCode.SYSTEM_ERROR: "see the remark; the server's log may have more",
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is it the right port? NameServers have 9876, brokers 10911",
     ResponseCode.SYSTEM_BUSY: "the broker is overloaded: send slower or later",
-    ResponseCode.MESSAGE_ILLEGAL: "make the message smaller or change what the remark names",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "look at the broker's disk",
+    ResponseCode.MESSAGE_ILLEGAL: "make the message smaller or correct what the remark names",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "check the broker's disk",
     ResponseCode.NO_PERMISSION: "check the topic's permission and the account",
     ResponseCode.TOPIC_NOT_EXIST: "create the topic or let the broker create topics",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "correct the filter expression",
     ResponseCode.SUBSCRIPTION_NOT_EXIST: "let a consumer of the group subscribe to the topic first",
-    ResponseCode.SUBSCRIPTION_NOT_LATEST: "try again, the next heartbeat brings the new subscription",
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: "try again after the next heartbeat, which sends the new subscription",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "create the consumer group",
     ResponseCode.CONSUMER_NOT_ONLINE: "start a consumer of the group",
 }
@@ -41,7 +41,7 @@ class NoNameServer(ClientError):
     def __init__(self, addresses: Sequence[str], reason: str) -> None:
         known = (
             f"no NameServer answered, asked {', '.join(addresses)}: {reason}; "
-            "is this its address (HOST:9876, not the broker's 10911), does it run, does it want TLS?"
+            "is this its address (HOST:9876, not the broker's 10911), does it run, does it require TLS?"
         )
         super().__init__(known if addresses else f"{reason}: name a NameServer (HOST:9876), or set NAMESRV_ADDR")
         self.addresses, self.reason = tuple(addresses), reason
@@ -83,7 +83,7 @@ class TimedOut(ClientError):
     code = TIMED_OUT
 
     def __init__(self, what: str, timeout_s: float) -> None:
-        super().__init__(f"{what}: no answer within {timeout_s:.3g} s; allow more time or look at the broker's load")
+        super().__init__(f"{what}: no answer within {timeout_s:.3g} s; allow more time or check the broker's load")
         self.timeout_s = timeout_s
 
 
@@ -102,7 +102,7 @@ class BadAnswer(ClientError):
     code = BAD_ANSWER
 
     def __init__(self, server: str, what: str, reason: object) -> None:
-        super().__init__(f"{server} answered the {what} with what cannot be read: {reason}; is it a RocketMQ server?")
+        super().__init__(f"{server} answered the {what} with an undecodable reply: {reason}; is it a RocketMQ server?")
         self.server = server
 
 
@@ -183,7 +183,7 @@ class StrategyFailed(ClientError):
 
     def __init__(self, strategy: str, topic: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        super().__init__(f"strategy {strategy} does not share out the queues of {topic}: {reason}; correct it")
+        super().__init__(f"strategy {strategy} does not assign the queues of {topic}: {reason}; correct it")
         self.strategy, self.topic = strategy, topic
 
 

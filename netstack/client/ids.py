@@ -43,5 +43,5 @@ def offset_message_id(store_host: bytes, log_offset: int) -> str:
 def log_offset_of(offset_id: str) -> int:
     """Return the log offset inside an offset message id. Raises ValueError."""
     if len(offset_id) not in (32, 56):
-        raise ValueError(f"{offset_id!r} is no offset message id: 32 or 56 hex characters")
+        raise ValueError(f"{offset_id!r} is not an offset message id: 32 or 56 hex characters")
     return int(offset_id[-16:], 16)

@@ -78,7 +78,7 @@ def check_message(message: Message, max_body: int = MAX_BODY) -> None:
     if not size:
         raise MessageRejected(f"message for {message.topic} has an empty body, which brokers refuse")
     if size > max_body:
-        raise MessageRejected(f"body of {size} bytes, allowed are {max_body}; split it or raise max_body")
+        raise MessageRejected(f"body of {size} bytes, at most {max_body} are allowed; split it or raise max_body")
     if message.delay_level or message.delay_ms or message.deliver_at_ms:
         _check_delay(message.delay_level, message.delay_ms, message.deliver_at_ms)
 

@@ -210,7 +210,9 @@ def send_result(answer: RemotingCommand, out: Outgoing, queue: MessageQueue, add
         placed = queue if queue_id == queue.queue_id else queue._replace(queue_id=queue_id)
         queue_offset, offset_id = int(ext["queueOffset"]), ext["msgId"]
     except (KeyError, ValueError) as error:
-        raise BadAnswer(f"{queue.broker_name} ({address})", f"message for {out.topic}", f"no place: {error}") from error
+        raise BadAnswer(
+            f"{queue.broker_name} ({address})", f"message for {out.topic}", f"queue or offset missing: {error}"
+        ) from error
     ids = out.message_ids
     return SendResult(
         status,

@@ -73,7 +73,7 @@ _NOBODY_WAITS = EndsOnFailure(None)
 
 
 def _closed() -> UsageError:
-    return UsageError("the producer was closed before the answer came")
+    return UsageError("the producer was closed before the answer arrived")
 
 
 class Pipeline:

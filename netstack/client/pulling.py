@@ -174,7 +174,7 @@ class Puller:
         queue, options = held.queue, self._options
         wanted = self._subscriptions.get(queue.topic)
         if wanted is None:
-            raise ClientError(f"{queue.topic} is not subscribed any more")
+            raise ClientError(f"{queue.topic} is no longer subscribed")
         committed = 0 if options.broadcasting else max(0, self._offsets.get(queue))
         flags = PullMessageHeader.SUSPEND | (PullMessageHeader.COMMIT_OFFSET if committed else 0)
         inside = options.subscription_in_pulls and not wanted.class_filter_mode

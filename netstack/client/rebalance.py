@@ -126,7 +126,7 @@ class NearMachineRoom:
 
 def _named(room: str, of: object) -> str:
     if not room:
-        raise UsageError(f"no machine room for {of}: let the resolver given to NearMachineRoom name one for each")
+        raise UsageError(f"no machine room for {of}: the resolver given to NearMachineRoom must name one for each")
     return room
 
 

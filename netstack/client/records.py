@@ -75,7 +75,9 @@ def _decode(data: bytes, at: int) -> ReceivedMessage:
     (properties_size,) = _SHORT.unpack_from(data, properties_at - 2)
     end = properties_at + properties_size
     if body_size < 0 or end != at + message.size or end > len(data):
-        raise ProtocolError(f"stored message at byte {at}: its lengths end at {end}, it says {at + message.size}")
+        raise ProtocolError(
+            f"stored message at byte {at}: its fields end at {end}, its size field says {at + message.size}"
+        )
     message.stored_body = data[body_at : body_at + body_size]
     message.topic = _topic(data[topic_at : properties_at - 2])
     message._raw_properties = data[properties_at:end]

@@ -61,11 +61,11 @@ def check_topic(topic: str, *, to_send: bool = True) -> None:
     if not topic.strip():
         raise MessageRejected("the topic is blank")
     if len(topic) > MAX_TOPIC:
-        raise MessageRejected(f"topic of {len(topic)} characters, allowed are {MAX_TOPIC}")
+        raise MessageRejected(f"topic of {len(topic)} characters, at most {MAX_TOPIC} are allowed")
     if not _LEGAL.fullmatch(topic):
-        raise MessageRejected(f"topic {topic!r} holds illegal characters, allowed are % | a-z A-Z 0-9 _ -")
+        raise MessageRejected(f"topic {topic!r} holds illegal characters, allowed: % | a-z A-Z 0-9 _ -")
     if to_send and topic in SYSTEM_TOPICS:
-        raise MessageRejected(f"topic {topic} belongs to the broker, nobody may send to it")
+        raise MessageRejected(f"topic {topic} belongs to the broker, clients cannot send to it")
 
 
 def check_group(group: str) -> None:
@@ -73,4 +73,4 @@ def check_group(group: str) -> None:
     if not group.strip() or len(group) > MAX_GROUP or not _LEGAL.fullmatch(group):
         raise UsageError(f"group {group!r}: 1..{MAX_GROUP} characters out of % | a-z A-Z 0-9 _ -")
     if group in ("DEFAULT_PRODUCER", "DEFAULT_CONSUMER"):
-        raise UsageError(f"group {group} is reserved, choose a name of your own")
+        raise UsageError(f"group {group} is reserved, choose another name")

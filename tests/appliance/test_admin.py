@@ -66,7 +66,7 @@ async def test_an_answer_a_refusal_and_what_this_box_cannot_do(tmp_path: Path) -
         assert await asked(path, "double", {"number": 21}) == {"twice": 42}
         with pytest.raises(AdminRefused, match=r"^not now$"):
             await asked(path, "refuse")
-        with pytest.raises(AdminRefused, match="'fly' is not available: the running box has another version"):
+        with pytest.raises(AdminRefused, match="'fly' is not available: the running box does not have it"):
             await asked(path, "fly")
 
 
@@ -90,7 +90,7 @@ async def test_a_folder_comes_along_and_is_closed_behind_its_question(tmp_path: 
 )
 async def test_what_is_no_question_is_told_so(tmp_path: Path, sent: bytes) -> None:
     async with served(tmp_path / "admin.sock"):
-        assert await raw(tmp_path / "admin.sock", sent) == b'{"refused": "not a question of one JSON line"}\n'
+        assert await raw(tmp_path / "admin.sock", sent) == b'{"refused": "expected a request of one JSON line"}\n'
 
 
 @pytest.mark.parametrize("sent", [b'{"do": 5}\n', b'{"do": ["double"]}\n', b'{"do": "double", "with": [1]}\n'])

@@ -40,31 +40,33 @@ def test_only_true_makes_an_admin(word: object, admin: bool, tmp_path: Path) -> 
 def test_a_word_that_is_no_permission_denies_and_is_told(tmp_path: Path) -> None:
     accounts, _, warnings = read(tmp_path, {"accounts": [ROW | {"defaultTopicPerm": "ALL"}]})
     assert accounts[0].topic == DENY
-    assert warnings == ["RocketMQ: defaultTopicPerm = 'ALL' is no permission: DENY, as Apache takes it"]
+    assert warnings == [
+        "RocketMQ: defaultTopicPerm = 'ALL' is not a permission; it counts as DENY, as in Apache's broker"
+    ]
 
 
 def test_of_an_account_that_stands_twice_the_first_counts(tmp_path: Path) -> None:
     accounts, _, warnings = read(tmp_path, {"accounts": [ROW, ROW | {"secretKey": "87654321"}]})
     assert [account.secret for account in accounts] == ["12345678"]
-    assert warnings == ["RocketMQ stands there twice: the first counts"]
+    assert warnings == ["RocketMQ is listed twice: the first entry is used"]
 
 
 def test_white_lists_are_told_to_open_less_than_they_did(tmp_path: Path) -> None:
     _, white, warnings = read(tmp_path, {"globalWhiteRemoteAddresses": ["10.0.0.*", " "], "accounts": None})
     assert white == ["10.0.0.*"]
-    assert "never administration" in warnings[0]
+    assert "never to administration" in warnings[0]
 
 
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ([], "no mapping with `accounts:`"),
-        ({"accounts": {"a": 1}}, "is no list of accounts"),
-        ({"accounts": ["a"]}, "is no list of accounts"),
-        ({"globalWhiteRemoteAddresses": "*"}, "`globalWhiteRemoteAddresses:` is no list of addresses"),
-        ({"globalWhiteRemoteAddresses": 10}, "`globalWhiteRemoteAddresses:` is no list of addresses"),
-        ({"globalWhiteRemoteAddresses": ["10.0.0"]}, "globalWhiteRemoteAddresses: '10.0.0' is no address pattern"),
-        ({"accounts": [ROW | {"whiteRemoteAddress": "10.0.0"}]}, "account 1: '10.0.0' is no address pattern"),
+        ([], "expected a mapping with `accounts:`"),
+        ({"accounts": {"a": 1}}, "is not a list of accounts"),
+        ({"accounts": ["a"]}, "is not a list of accounts"),
+        ({"globalWhiteRemoteAddresses": "*"}, "`globalWhiteRemoteAddresses:` is not a list of addresses"),
+        ({"globalWhiteRemoteAddresses": 10}, "`globalWhiteRemoteAddresses:` is not a list of addresses"),
+        ({"globalWhiteRemoteAddresses": ["10.0.0"]}, "globalWhiteRemoteAddresses: '10.0.0' is not an address pattern"),
+        ({"accounts": [ROW | {"whiteRemoteAddress": "10.0.0"}]}, "account 1: '10.0.0' is not an address pattern"),
         ({"accounts": [ROW | {"topicPerms": "topicA=PUB"}]}, "account 1: topicPerms and groupPerms are lists"),
         ({"accounts": [ROW | {"topicPerms": ["topicA"]}]}, "account 1: 'topicA' is not NAME=PERMISSION"),
         ({"accounts": [ROW | {"groupPerms": ["=SUB"]}]}, "account 1: '' is not NAME=PERMISSION"),
@@ -86,5 +88,5 @@ def test_bytes_that_are_no_text_and_files_that_are_no_list_are_told(tmp_path: Pa
         read_apache_file(path)
     with path.open("wb") as file:
         file.truncate(BIGGEST + 1)
-    with pytest.raises(AccountError, match="4 MiB is no list of accounts"):
+    with pytest.raises(AccountError, match="4 MiB is too large for a list of accounts"):
         read_apache_file(path)

@@ -104,15 +104,15 @@ def test_a_boxs_configuration_is_the_template_with_its_own_values(tmp_path: Path
     assert "segment_mib = 128" in text
     assert 'name = "press-007"' in text
     assert render_config(None, name="", site="", settings={}) is None
-    with pytest.raises(ProvisioningError, match="no setting: `rocketbox config show`"):
+    with pytest.raises(ProvisioningError, match="not a setting: `rocketbox config show`"):
         render_config(None, name="", site="", settings={"a.b": "1"})
-    with pytest.raises(ProvisioningError, match=r'no setting, did you mean "listen\.host"'):
+    with pytest.raises(ProvisioningError, match=r'not a setting, did you mean "listen\.host"'):
         render_config(None, name="", site="", settings={"listen.hots": "1"})
 
 
 def test_a_file_that_is_no_bundle_is_refused_before_any_port_is_opened(tmp_path: Path) -> None:
     (tmp_path / "x.rbx").write_bytes(b"hello world, this is no bundle")
-    with pytest.raises(ProvisioningError, match="no rocketbox bundle"):
+    with pytest.raises(ProvisioningError, match="not a rocketbox bundle"):
         bundle_version(tmp_path / "x.rbx")
     whole = signed_bundle(tmp_path)
     assert bundle_version(whole) == "1.4.0"

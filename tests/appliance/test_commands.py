@@ -78,7 +78,7 @@ def test_more_connections_than_the_user_may_have_open_files_end_nothing(tmp_path
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert f"of {few} open files are taken" in errors
+    assert f"of {few} open files are in use" in errors
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_a_wrong_configuration_is_78_and_nothing_is_touched(tmp_path: Path) -> N
     _, error = process.communicate(timeout=60)
     assert process.returncode == 78
     assert 'line 2: store.segment_mb: unknown key, did you mean "store.segment_mib"?' in error
-    assert "line 4: limits.idle_s = 0: allowed is 1 to 86400" in error
+    assert "line 4: limits.idle_s = 0: must be 1 to 86400" in error
     assert not (tmp_path / "data" / "store").exists()
 
 

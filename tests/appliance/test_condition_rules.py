@@ -53,7 +53,7 @@ class Link:
         (uplink_conditions(Link(7800)), "uplink_late", "no receipt for 2.2 h, 412 MiB waiting, last error: refused"),
         (uplink_conditions(Link(7800, paused=True)), "uplink_late", "412 MiB waiting, the uplink is paused"),
         (uplink_conditions(Link(alarms={"identity": "x"})), "uplink_alarm:identity", "reports identity: x"),
-        (uplink_conditions(Link(certificate_left_s=5 * 86_400)), "uplink_certificate_ends", "ends in 5 days"),
+        (uplink_conditions(Link(certificate_left_s=5 * 86_400)), "uplink_certificate_ends", "expires in 5 days"),
         (uplink_conditions(Link(certificate_left_s=-1)), "uplink_certificate_ends", "has expired"),
         (
             uplink_conditions(Link(connected=False), down_s=240),
@@ -81,7 +81,7 @@ def test_what_is_well_is_no_condition() -> None:
 
 def test_an_uplink_that_fills_the_disk_says_when_it_gives_up() -> None:
     (soon,) = uplink_conditions(Link(quota_left_s=11_160), limit_bytes=GIB)
-    assert soon.text == "unshipped data, 412 MiB, reaches the limit of 1.0 GiB in 3.1 h: the oldest is then given up"
+    assert soon.text == "unshipped data, 412 MiB, reaches the limit of 1.0 GiB in 3.1 h: then the oldest is dropped"
     (half,) = uplink_conditions(Link(), limit_bytes=500 * MIB)
     assert half.text == "unshipped data, 412 MiB, is over half of the limit of 500 MiB"
 
@@ -95,8 +95,8 @@ def test_a_limit_that_is_reached_is_not_said_to_be_reached_in_0_s(left_s: float,
 @pytest.mark.parametrize(
     ("when_full", "then"),
     [
-        ("drop_oldest", "the oldest is given up"),
-        ("express_only", "the oldest but for express topics is given up"),
+        ("drop_oldest", "the oldest is dropped"),
+        ("express_only", "the oldest is dropped, except express topics"),
         ("reject_new", "sends are refused"),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_happens_at_the_limit_is_what_the_setting_says(when_full: str, then
             SpaceSeen(0.91, 80 * GIB, log_bytes=70 * GIB, unshipped_bytes=60 * GIB),
             "sends_refused",
             "sends are refused",
-            "uplink.max_lag_bytes bounds what waits, store.retention_h does not",
+            "uplink.max_lag_bytes limits unshipped data, store.retention_h does not",
         ),
         (SpaceSeen(0.3, full="5 MiB available"), "sends_refused", "refused (5 MiB available)", "store.segment_mib"),
     ],
@@ -138,11 +138,11 @@ def test_what_was_given_up_is_told_for_a_week_and_what_an_operator_discarded_is_
     lost = GapSeen("missing", "quota_bytes", 16 * MIB, 162, NOON)
     (one,) = gap_conditions([lost] * 12, NOON + DAY_MS)
     assert one.text == (
-        "12 ranges of the log, 1,944 messages, 192 MiB, were given up before the gateway had them (quota_bytes)"
+        "12 ranges of the log, 1,944 messages, 192 MiB, were dropped before the gateway had them (quota_bytes)"
     )
     assert one.mark == NOON
     assert (
-        "1 range of the log, 0 messages, 16 MiB, was given up"
+        "1 range of the log, 0 messages, 16 MiB, was dropped"
         in gap_conditions([lost._replace(records=None)], NOON)[0].text
     )
     assert gap_conditions([lost], NOON + 8 * DAY_MS) == []
@@ -153,6 +153,6 @@ def test_a_clock_that_nobody_sets_is_told_after_two_hours() -> None:
     assert clock_conditions(NOON, NOON, 7000) == []
     assert clock_conditions(NOON, NOON + 30_000, 0) == []
     (one,) = clock_conditions(NOON, NOON, 7200)
-    assert one.text == "the clock is not synchronised for 2.0 h: retention by age rests"
+    assert one.text == "the clock has not been synchronised for 2.0 h: retention by age is paused"
     (one,) = clock_conditions(NOON, NOON + 10_800_000, 7200)
     assert one.text == "the clock says 2027-01-15 08:00 UTC, 3.0 h before the newest message"

@@ -81,7 +81,7 @@ def test_every_problem_is_listed_with_its_line_and_the_nearest_name() -> None:
         'line 2: listen.broker_prot: unknown key, did you mean "listen.broker_port"?',
         "line 3: listen.vip = 'yes': must be true or false, without quotes",
         'line 5: stroe: unknown table, did you mean "store"?',
-        "line 9: store.retention_h = 0: allowed is 1 to 8760",
+        "line 9: store.retention_h = 0: must be 1 to 8760",
     ]
 
 
@@ -93,8 +93,8 @@ def test_problems_of_all_sources_come_together() -> None:
     )
     assert found == [
         "line 2: limits.idle_s = True: must be a whole number, 1 to 86400",
-        "listen.broker_port = 'ten': allowed is 0 to 65535 (from the environment)",
-        """uplink.gateway = 'no port': allowed is "host:port" (from the command line)""",
+        "listen.broker_port = 'ten': must be 0 to 65535 (from the environment)",
+        """uplink.gateway = 'no port': must be "host:port" (from the command line)""",
     ]
 
 
@@ -151,20 +151,20 @@ def test_no_key_is_a_secret_and_every_key_has_a_meaning() -> None:
 
 
 def test_two_listeners_on_one_port_are_refused_before_either_opens() -> None:
-    with pytest.raises(ConfigError, match=r"broker_port = 9876: listen\.namesrv_port is the same"):
+    with pytest.raises(ConfigError, match=r"broker_port = 9876: listen\.namesrv_port has the same value"):
         load(command_line={"listen.broker_port": 9876})
 
 
 def test_messages_larger_than_a_piece_of_the_uplink_are_refused_only_beside_an_uplink() -> None:
     gateway = '[uplink]\ngateway = "centre:10940"\n[limits]\nmessage_mib = '
-    with pytest.raises(ConfigError, match=r"limits\.message_mib = 8: at most 7 beside uplink\.gateway"):
+    with pytest.raises(ConfigError, match=r"limits\.message_mib = 8: at most 7 with uplink\.gateway"):
         load(gateway + "8")
     assert load(gateway + "7").limits.message_mib == 7
     assert load("[limits]\nmessage_mib = 16").limits.message_mib == 16
 
 
 def test_a_wrong_option_is_not_blamed_on_the_file() -> None:
-    with pytest.raises(ConfigError, match=r"allowed is 0 to 65535 \(from the command line\)"):
+    with pytest.raises(ConfigError, match=r"must be 0 to 65535 \(from the command line\)"):
         load(command_line={"listen.broker_port": 70000})
 
 

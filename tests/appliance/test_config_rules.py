@@ -39,18 +39,16 @@ def test_a_rule_takes_what_it_says_and_nothing_else(rule: Rule, good: list[Any],
     for value in good:
         rule.read(value)
     for value in bad:
-        with pytest.raises(
-            ValueError, match=r"^(must be|allowed is|unknown key|.* is missing|.* items|.* = .*:|.*; allow)"
-        ):
+        with pytest.raises(ValueError, match=r"^(must be|unknown key|.* is missing|.* items|.* = .*:|.*; allow)"):
             rule.read(value)
 
 
 def test_what_a_record_holds_reaches_its_attributes_and_a_fault_inside_names_its_key() -> None:
     assert RECORD.read({"from": "10.0.0.0/8", "port": 9}) == Pair("10.0.0.0/8", 9)
     assert RECORD.read({"from": "::/0"}) == Pair("::/0")
-    with pytest.raises(ValueError, match="port = 99: allowed is 1 to 9"):
+    with pytest.raises(ValueError, match="port = 99: must be 1 to 9"):
         RECORD.read({"from": "::/0", "port": 99})
-    with pytest.raises(ValueError, match="unknown key 'prot'; known are from, port"):
+    with pytest.raises(ValueError, match="unknown key 'prot'; known keys: from, port"):
         RECORD.read({"prot": 1})
 
 
@@ -77,7 +75,7 @@ def test_a_text_means_what_the_rule_wants(rule: Rule, text: str, value: object) 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 2", "[", "'", "0x", "1979-05-27", "{ a = 1", "yes"])
 def test_a_text_that_is_no_value_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"must be|allowed is"):
+    with pytest.raises(ValueError, match="must be"):
         value_from_text(Whole(0, 9), text)
 
 

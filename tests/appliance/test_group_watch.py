@@ -12,7 +12,7 @@ def test_a_group_whose_last_member_went_is_told_after_ten_minutes() -> None:
     assert keys(watch, 0, GroupSeen("billing", 2, 0)) == []
     assert keys(watch, DIED_S - 1, gone) == []
     (one,) = watch.look([gone], 720)
-    assert one.text == "the consumer group billing has no member for 12 min, 4,210 messages wait for it"
+    assert one.text == "the consumer group billing has had no member for 12 min, 4,210 messages wait for it"
     assert keys(watch, 730, GroupSeen("billing", 1, 4210)) == []  # it came back
 
 
@@ -49,4 +49,4 @@ def test_dead_letters_count_until_somebody_reads_them() -> None:
 def test_of_many_groups_five_are_told_and_the_rest_counted() -> None:
     found = dead_letter_conditions([DeadSeen(f"g{number}", 1, 1) for number in range(12)])
     assert len(found) == 5
-    assert found[-1].text.endswith("so it is with 7 more groups")
+    assert found[-1].text.endswith("the same for 7 more groups")

@@ -140,7 +140,7 @@ def test_enforcing_without_a_usable_certificate_is_a_wrong_configuration(tmp_pat
 def test_certificates_cannot_be_required_beside_plain_text(tmp_path: Path, files: tuple[Path, Path], mode: str) -> None:
     needed = f"client_auth = 'require'\ntrust = '{files[0]}'\n"
     config = load_config(tls_table(mode, files, needed), source="test", facts=FACTS)
-    with pytest.raises(ConfigError, match="plain text gets in"):
+    with pytest.raises(ConfigError, match="plain-text clients need no certificate"):
         open_door(config, tmp_path)
 
 
@@ -267,5 +267,5 @@ def test_what_is_wrong_with_keys_is_a_condition(tmp_path: Path) -> None:
         return [(one.id, one.text) for one in make_guard(config, tmp_path, now_ms=wall_ms).conditions()]
 
     assert found("subnet") == []
-    assert found("open") == [("access_open", "access.mode is open: anybody who reaches the port reads and writes")]
-    assert found("keys") == [("accounts_unusable", "access.mode is keys and there is no key: nobody can get in")]
+    assert found("open") == [("access_open", "access.mode is open: anybody who reaches the port can read and write")]
+    assert found("keys") == [("accounts_unusable", "access.mode is keys and there is no key: no client has access")]

@@ -157,7 +157,7 @@ def test_a_process_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
     gone.wait()
     path.write_text(json.dumps({"state": "ok", "pid": gone.pid}))
     found = read_health(path)
-    assert (found["state"], found["reasons"][0]["text"]) == ("failing", "the product has ended")
+    assert (found["state"], found["reasons"][0]["text"]) == ("failing", "the box has stopped")
     board(path).write()
     assert read_health(path)["state"] == "starting"
     for odd in (0, -1, 10**30, "x", None, True):
@@ -215,5 +215,8 @@ def test_the_state_has_a_line_for_the_uplink_and_for_what_is_muted() -> None:
     line = {"gateway": "centre:7700", "connected": False, "paused": False, "unshipped_bytes": 3 << 20, "gaps": 2}
     muted = [{"id": "disk_filling", "text": "disk 87% full"}]
     text = describe({"state": "ok", "uplink": {**line, "last_error": "refused"}, "muted": muted})
-    assert "Uplink    not connected to centre:7700 (refused), 3.0 MiB wait, no receipt since the start, 2 gaps" in text
+    assert (
+        "Uplink    not connected to centre:7700 (refused), 3.0 MiB unshipped, no receipt since the start, 2 gaps"
+        in text
+    )
     assert "muted disk_filling: disk 87% full" in text

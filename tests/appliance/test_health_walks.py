@@ -80,7 +80,7 @@ async def test_a_full_disk_without_a_gateway_says_what_it_gives_up(tmp_path: Pat
         await uplink.shipper.quota.look()  # every ten seconds by itself
         found = await walk.after(10)
         assert state_of(found) == "degraded"
-        assert "given up before the gateway had them (quota_bytes)" in found["data_given_up"].text
+        assert "dropped before the gateway had them (quota_bytes)" in found["data_given_up"].text
         found = await walk.after(110)
         assert "no connection to the gateway 127.0.0.1:1 for 2 min" in found["uplink_down"].text
 
@@ -98,7 +98,7 @@ async def test_a_killed_consumer_is_told(tmp_path: Path) -> None:
         assert await walk.after(590) == {}
         found = await walk.after(10)
         assert state_of(found) == "degraded"
-        text = "the consumer group billing has no member for 10 min, 4 messages wait for it"
+        text = "the consumer group billing has had no member for 10 min, 4 messages wait for it"
         assert found["group_without_member:billing"].text == text
         again = Walk(made.store, made, clock=clock)  # the box is restarted: the group has its time again
         assert await again.after(0) == {}

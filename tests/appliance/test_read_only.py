@@ -72,7 +72,7 @@ async def test_what_was_stored_is_read_what_is_sent_is_refused_and_the_disk_stay
         assert [message.body for message in found] == [b"%d" % number for number in range(20)]
         answer = await channel.ask(send("Kept", b"more"), timeout_s=5)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert f"this box only reads: {REASON}" in (answer.remark or "")
+        assert f"this box is read-only: {REASON}" in (answer.remark or "")
         answer = await channel.ask(send("New", b"more"), timeout_s=5)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         committed = ask(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="CG", topic="Kept", queueId=0)

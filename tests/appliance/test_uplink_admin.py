@@ -130,8 +130,8 @@ async def test_what_cannot_be_done_is_refused_with_the_reason_and_the_box_goes_o
     async with running_box(tmp_path, uplink(1), "box-17") as box, connected(box) as channel:
         for before, reason in ((None, None), (-1, "x"), ("7", "x"), (7, " ")):
             values = {"before": before, "reason": reason}
-            assert await refused(tmp_path, "uplink.discard", values) == "discard wants a log offset and a reason"
-        assert await refused(tmp_path, "uplink.export", {}) == "no folder was handed over"
+            assert await refused(tmp_path, "uplink.discard", values) == "discard needs a log offset and a reason"
+        assert await refused(tmp_path, "uplink.export", {}) == "no folder was passed"
         secret.write_text("no hex")
         assert "is not a secret in hex: restore it" in await refused(tmp_path, "uplink.export", {}, stick)
         secret.unlink()

@@ -126,7 +126,7 @@ def test_running_info_of_a_consumer_is_read_with_its_queue_table() -> None:
     [
         ("[]", "HeartbeatData is list, not an object"),
         ('{"consumerDataSet":{}}', "consumerDataSet: dict where a list is expected"),
-        ('{"consumerDataSet":[{"messageModel":7}]}', "consumerDataSet: messageModel: MessageModel 7, known are 0..1"),
+        ('{"consumerDataSet":[{"messageModel":7}]}', "consumerDataSet: messageModel: MessageModel 7, known: 0..1"),
         ('{"consumerDataSet":[{"messageModel":"LOUD"}]}', "messageModel: 'LOUD' where a number is expected"),
         ('{"heartbeatFingerprint":"x"}', "heartbeatFingerprint: 'x' where a number"),
         ('{"clientID":', "JSON: value expected at character 12"),

@@ -254,6 +254,6 @@ def test_references_in_a_header_are_text_like_all_else() -> None:
 
 def test_keys_in_keys_of_a_header_are_refused_before_their_text_doubles() -> None:
     keys = b"{" * 40 + b"'\\\\':1" + b"}:1" * 39 + b"}"
-    with peak() as most, pytest.raises(ProtocolError, match="an object as key inside"):
+    with peak() as most, pytest.raises(ProtocolError, match="an object as a key inside"):
         decode_command(Frame(JSON, b'{"code":105,"extFields":{"a":%b}}' % keys, b""))
     assert most() < 1 << 20

@@ -70,7 +70,7 @@ async def test_a_peer_that_takes_nothing_is_overdue() -> None:
         outbox.unsent_bytes = 100
         outbox.progress_at = start
         assert connection.overdue(start + 29) is None
-        assert connection.overdue(start + 40) == "unsent: 100 bytes, nothing taken for 30 s"
+        assert connection.overdue(start + 40) == "unsent: 100 bytes, nothing read for 30 s"
 
 
 def test_time_in_which_the_reader_was_stopped_is_not_the_peers() -> None:
@@ -287,6 +287,6 @@ async def test_a_peer_that_is_given_up_for_what_it_left_unread_is_told_from_othe
         first._outbox.put(bytes(RECEIVE))
         second._outbox.put(bytes(RECEIVE))
         await first.peer.closed.wait()
-        assert first.peer.close_reason.startswith("unsent: all peers together")
+        assert first.peer.close_reason.startswith("unsent: unread replies of all peers")
         assert not second.peer.closed.is_set()
-    assert "took nothing for longest" in caplog.text
+    assert "has read nothing for the longest time" in caplog.text

@@ -40,13 +40,13 @@ def test_the_dialect_is_read(text: str, value: Any) -> None:
         ("{a:}", "value expected"),
         ("{a:1}}", "text after the end"),
         ("[1 2]", "',' or ']' expected"),
-        ('{a:"open', "string without an end"),
+        ('{a:"open', "unterminated string"),
         ("{a:maybe}", "value expected"),
         ("{,:1}", "key expected"),
         ("{a:" * 65 + "1" + "}" * 65, "deeper than 64 levels"),
         ("{a:" + "9" * 401 + "}", "number too long"),
-        ("{{{a:1}:1}:1}", "an object as key inside an object that is a key itself"),
-        ("{{a:[{{b:1}:1}]}:1}", "an object as key inside an object that is a key itself"),
+        ("{{{a:1}:1}:1}", "an object as a key inside an object that is itself a key"),
+        ("{{a:[{{b:1}:1}]}:1}", "an object as a key inside an object that is itself a key"),
         ("{{a:[9223372036854775808]}:1}", "a number beyond 64 bits in an object that is a key"),
         ("", "value expected"),
     ],
@@ -84,7 +84,7 @@ def test_a_reference_to_a_neighbour_is_that_neighbour() -> None:
 
 @pytest.mark.parametrize("reference", ["@", "..", "$", "$.a"])
 def test_a_reference_to_what_is_around_it_is_refused(reference: str) -> None:
-    with pytest.raises(ProtocolError, match="leads to what is around it"):
+    with pytest.raises(ProtocolError, match="points to its own container"):
         fastjson.loads(b'{"a":{"b":{"c":{"$ref":"%b"}}}}' % reference.encode().replace(b"@", b"@"))
 
 
@@ -99,7 +99,7 @@ def test_integers_beyond_64_bits_are_written_as_they_were_read() -> None:
 
 
 def test_a_circle_of_references_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="leads to what is around it"):
+    with pytest.raises(ProtocolError, match="points to its own container"):
         fastjson.loads(b'{"a":{"x":{"$ref":"$.b"}},"b":{"y":{"$ref":"$.a"}}}')
 
 
@@ -118,7 +118,7 @@ def test_references_may_repeat_what_is_small() -> None:
 
 
 def test_what_references_would_make_of_a_text_is_counted_before_it_is_made() -> None:
-    with peak() as most, pytest.raises(ProtocolError, match=r"references make \d+ characters .* allowed are"):
+    with peak() as most, pytest.raises(ProtocolError, match=r"references make \d+ characters .* are allowed"):
         fastjson.loads(doubling(9))
     assert most() < 1 << 20
     with pytest.raises(ProtocolError, match=r"references make \d+"):
@@ -134,7 +134,7 @@ def test_a_text_with_references_has_fewer_values_than_others() -> None:
     many = b'{"a":[%b]%b}'
     ones = b",".join([b"1"] * 20_000)
     assert len(fastjson.loads(many % (ones, b""))["a"]) == 20_000
-    with pytest.raises(ProtocolError, match="with references, allowed are 10000"):
+    with pytest.raises(ProtocolError, match="with references, at most 10000 are allowed"):
         fastjson.loads(many % (ones, b',"b":{"$ref":"$.a"}'))
 
 
@@ -152,7 +152,7 @@ def test_references_are_followed_as_far_as_all_of_them_together_may_lead() -> No
 
 def test_keys_in_keys_are_refused_before_their_text_doubles() -> None:
     text = b"{" * 40 + b"'\\\\':1" + b"}:1" * 39 + b"}"
-    with peak() as most, pytest.raises(ProtocolError, match="an object as key inside"):
+    with peak() as most, pytest.raises(ProtocolError, match="an object as a key inside"):
         fastjson.loads(text)
     assert most() < 1 << 20
 
@@ -160,7 +160,7 @@ def test_keys_in_keys_are_refused_before_their_text_doubles() -> None:
 @pytest.mark.parametrize("of", [b"[],", b"{},", b"1,", b'"",'])
 def test_values_are_counted_before_they_are_made(of: bytes) -> None:
     text = b"[" + of * ((4 << 20) // len(of) - 2) + b"1]"
-    with peak() as most, pytest.raises(ProtocolError, match=r"up to \d+ values in a text, allowed are 100000"):
+    with peak() as most, pytest.raises(ProtocolError, match=r"up to \d+ values in a text, at most 100000 are allowed"):
         fastjson.loads(text)
     assert most() < 1 << 16
 
@@ -180,7 +180,7 @@ def test_random_text_gives_a_value_or_a_protocol_error(text: bytes) -> None:
 def test_what_is_read_slowly_has_an_end_and_standard_json_has_none() -> None:
     bare = b"{" + b",".join(b"%d:1" % number for number in range(1000)) + b"}"
     assert len(fastjson.loads(bare)) == 1000
-    with pytest.raises(ProtocolError, match="up to 1000 bytes are read, not 5891"):
+    with pytest.raises(ProtocolError, match="accepted up to 1000 bytes, not 5891"):
         fastjson.loads(bare, fastjson.Bounds(lenient=1000))
     standard = b'{"a":"' + bytes(b"x" * 10_000) + b'"}'
     assert len(fastjson.loads(standard, fastjson.Bounds(lenient=1000))["a"]) == 10_000

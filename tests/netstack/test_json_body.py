@@ -76,7 +76,7 @@ def test_values_are_read_as_leniently_as_java_does(text: str, attribute: str, va
         ('{"name":"n","byId":[]}', "byId: list where an object"),
         ('{"name":"n","byQueue":{"x":1}}', "expected a JSON value"),
         ('{"name":"n","byQueue":{"7":1}}', "int where a queue"),
-        ('{"name":"n","anyThing":{"$ref":"$"}}', "a reference leads to what is around it"),
+        ('{"name":"n","anyThing":{"$ref":"$"}}', "a reference points to its own container"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> None:

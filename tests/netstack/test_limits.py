@@ -36,7 +36,7 @@ def test_connections_leave_the_last_descriptors_to_the_store_and_fewer_to_this_m
     limits = Limits(descriptors=1000)
     assert [decide_by_descriptor(number, False, limits) is None for number in (899, 900)] == [True, False]
     assert [decide_by_descriptor(number, True, limits) is None for number in (949, 950)] == [True, False]
-    assert decide_by_descriptor(900, False, limits) == "process: 900 of 1000 open files are taken"
+    assert decide_by_descriptor(900, False, limits) == "process: 900 of 1000 open files are in use"
     assert decide_by_descriptor(100_000, False, Limits()) is None
 
 

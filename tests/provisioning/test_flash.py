@@ -53,7 +53,7 @@ def test_an_image_is_known_by_its_partition_table_however_it_is_packed(tmp_path:
                 pytest.skip(f"no {tool} here")
             subprocess.run([tool, "-kqf", str(tmp_path / f"{name}.img")], check=True)
     check_image(tmp_path / f"disk{suffix}")
-    with pytest.raises(ProvisioningError, match="no disk image"):
+    with pytest.raises(ProvisioningError, match="not a disk image"):
         check_image(tmp_path / f"other{suffix}")
 
 

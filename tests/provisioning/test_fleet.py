@@ -44,10 +44,10 @@ def test_settings_are_columns_of_their_own() -> None:
         ("A1,one,,,,\nA1,two,,,,\n", "line 3: serial A1 is in line 2 already"),
         ("A1,one,,,,\nA2,one,,,,\n", "line 3: name one is in line 2 already"),
         ("A1,one,,10.0.0.2/24,,\nA2,two,,10.0.0.2/24,,\n", "line 3: address 10.0.0.2 is in line 2 already"),
-        ("A1,One!,,,,\n", "line 2: name 'One!', allowed are 1 to 40 of a-z 0-9 -"),
+        ("A1,One!,,,,\n", "line 2: name 'One!', allowed: 1 to 40 of a-z 0-9 -"),
         ("A1,one,,10.0.0.2/24,10.0.1.1,\n", "line 2: gateway 10.0.1.1 is not in 10.0.0.0/24"),
-        ("A1,one,,10.0.0.2,,\n", "line 2: address '10.0.0.2' needs its network's length, as in 10.0.0.2/24"),
-        ("A1,one,,10.0.0.255/24,,\n", "line 2: 10.0.0.255 is no address for a box in 10.0.0.0/24"),
+        ("A1,one,,10.0.0.2,,\n", "line 2: address '10.0.0.2' needs a prefix length, as in 10.0.0.2/24"),
+        ("A1,one,,10.0.0.255/24,,\n", "line 2: 10.0.0.255 cannot be the address of a box in 10.0.0.0/24"),
         ("A1,one,,\n", "line 2: 4 cells, the header has 6"),
     ],
 )

@@ -68,7 +68,7 @@ async def test_a_box_without_owner_is_claimed_only_after_the_yes() -> None:
         assert (talk.asked, outcome.owned, outcome.receipt) == (["plan"], "would be claimed", None)
         assert outcome.changes == [f"claim for {BENCH.name}", "name"]
     talk = Told(["name"])
-    with pytest.raises(ProvisioningError, match="the receipt's seal does not fit"):
+    with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
         await provision(talk, IDENTITY | {"claimed": None}, BENCH, Wanted(), agree=answer)
     assert talk.asked == ["plan", "identify", "own", "plan", "apply", "verify"]
     assert asked == [[f"claim for {BENCH.name}", "name"]] * 2
@@ -81,7 +81,7 @@ async def test_a_bundle_goes_over_the_line_only_where_the_version_changes(
     bundle = tmp_path / "b.rbx"
     bundle.write_bytes(b"RBX1" + (5).to_bytes(4) + b"12345" + bytes(64) + b"part")
     talk = Told(changes)
-    with pytest.raises(ProvisioningError, match="the receipt's seal does not fit"):
+    with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
         await run(talk, Wanted(bundle=bundle, version="2"))
     sent = ["put bundle 77 of 81", "plan", "put bundle 81 of 81"]
     assert talk.asked == ["own", "plan", *(sent if uploaded else []), "plan", "apply", "verify"]
@@ -104,7 +104,7 @@ async def test_a_receipt_in_the_name_of_another_box_is_none_whoever_sealed_it() 
 async def test_the_clock_is_set_to_the_time_after_the_upload() -> None:
     talk: Any = Told([])
     clock = iter((100.0, 400.0, 401.0))
-    with pytest.raises(ProvisioningError, match="the receipt's seal does not fit"):
+    with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
         await provision(talk, IDENTITY, BENCH, Wanted(), now_s=lambda: next(clock))
     assert [body.get("time") for body in talk.bodies[:2]] == [100, 400]
 
@@ -136,6 +136,6 @@ def test_a_receipt_is_replaced_whole_and_a_damaged_one_is_none(tmp_path: Path) -
 def test_a_receipt_that_cannot_be_kept_is_told_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "receipts").write_text("no folder")
     with pytest.raises(
-        ProvisioningError, match=r"^E401 the receipt .*RB\.1\.json is not kept: .*; the box is provisioned"
+        ProvisioningError, match=r"^E401 the receipt .*RB\.1\.json was not saved: .*; the box is provisioned"
     ):
         save_receipt(tmp_path / "receipts", {"serial": "RB.1"})

@@ -63,7 +63,7 @@ async def test_what_is_no_serial_number_names_no_file_of_the_bench(serial: objec
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer)
-        with pytest.raises(ProvisioningError, match="which is no serial number") as raised:
+        with pytest.raises(ProvisioningError, match="which is not a serial number") as raised:
             await Conversation(StreamLine(bench, "line")).identify()
     assert raised.value.code == "E105"
     await bench.aclose()

@@ -34,7 +34,7 @@ async def test_a_port_that_is_not_there_is_e101(tmp_path: Path) -> None:
     for name, said in (
         (str(tmp_path / "ttyUSB9"), "ttyUSB9; there is "),
         ("socket://host", "write socket://HOST:PORT"),
-        ("/dev/null", "/dev/null is no serial port"),
+        ("/dev/null", "/dev/null is not a serial port"),
         (str(tmp_path), "cannot be opened: Is a directory"),
     ):
         with pytest.raises(ProvisioningError, match=said):

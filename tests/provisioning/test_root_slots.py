@@ -148,7 +148,7 @@ def test_an_image_on_trial_installs_nothing(board: Board) -> None:
 
 
 def test_the_image_that_runs_is_not_written_a_second_time(board: Board) -> None:
-    with pytest.raises(ImageError, match="runs already"):
+    with pytest.raises(ImageError, match="is already running"):
         board.install("1.0.0")
     assert board.names() == ["rocketbox-1.0.0.conf"]
 

@@ -140,7 +140,7 @@ async def test_a_store_without_messages_comes_back_with_its_tables(root: Path, t
 
 
 def test_a_folder_without_a_store_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreRefused, match="holds no store"):
+    with pytest.raises(StoreRefused, match="does not contain a store"):
         backup(tmp_path / "none", tmp_path / "copy")
     assert list(tmp_path.iterdir()) == []
 
@@ -159,7 +159,7 @@ WHOLE = {"layout": 1, "first": 0, "end": 9, "segments": 1, "bytes": SEGMENT}
 )
 def test_a_manifest_that_makes_no_sense_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(StoreRefused, match="holds no backup"):
+    with pytest.raises(StoreRefused, match="does not contain a backup"):
         restore(tmp_path, tmp_path / "store")
     assert not (tmp_path / "store").exists()
 

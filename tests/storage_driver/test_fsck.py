@@ -125,7 +125,7 @@ async def test_a_salvage_says_that_it_looked_at_the_log_alone(
         queue_file.write_bytes(b"")
     assert fsck.main([str(root), "--salvage", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
-    assert "queues   not checked, nor index and tables: a salvage reads the log alone" in text
+    assert "queues   not checked, like index and tables: a salvage reads only the log" in text
     assert "verdict  nothing wrong in the log\n" in text
     assert fsck.main([str(root), "--salvage", str(tmp_path / "again"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["log_only"] is True
@@ -142,7 +142,7 @@ async def test_rebuild_makes_queues_anew_at_the_next_start(root: Path) -> None:
 
 def test_a_folder_without_a_store_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fsck.main([str(tmp_path / "none")]) == 2
-    assert "holds no store" in capsys.readouterr().err
+    assert "does not contain a store" in capsys.readouterr().err
 
 
 async def test_delay_levels_of_the_broker_are_no_finding_and_a_due_time_in_a_century_is(root: Path) -> None:

@@ -241,7 +241,7 @@ def test_of_a_file_that_cannot_be_replaced_both_names_are_told() -> None:
         (errno.ENOSPC, "the disk is full", "df -i"),
         (errno.EACCES, "protected", "lsattr"),
         (errno.EMFILE, "too many files are open", "LimitNOFILE="),
-        (errno.ELOOP, "it is no folder", "mount"),
+        (errno.ELOOP, "it is not a folder", "mount"),
         (errno.EIO, "the disk fails", "kernel's log"),
     ],
 )

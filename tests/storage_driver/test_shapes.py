@@ -144,7 +144,7 @@ async def test_a_log_behind_a_link_to_nowhere_is_waited_for(tmp_path: Path, name
     place, elsewhere = tmp_path / "store" / name, tmp_path / "mounted"
     place.rename(tmp_path / "not mounted")
     place.symlink_to(elsewhere)
-    with pytest.raises(StoreRefused, match=f"{name} is a link that leads nowhere: mount the disk"):
+    with pytest.raises(StoreRefused, match=f"{name} is a dangling symbolic link: mount the disk"):
         await all_is_there(tmp_path)
 
     (tmp_path / "not mounted").rename(elsewhere)

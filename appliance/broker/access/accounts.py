@@ -27,7 +27,7 @@ DENY = Perm(0)
 WORDS = {"DENY": DENY, "PUB": Perm.PUB, "SUB": Perm.SUB, "PUB|SUB": Perm.PUB | Perm.SUB}
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SHARED_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
-"""Messages of all topics rest there: no account reads them by its default."""
+"""These topics hold messages of all topics: the default permission of an account does not cover them."""
 
 
 class AccountError(ValueError):
@@ -38,7 +38,7 @@ def perm_of(word: str) -> Perm:
     """Return what DENY, PUB, SUB, PUB|SUB or SUB|PUB means. Raises AccountError."""
     wanted = "|".join(sorted(part.strip().upper() for part in word.split("|")))
     if wanted not in WORDS:
-        raise AccountError(f"{word!r} is no permission; allowed are DENY, PUB, SUB and PUB|SUB")
+        raise AccountError(f"{word!r} is not a permission; use DENY, PUB, SUB or PUB|SUB")
     return WORDS[wanted]
 
 
@@ -200,7 +200,7 @@ class Accounts:
             return replace(WHITE_LISTED, name=account.name)
         check_signature(request, account, now_ms)
         if account.addresses and not account.lives_at(address):
-            raise Denied(f"accessKey={account.name} is not good from {address}")
+            raise Denied(f"accessKey={account.name} is not valid from {address}")
         check_resources(request, account)
         return account
 

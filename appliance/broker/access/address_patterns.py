@@ -18,7 +18,9 @@ class PatternWrong(ValueError):
     """A pattern that means no address; the text says what one looks like."""
 
     def __init__(self, pattern: str) -> None:
-        super().__init__(f"{pattern!r} is no address pattern; write 10.0.0.9, 10.0.0.*, 10.0.0.10-20 or 10.0.0.{{1,2}}")
+        super().__init__(
+            f"{pattern!r} is not an address pattern; write 10.0.0.9, 10.0.0.*, 10.0.0.10-20 or 10.0.0.{{1,2}}"
+        )
 
 
 def matcher(patterns: Iterable[str]) -> Matches:

@@ -155,19 +155,19 @@ class Permissions:
         signed = account.name, request.ext[SIGNATURE], address
         first = self._seen.elsewhere(*signed) or self._seen_hot.elsewhere(*signed)
         if first is not None and (request.code in BOUND or wanted in _CHANGING):
-            text = f"this signed request came from {first} before, so it may be a copy, and {address} is refused"
-            raise Denied(f"{text}: give each machine a key of its own, or use TLS and rotate the key")
+            text = (
+                f"this signed request came from {first} before, so the one from {address} may be a copy and is refused"
+            )
+            raise Denied(f"{text}: give each machine its own key, or use TLS and rotate the key")
         if wanted is Access.CHANGE or wanted is Access.ACCOUNTS:
             if request.body and not may_have_body(request.code):
                 text = f"request code {request.code} has no body, and a signature covers it as part of the fields"
                 raise Denied(f"{text}: this may be a copy of another request")
             name = foreign(request.code, request.ext)
             if name is not None:
-                raise Denied(
-                    f"field {name[:60]} is none of request code {request.code}, which a signature does not cover"
-                )
+                raise Denied(f"request code {request.code} has no field {name[:60]}, so a signature does not cover it")
         if self._note(request, peer, account) and self._rules.replay == STRICT and not account.lives_at(address):
-            text = "access.replay is strict: a signed request is taken over TLS or from an address of its key"
+            text = "access.replay is strict: a signed request is accepted only over TLS or from an address of its key"
             raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
 
     def _may_without_key(self, wanted: Access, place: Place) -> bool:
@@ -201,7 +201,7 @@ class Permissions:
         if wanted is Access.CHANGE and self._rules.admin == LOOPBACK:
             return f"{what}: send it from the box itself, with an admin key, or set access.admin"
         if self._rules.mode == KEYS:
-            return f"{what}: sign it with a key that may do this"
+            return f"{what}: sign it with a key that has this permission"
         return f"{what}: add the network to access.allow, or sign it with an admin key"
 
 

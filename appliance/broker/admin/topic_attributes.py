@@ -15,8 +15,8 @@ ALLOWED: Mapping[str, frozenset[str] | None] = {
     "reserve.time": None,
 }
 NOT_HERE: Mapping[tuple[str, str], str] = {
-    ("queue.type", "BatchCQ"): "each message of a batch has an entry of its own here, as with SimpleCQ",
-    ("cleanup.policy", "COMPACTION"): "messages go by age and space here, whatever their keys, as with DELETE",
+    ("queue.type", "BatchCQ"): "each message of a batch has its own entry here, as with SimpleCQ",
+    ("cleanup.policy", "COMPACTION"): "messages are deleted by age and space here, whatever their keys, as with DELETE",
 }
 
 

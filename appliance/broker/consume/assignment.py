@@ -46,7 +46,7 @@ class Assignments:
         if strategy is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"strategy {asked.strategy_name[:100]}: a broker deals out queues by {' or '.join(STRATEGIES)}; "
+                f"strategy {asked.strategy_name[:100]}: a broker assigns queues by {' or '.join(STRATEGIES)}; "
                 "any other works with setClientRebalance(true)",
             )
         return allocate(strategy, asked.client_id, queues, set(group.client_ids()))

@@ -52,7 +52,7 @@ def read_heartbeat(body: bytes) -> Heartbeat:
     content = _object(body, "heartbeat")
     client_id = str(content.get("clientID") or "")
     if not client_id:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat names no clientID")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
     producers = [str(item.get("groupName") or "") for item in _objects(content.get("producerDataSet"))]
     consumers = [_joining(item) for item in _objects(content.get("consumerDataSet"))]
     if len(producers) + len(consumers) > MOST_GROUPS:
@@ -80,7 +80,7 @@ def read_lock(body: bytes) -> LockRequest:
     queues = [queue for item in _objects(content.get("mqSet")) if (queue := _queue(item)) is not None]
     group, client_id = str(content.get("consumerGroup") or ""), str(content.get("clientId") or "")
     if not group or not client_id:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "the lock request names no consumerGroup or no clientId")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the lock request has no consumerGroup or no clientId")
     return LockRequest(group, client_id, tuple(queues))
 
 
@@ -149,11 +149,11 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 def _object(body: bytes, what: str) -> dict[str, Any]:
     if len(body) > MOST_BYTES:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} has {len(body)} bytes, allowed are {MOST_BYTES}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} has {len(body)} bytes, at most {MOST_BYTES} are allowed")
     try:
         content = fastjson.loads(body)
     except ProtocolError as exc:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} cannot be read: {exc}") from exc
     if not isinstance(content, dict):
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} is no JSON object")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the {what} is not a JSON object")
     return content

@@ -213,7 +213,7 @@ class Pulls:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]{arrivals.parked} pulls wait for messages, limits.parked_pulls = {arrivals.most_parked}; "
-                "too many long polls, retry in a few seconds: have fewer consumers or queues, or raise the limit",
+                "too many long polls, retry in a few seconds, use fewer consumers or queues, or raise the limit",
             )
         arrivals.enter(peer)
 

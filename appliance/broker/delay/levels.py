@@ -200,7 +200,7 @@ class DelayLevels:
     async def _deliver(self, draft: Draft) -> int:
         """Store one message where it belongs; return the log offset behind it, 0 when it belongs nowhere."""
         if not unpark(draft) or draft.topic == HALF_TOPIC:
-            log.warning("event=delayed_message_dropped reason='no place to deliver it to' topic=%s", draft.topic)
+            log.warning("event=delayed_message_dropped reason='its topic and queue are unknown' topic=%s", draft.topic)
             return 0
         try:
             placed = await put_patiently(self._store, draft.to_message())

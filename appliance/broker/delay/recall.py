@@ -38,9 +38,9 @@ class RecallHandle(NamedTuple):
         try:
             parts = base64.urlsafe_b64decode(text).decode().split(" ", 4)
         except (binascii.Error, UnicodeDecodeError) as exc:
-            raise ValueError("it is no URL-safe base64 text") from exc
+            raise ValueError("it is not URL-safe base64") from exc
         if len(parts) < 5 or parts[0] != "v1" or not parts[3].isdecimal():
-            raise ValueError("it does not begin with `v1 topic broker moment key`")
+            raise ValueError("it does not have the form `v1 topic broker time key`")
         return cls(parts[1], parts[2], int(parts[3]), parts[4])
 
 
@@ -86,7 +86,7 @@ class Recalls:
             handle = RecallHandle.decode(header.recall_handle)
         except ValueError as exc:
             raise Refused(
-                ResponseCode.ILLEGAL_OPERATION, f"recall failed, the handle is not one of ours: {exc}"
+                ResponseCode.ILLEGAL_OPERATION, f"recall failed, this box did not issue the handle: {exc}"
             ) from exc
         if (handle.topic, handle.broker) != (header.topic, self._timers.rules.broker):
             text = f"recall failed, the handle is for topic {handle.topic} on broker {handle.broker}"
@@ -94,7 +94,8 @@ class Recalls:
         left_ms = handle.due_ms - self._now_ms()
         if not 0 < left_ms < self._timers.rules.longest_ms:
             raise Refused(
-                ResponseCode.ILLEGAL_OPERATION, f"recall failed, {left_ms} ms are left: it is delivered already"
+                ResponseCode.ILLEGAL_OPERATION,
+                f"recall failed, {left_ms} ms are left: the message is already delivered",
             )
         return handle
 

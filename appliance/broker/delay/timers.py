@@ -98,14 +98,16 @@ class Timers:
         now_ms = self._now_ms()
         due_ms = _due_ms(asked[0], draft.properties[asked[0]], now_ms)
         if due_ms - now_ms > self.rules.longest_ms:
-            text = f"timer message illegal: it is due in {due_ms - now_ms} ms, allowed are {self.rules.longest_ms}"
+            text = (
+                f"timer message illegal: it is due in {due_ms - now_ms} ms, at most {self.rules.longest_ms} are allowed"
+            )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
         if due_ms > now_ms:
             self._rest(draft, due_ms)
 
     def _rest(self, draft: Draft, due_ms: int) -> None:
         if self.index.full:
-            text = f"{len(self.index)} timed messages wait, that is all there is room for; try again later"
+            text = f"{len(self.index)} timed messages wait, which is the limit; try again later"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         draft.properties[OUT_MS] = str((due_ms - 1) // 1000 * 1000)
         draft.properties[DUE_MS] = str(due_ms)

@@ -64,7 +64,7 @@ class KeptFilters:
             return
         raise Refused(
             ResponseCode.SYSTEM_BUSY,
-            f"[OVERLOAD]the filters of waiting pulls take {self.bytes} bytes, allowed are {self._most_bytes}; "
+            f"[OVERLOAD]the filters of waiting pulls take {self.bytes} bytes, at most {self._most_bytes} are allowed; "
             "retry in a few seconds, and filter by fewer tags or a shorter expression",
         )
 

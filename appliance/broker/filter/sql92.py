@@ -198,7 +198,9 @@ def _between(value: _Operand, low: _Operand, high: _Operand) -> _Operand:
         _check_orderable(low)
         _check_orderable(high)
         if (order(low.constant, high.constant) or 0) > 0:
-            raise ExpressionError(f"BETWEEN {low.constant} AND {high.constant}: the lower bound is the greater one")
+            raise ExpressionError(
+                f"BETWEEN {low.constant} AND {high.constant}: the lower bound is greater than the upper one"
+            )
     return _joined([_ordered(value, ">=", low), _ordered(value, "<=", high)], "AND")
 
 
@@ -314,7 +316,7 @@ class _Parser:
     def _unary(self) -> _Operand:
         self._nesting += 1
         if self._nesting > MAX_NESTING:
-            raise ExpressionError(f"more than {MAX_NESTING} parentheses or signs inside one another")
+            raise ExpressionError(f"more than {MAX_NESTING} nested parentheses or signs")
         if self._accept("+"):
             found = self._unary()
         elif self._accept("-"):
@@ -336,7 +338,7 @@ class _Parser:
             return _property(token.text)
         literal = _LITERALS.get(token.kind)
         if literal is None:
-            raise ExpressionError(f"{_named(token)} where a property, a value or '(' was expected")
+            raise ExpressionError(f"{_named(token)} where a property, a value or '(' is expected")
         return _constant(literal(token))
 
     def _accept(self, kind: str) -> bool:
@@ -347,7 +349,7 @@ class _Parser:
 
     def _expect(self, kind: str) -> Token:
         if self._tokens.next.kind != kind:
-            raise ExpressionError(f"{_named(self._tokens.next)} where {kind} was expected")
+            raise ExpressionError(f"{_named(self._tokens.next)} where {kind} is expected")
         return self._tokens.take()
 
 

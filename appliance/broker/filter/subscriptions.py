@@ -61,14 +61,14 @@ def parse_subscription(topic: str, text: str | None, kind: str | None = None, ve
         check_sql(text or "")
         return Subscription(topic, text or "", SQL92, version)
     if kind != TAG:
-        raise SubscriptionError(f"expression type {kind!r}, known are {TAG} and {SQL92}", kind_unknown=True)
+        raise SubscriptionError(f"expression type {kind!r}, use {TAG} or {SQL92}", kind_unknown=True)
     if text is None or text in ("", EVERYTHING):
         return Subscription(topic, EVERYTHING, TAG, version)
     if len(text) > MOST_TAGS_TEXT:
-        raise SubscriptionError(f"tags of {len(text)} characters, allowed are {MOST_TAGS_TEXT}")
+        raise SubscriptionError(f"tags of {len(text)} characters, at most {MOST_TAGS_TEXT} are allowed")
     tags = tuple(dict.fromkeys(part for piece in text.split("||") if (part := piece.strip())))
     if not tags:
-        raise SubscriptionError(f"subscription {text[:80]!r} names no tag")
+        raise SubscriptionError(f"subscription {text[:80]!r} has no tag")
     return Subscription(topic, text, TAG, version, tags, frozenset(map(java_hash, tags)))
 
 

@@ -270,7 +270,7 @@ class Publishing:
         """Return the messages of a batch as they were sent. Raises Refused."""
         if header.sys_flag & TRANSACTION_FLAGS or needs_draft(header.properties):
             raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: no batch may be delayed or a half message"
+                ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot contain delayed or half messages"
             )
         parts, shared = parse_batch(body, self._rules.max_message_bytes), shared_properties(header.properties)
         if shared:

@@ -98,7 +98,7 @@ def check_growth(raw: bytes, count: int, shared: str, max_message_bytes: int) ->
 
 
 def _too_many(count: int) -> Refused:
-    return _illegal(f"a batch of {count} messages or more, allowed are {MOST_MESSAGES}; send it in parts")
+    return _illegal(f"a batch of {count} messages or more, at most {MOST_MESSAGES} are allowed; split it")
 
 
 def _illegal(reason: str) -> Refused:

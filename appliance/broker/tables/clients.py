@@ -170,7 +170,7 @@ class ClientTable:
 
     def _check_room(self, more: int) -> None:
         if more > 0 and self._subscriptions_bytes + more > MOST_SUBSCRIPTIONS_BYTES:
-            text = f"groups and subscriptions take {self._subscriptions_bytes} bytes, that is all there is room for"
+            text = f"groups and subscriptions take {self._subscriptions_bytes} bytes, which is the limit"
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
 
     def producer_joined(self, peer: Peer, group: str, member: Member) -> None:
@@ -261,7 +261,7 @@ class ClientTable:
         if group in own[kind]:
             return
         if len(own[kind]) >= MOST_GROUPS:
-            text = f"{len(own[kind])} groups on one connection, allowed are {MOST_GROUPS}"
+            text = f"{len(own[kind])} groups on one connection, at most {MOST_GROUPS} are allowed"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if len(own[0]) + len(own[1]) >= FEW_GROUPS:
             self._check_room(GROUP_BYTES)
@@ -319,7 +319,7 @@ def cost_of(subscription: Subscription) -> int:
 def _check_names(group: str, client_id: str) -> None:
     if len(group) > LONGEST_GROUP or len(client_id) > LONGEST_ID:
         found = f"a group of {len(group)} characters, a clientID of {len(client_id)}"
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{found}, allowed are {LONGEST_GROUP} and {LONGEST_ID}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{found}, at most {LONGEST_GROUP} and {LONGEST_ID} are allowed")
 
 
 def _ignore(group: str) -> None:

@@ -60,8 +60,8 @@ class Creations:
     def refusal(self, what: str) -> str:
         """Return what is said to who may not cause one more."""
         return (
-            f"this address has caused {self._per_hour} new topics and groups within an hour (limits.created_per_hour), "
-            f"or {FEW} while half of limits.topics or limits.groups is in use: make the {what} with the tools, or wait"
+            f"this address has created {self._per_hour} topics and groups in an hour (limits.created_per_hour), "
+            f"or {FEW} while half of limits.topics or limits.groups is used: create the {what} with the tools, or wait"
         )
 
     def made(self, kind: str, name: str) -> None:

@@ -89,7 +89,7 @@ class GroupTable:
     def put(self, group: Group) -> int:
         """Create or replace a group and return the save mark. Raises Refused at the limit."""
         if len(group.name) > MOST_NAME:
-            text = f"group name of {len(group.name)} characters, allowed are {MOST_NAME}"
+            text = f"group name of {len(group.name)} characters, at most {MOST_NAME} are allowed"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         self.check_room([group.name])
         if self.creations is not None:
@@ -103,7 +103,7 @@ class GroupTable:
         if more and len(self._groups) + more > self._most:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"{len(self._groups)} groups, limits.groups allows {self._most}: raise it or delete some",
+                f"{len(self._groups)} groups, limits.groups allows {self._most}: raise the limit or delete some",
             )
 
     def delete(self, name: str) -> int:

@@ -95,10 +95,10 @@ class OffsetTable:
             text = f"queue {queue_id} of topic {topic}: no topic has more than {MOST_QUEUES} queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if len(topic) > MOST_NAME or len(group) > MOST_NAME:
-            text = f"topic of {len(topic)}, group of {len(group)} characters, allowed are {MOST_NAME}"
+            text = f"topic of {len(topic)}, group of {len(group)} characters, at most {MOST_NAME} are allowed"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if self._stored >= self._most or self._pairs_bytes >= MOST_PAIRS_BYTES:
-            text = f"{self._stored} offsets are stored, that is all there is room for: delete groups nobody uses"
+            text = f"{self._stored} offsets are stored, which is the limit: delete unused groups"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
     def of(self, topic: str, group: str) -> dict[int, int]:

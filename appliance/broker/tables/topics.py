@@ -125,7 +125,7 @@ class TopicTable:
         if more and len(self._topics) + more > self.rules.most:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"{len(self._topics)} topics, limits.topics allows {self.rules.most}: raise it or delete some",
+                f"{len(self._topics)} topics, limits.topics allows {self.rules.most}: raise the limit or delete some",
             )
 
     def delete(self, name: str) -> int:

@@ -222,7 +222,7 @@ def _checked(header: EndTransactionHeader, half: StoredMessage | None, signer: S
     properties = half.property_map
     if not (may_touch(signer, properties.get(OWNER, NOBODY)) and may(signer, properties.get(REAL_TOPIC, ""), Perm.PUB)):
         text = f"the half message at queue offset {half.queue_offset} was sent with another key"
-        raise Refused(ResponseCode.NO_PERMISSION, f"{text}: end it with that key or with an admin's")
+        raise Refused(ResponseCode.NO_PERMISSION, f"{text}: use that key or an admin key")
     group = properties.get(PRODUCER_GROUP)
     if group != header.producer_group:
         text = f"The producer group wrong: the half message belongs to {group}"

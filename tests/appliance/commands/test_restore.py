@@ -35,8 +35,8 @@ async def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path, capsys: 
     assert await command("backup", tmp_path / "to", "--data", tmp_path / "none") == 2
     assert await command("restore", tmp_path / "none", "--data", tmp_path / "to") == 2
     said = capsys.readouterr().err
-    assert "holds no store" in said
-    assert "holds no backup" in said
+    assert "does not contain a store" in said
+    assert "does not contain a backup" in said
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ async def test_a_strategy_that_raises_leaves_the_queues_as_they_were_and_is_told
         assert await b.assignment.rebalance(), "a second later it would raise again"
         assert (b.held(), len(b.begun)) == ([0, 1, 2, 3], 4)
         (said,) = [each for each in caplog.records if each.levelname == "ERROR"]
-        assert "strategy AVG does not share out the queues of T: ValueError: no weight for this" in said.getMessage()
+        assert "strategy AVG does not assign the queues of T: ValueError: no weight for this" in said.getMessage()
         assert said.exc_info is not None, "the application's own line is in the log"
         monkeypatch.setattr(Fickle, "broken", False)
         assert await b.assignment.rebalance()

@@ -22,7 +22,7 @@ def test_both_ends_of_a_range_are_allowed_and_what_lies_beyond_is_refused_with_i
     for value in (lowest, highest):
         assert getattr(ConsumerOptions(**{name: value}), name) == value  # type: ignore[arg-type]
     for value in (lowest - 1, highest + 1):
-        with pytest.raises(UsageError, match=rf"{name} is {value}, allowed are {lowest}\.\.{highest}"):
+        with pytest.raises(UsageError, match=rf"{name} is {value}, allowed: {lowest}\.\.{highest}"):
             ConsumerOptions(**{name: value})  # type: ignore[arg-type]
 
 

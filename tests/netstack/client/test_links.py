@@ -59,7 +59,7 @@ async def test_a_name_that_is_none_is_unreachable_and_harms_no_other_connection(
     links = Links(echo, None, lambda address: None)
     async with serving() as port, trio.open_nursery() as nursery:
         channel = await links.channel(f"127.0.0.1:{port}", nursery)
-        with pytest.raises(Unreachable, match="is no host name"):
+        with pytest.raises(Unreachable, match="is not a host name"):
             await links.channel(f"{host}:10911", nursery)
         assert not channel.closed.is_set()
         links.close()

@@ -136,7 +136,7 @@ def test_a_delay_hidden_in_the_properties_is_one_and_keeps_a_message_out_of_batc
 
 def test_the_largest_body_leaves_and_one_byte_more_does_not() -> None:
     check_message(Message("T", b"x" * 100), 100)
-    with pytest.raises(MessageRejected, match="body of 101 bytes, allowed are 100"):
+    with pytest.raises(MessageRejected, match="body of 101 bytes, at most 100 are allowed"):
         check_message(Message("T", b"x" * 101), 100)
 
 

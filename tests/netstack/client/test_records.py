@@ -57,7 +57,7 @@ def test_any_changed_bytes_are_messages_or_a_protocol_error(at: int, bit: int, c
 
 @pytest.mark.parametrize("size", [0, -1, 8, len(RECORD) - 1, len(RECORD) + 1, 0x7FFFFFFF, -0x80000000])
 def test_a_size_that_is_not_what_the_parts_have_is_a_protocol_error_and_no_endless_loop(size: int) -> None:
-    with pytest.raises(ProtocolError, match="its lengths end at"):
+    with pytest.raises(ProtocolError, match="its fields end at"):
         list(decode_records(size.to_bytes(4, "big", signed=True) + RECORD[4:]))
 
 

@@ -54,7 +54,7 @@ def test_pulls_carry_a_version_that_brokers_have_heard_of() -> None:
     ("name", "value"), [("pull_batch", 0), ("queue_messages", 65536), ("queue_mib", 0), ("max_span", 0)]
 )
 def test_settings_outside_their_range_are_refused_with_the_range(name: str, value: int) -> None:
-    with pytest.raises(UsageError, match=r"allowed are \d+"):
+    with pytest.raises(UsageError, match=r"allowed: \d+"):
         ConsumerOptions(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="shorter"):
         ConsumerOptions(pull_timeout_s=1)

@@ -282,7 +282,7 @@ async def test_bytes_of_any_length_come_through_both_ways_and_the_end_is_an_end(
 @pytest.mark.parametrize("host", ["gateway..example", "g" * 64])
 async def test_a_name_that_is_none_fails_as_one_that_nobody_knows(host: str, certs: Path) -> None:
     config = UplinkConfig(f"{host}:10940", "box-17", certs=certs)
-    with pytest.raises(ConnectFailed, match="it is no host name") as raised:
+    with pytest.raises(ConnectFailed, match="it is not a host name") as raised:
         async with open_stream(config, config.gateway, clock_ok=True):
             pytest.fail("connected")
     assert raised.value.cause == "dns"

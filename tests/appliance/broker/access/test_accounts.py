@@ -75,7 +75,7 @@ def test_permissions_are_words_in_any_order(word: str, perm: Perm) -> None:
 
 @pytest.mark.parametrize("word", ["", "ANY", "PUB|PUB", "PUB,SUB", "DENY|PUB", "|"])
 def test_other_words_are_refused_with_those_allowed(word: str) -> None:
-    with pytest.raises(AccountError, match=r"allowed are DENY, PUB, SUB and PUB\|SUB"):
+    with pytest.raises(AccountError, match=r"use DENY, PUB, SUB or PUB\|SUB"):
         perm_of(word)
 
 

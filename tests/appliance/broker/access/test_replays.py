@@ -125,7 +125,7 @@ def test_a_key_that_is_bound_to_addresses_is_good_there_alone(tmp_path: Path, re
     assert verdict(permissions, signed(send("T"), "device-2"), peer(OPERATOR)) == ""
     for tls in (False, True):
         refused = verdict(permissions, signed(send("T"), "device-2"), peer(STRANGER, tls=tls))
-        assert "not good from 192.168.7.66" in refused
+        assert "not valid from 192.168.7.66" in refused
 
 
 def test_the_memory_has_an_end_and_a_key_makes_room_among_its_own() -> None:

@@ -29,8 +29,8 @@ def test_what_an_apache_store_brought_along_can_be_taken_off() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"+queue.type": "BatchCQ"}, "each message of a batch has an entry of its own here"),
-        ({"+cleanup.policy": "COMPACTION"}, "messages go by age and space here"),
+        ({"+queue.type": "BatchCQ"}, "each message of a batch has its own entry here"),
+        ({"+cleanup.policy": "COMPACTION"}, "messages are deleted by age and space here"),
         ({"+message.type": "ODD"}, "expected"),
         ({"+no.such": "1"}, "expected"),
         ({"+reserve.time": ""}, "expected"),

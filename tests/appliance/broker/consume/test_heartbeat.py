@@ -179,7 +179,7 @@ def test_a_lock_request_takes_the_queues_that_are_queues_and_needs_a_name() -> N
     asked = {"consumerGroup": "g", "clientId": "c", "mqSet": rows}
     assert read_lock(json.dumps(asked).encode()).queues == (MessageQueue("T", 1),)
     for missing in ("consumerGroup", "clientId"):
-        with pytest.raises(Refused, match="names no"):
+        with pytest.raises(Refused, match="has no consumerGroup"):
             read_lock(json.dumps({**asked, missing: ""}).encode())
     assert lock_reply([MessageQueue("T", 1)], "b") == b'{"lockOKMQSet":[{"brokerName":"b","queueId":1,"topic":"T"}]}'
 

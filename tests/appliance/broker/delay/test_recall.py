@@ -32,14 +32,14 @@ def test_a_handle_comes_back_whatever_the_key(topic: str, broker: str, due_ms: i
 @settings(max_examples=60)
 @given(st.text(max_size=20) | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
 def test_any_other_text_is_refused_as_a_handle(text: str) -> None:
-    with pytest.raises(ValueError, match=r"base64|does not begin|ASCII"):
+    with pytest.raises(ValueError, match=r"base64|does not have the form|ASCII"):
         RecallHandle.decode(text)
 
 
 @pytest.mark.parametrize("due", ["-1", "1.0", "", "x", "1e5"])
 def test_a_handle_without_a_moment_is_none(due: str) -> None:
     text = base64.urlsafe_b64encode(f"v1 T box {due} K".encode()).decode()
-    with pytest.raises(ValueError, match="v1 topic broker moment key"):
+    with pytest.raises(ValueError, match="v1 topic broker time key"):
         RecallHandle.decode(text)
 
 

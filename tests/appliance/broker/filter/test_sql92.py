@@ -133,7 +133,7 @@ def test_what_the_reference_refuses_or_could_hurt_does_not_compile(expression: s
 
 
 def test_an_error_names_the_place_and_what_was_expected() -> None:
-    with pytest.raises(ExpressionError, match="'5' at column 6 where NULL was expected"):
+    with pytest.raises(ExpressionError, match="'5' at column 6 where NULL is expected"):
         compile_expression("a IS 5")
     with pytest.raises(ExpressionError, match="'#' at column 7"):
         compile_expression("a = 1 #")
