@@ -16,7 +16,7 @@ from appliance.broker.tables.topics import DEAD_PREFIX
 from appliance.condition_rules import GapSeen, SpaceSeen, clock_conditions, gap_conditions, space_conditions
 from appliance.condition_rules import uplink_conditions as decide_uplink
 from appliance.conditions import Condition
-from appliance.group_watch import DeadSeen, GroupSeen, GroupWatch, dead_letter_conditions
+from appliance.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
 from appliance.lag import Ages, lag_of
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
@@ -39,6 +39,7 @@ class Looked(NamedTuple):
     uplink: Uplink | None
     now_ms: Callable[[], int]
     clock_trusted: Callable[[], bool]
+    groups: GroupLimits = GroupLimits()
 
 
 Disk = Callable[[], tuple[float, int, float | None]]  # share used, bytes used, hours until full
@@ -52,7 +53,7 @@ class ConditionWatch:
         self._ages = Ages(looked.store)
         self._file = looked.store.state_file("groups_seen", folder="rocketbox")
         known = load_table(self._file, "groups seen").get("groups")
-        self._groups = GroupWatch(known if isinstance(known, list) else (), uptime_s())
+        self._groups = GroupWatch(known if isinstance(known, list) else (), uptime_s(), looked.groups)
         self._saved = self._groups.known
         self._since_s: dict[str, float] = {}
         self._found: list[Condition] = []

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from storage_driver.named_tuple import NamedTuple
 
 STATES = ("ok", "starting", "degraded", "failing", "read_only", "safe")  # the worst wins
+WALKS = "test_real_walks.py::test_each_trouble_is_told_and_raises_its_alert"  # on a real box
 TICKET = "RocketboxCondition"  # the alert of conditions that have none of their own
 
 
@@ -76,7 +77,7 @@ CATALOGUE = (
         "degraded",
         "from the start whose recovery found it until `rocketbox loss --acknowledge`",
         "3 messages that were durable are gone",
-        "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
+        f"{WALKS}[damage_between_runs]",
         "RocketboxLoss",
     ),
     Kind(
@@ -85,7 +86,7 @@ CATALOGUE = (
         "degraded",
         "within 10 s; for 7 days after the newest loss",
         "12 ranges of the log, 1,944 messages, 189 MiB, were dropped before the gateway had them (quota_bytes)",
-        "test_health_walks.py::test_a_full_disk_without_a_gateway_says_what_it_gives_up",
+        f"{WALKS}[full_disk]",
         "RocketboxGaps",
     ),
     Kind(
@@ -103,7 +104,7 @@ CATALOGUE = (
         "degraded",
         "when the scrub, a shipment or a recovery meets it; until the next start",
         "1 damaged range in the log; the scrub has read 2.0 GiB since the start",
-        "test_health_walks.py::test_a_damaged_closed_segment_is_told",
+        f"{WALKS}[damage_in_a_run]",
         "RocketboxDamage",
     ),
     Kind(
@@ -136,7 +137,7 @@ CATALOGUE = (
         "degraded",
         "within 10 s: unshipped data will reach its limit within 24 h, or has half of it",
         "unshipped data, 300 MiB, reaches the limit of 400 MiB in 3.1 h: then the oldest is dropped",
-        "test_condition_rules.py::test_an_uplink_that_fills_the_disk_says_when_it_gives_up",
+        f"{WALKS}[full_disk]",
         "RocketboxUplinkQuota",
     ),
     Kind(
@@ -177,16 +178,18 @@ CATALOGUE = (
         "group_without_member",
         "D601",
         "degraded",
-        "10 minutes after a group that had members lost the last one (or after a start), while messages wait for it",
+        "`conditions.group_gone_s` (10 minutes) after a group that had members lost the last one, or after a start, "
+        "while messages wait for it",
         "the consumer group billing has had no member for 12 min, 4,210 messages wait for it",
-        "test_health_walks.py::test_a_killed_consumer_is_told",
+        f"{WALKS}[killed_consumer]",
         "RocketboxConsumerStuck",
     ),
     Kind(
         "group_behind",
         "D602",
         "degraded",
-        "10 minutes in which a group had messages older than 10 minutes and its lag did not shrink",
+        "`conditions.group_behind_s` (10 minutes) in which a group had messages older than that and its lag did not "
+        "shrink",
         "the consumer group billing is 14 min behind on orders, 4,210 messages, and does not catch up",
         "test_group_watch.py::test_a_group_that_does_not_catch_up_is_behind",
         "RocketboxConsumerStuck",
@@ -197,7 +200,7 @@ CATALOGUE = (
         "degraded",
         "within 30 s, while the dead letter topic holds messages that no group has read and nobody has resent",
         "12 messages of the consumer group billing are dead letters",
-        "test_group_watch.py::test_dead_letters_count_until_somebody_reads_them",
+        f"{WALKS}[dead_letters]",
         "RocketboxDeadLetters",
     ),
     Kind(
@@ -206,7 +209,7 @@ CATALOGUE = (
         "degraded",
         "30 days before it expires, by a synchronised clock",
         "the TLS certificate has expired",
-        "test_health_walks.py::test_an_expired_certificate_is_told",
+        f"{WALKS}[expired_certificate]",
         "RocketboxCertificateEnds",
     ),
     Kind(
@@ -233,7 +236,7 @@ CATALOGUE = (
         "degraded",
         "within 10 s, above 1 minute",
         "the clock says 2026-01-01 00:00 UTC, 3.0 h before the newest message",
-        "test_health_walks.py::test_a_clock_that_is_set_back_is_told",
+        f"{WALKS}[clock_set_back]",
     ),
     Kind(
         "clock_untrusted",

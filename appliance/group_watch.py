@@ -1,6 +1,6 @@
 """Which consumer groups have died or fall behind, from one look after the other: no clock, no tables of its own.
 
-A group counts as died when it had a member since the box knows it, has none for ten minutes, and messages wait for it.
+A group counts as died when it had a member since the box knows it, has none for `gone_s`, and messages wait for it.
 A group that only ever committed offsets, was deleted, or has read everything is none of that.
 """
 
@@ -10,7 +10,6 @@ from appliance.condition_rules import span
 from appliance.conditions import Condition
 from storage_driver.named_tuple import NamedTuple
 
-DIED_S, BEHIND_S = 600.0, 600.0
 MOST_TOLD = 5  # conditions of one kind
 
 
@@ -32,11 +31,22 @@ class DeadSeen(NamedTuple):
     total: int
 
 
+class GroupLimits(NamedTuple):
+    """How long a group may be without a member; how old its oldest message may be, and for how long."""
+
+    gone_s: float = 600.0
+    behind_s: float = 600.0
+
+
+USUAL = GroupLimits()
+
+
 class GroupWatch:
     """Remembers since when groups have no member, or do not catch up."""
 
-    def __init__(self, known: Iterable[str], now_s: float) -> None:
+    def __init__(self, known: Iterable[str], now_s: float, limits: GroupLimits = USUAL) -> None:
         """known: groups that had members before this start of the box."""
+        self._limits = limits
         self._had_s = dict.fromkeys(known, now_s)
         self._behind: dict[str, tuple[float, int]] = {}  # since when, and the lag then
 
@@ -62,7 +72,7 @@ class GroupWatch:
 
     def _died(self, one: GroupSeen, now_s: float) -> list[Condition]:
         gone_s = now_s - self._had_s.get(one.group, now_s)
-        if gone_s < DIED_S or not one.lag:
+        if gone_s < self._limits.gone_s or not one.lag:
             return []
         text = f"the consumer group {one.group} has had no member for {span(gone_s)}, {one.lag:,} messages wait for it"
         step = (
@@ -72,14 +82,14 @@ class GroupWatch:
         return [Condition("group_without_member", text, step, one.group)]
 
     def _catches_up(self, one: GroupSeen, now_s: float) -> list[Condition]:
-        if not one.lag or one.oldest_s is None or one.oldest_s < BEHIND_S:
+        if not one.lag or one.oldest_s is None or one.oldest_s < self._limits.behind_s:
             self._behind.pop(one.group, None)
             return []
         since_s, lag = self._behind.setdefault(one.group, (now_s, one.lag))
         if one.lag < lag:
             self._behind[one.group] = (now_s, one.lag)
             return []
-        if now_s - since_s < BEHIND_S:
+        if now_s - since_s < self._limits.behind_s:
             return []
         text = (
             f"the consumer group {one.group} is {span(one.oldest_s)} behind on {one.topic}, "

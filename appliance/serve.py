@@ -20,6 +20,7 @@ from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted, wall_ms
 from appliance.condition_watch import Looked
 from appliance.errors import ConfigError, ConfigProblem
+from appliance.group_watch import GroupLimits
 from appliance.guard import Guard, make_guard
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined
@@ -252,7 +253,8 @@ async def _let_in(
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
-    looked = Looked(store, tables, uplink, now_ms, frame.clock_trusted)
+    limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
+    looked = Looked(store, tables, uplink, now_ms, frame.clock_trusted, limits)
     told, muting = begin_telling(nursery, looked, guard.conditions)
     await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)

@@ -197,6 +197,19 @@ class Watchdog(Table):
     proof_limit_s: int = key(15, Whole(5, 60), "greatest age of the proof of work with which systemd's watchdog is fed")
 
 
+class Conditions(Table):
+    """When the box counts as degraded."""
+
+    group_gone_s: int = key(
+        600, Whole(1, 604_800), "a consumer group that had members and has none for longer has died"
+    )
+    group_behind_s: int = key(
+        600,
+        Whole(1, 604_800),
+        "a group whose oldest message waits for longer, and whose lag does not shrink, is behind",
+    )
+
+
 class Update(Table):
     """New versions."""
 
@@ -294,6 +307,7 @@ class Config(NamedTuple):
     broker: BrokerRules = BrokerRules()
     namesrv: Namesrv = Namesrv()
     watchdog: Watchdog = Watchdog()
+    conditions: Conditions = Conditions()
     update: Update = Update()
     metrics: Metrics = Metrics()
     page: Page = Page()

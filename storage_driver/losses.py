@@ -48,6 +48,7 @@ class Loss(NamedTuple):
     def sentence(self) -> str:
         """Return in one line what is gone and who says so."""
         count = "messages, how many was not counted," if self.messages is None else f"at least {self.messages} messages"
+        count = "at least 1 message" if self.messages == 1 else count
         named = ", ".join(f"{topic}/{queue_id}: {lost}" for topic, queue_id, lost in self.queues[:3])
         rest = len(self.queues) - 3 + self.more
         named += f" and {rest} more queues" if rest > 0 else ""

@@ -1,6 +1,8 @@
 """Groups that died or fall behind, and those that only look like it."""
 
-from appliance.group_watch import BEHIND_S, DIED_S, DeadSeen, GroupSeen, GroupWatch, dead_letter_conditions
+from appliance.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
+
+DIED_S, BEHIND_S = GroupLimits()
 
 
 def keys(watch: GroupWatch, now_s: float, *seen: GroupSeen) -> list[str]:
@@ -37,6 +39,15 @@ def test_a_group_that_does_not_catch_up_is_behind() -> None:
     assert keys(watch, BEHIND_S + 10, seen._replace(lag=4209)) == []  # it does
     assert keys(watch, 2 * BEHIND_S, seen._replace(lag=4209, oldest_s=599.0)) == []
     assert keys(watch, 9 * BEHIND_S, seen) == []  # counted anew
+
+
+def test_how_long_a_group_may_be_gone_or_behind_is_a_setting() -> None:
+    watch = GroupWatch((), 0, GroupLimits(gone_s=3600, behind_s=60))
+    gone, behind = GroupSeen("nightly", 0, 9), GroupSeen("fast", 1, 9, "orders", 90.0)
+    assert keys(watch, 0, gone._replace(members=1), behind) == []
+    assert keys(watch, 60, gone, behind) == ["group_behind:fast"]
+    assert keys(watch, 3599, gone) == []
+    assert keys(watch, 3600, gone) == ["group_without_member:nightly"]
 
 
 def test_dead_letters_count_until_somebody_reads_them() -> None:

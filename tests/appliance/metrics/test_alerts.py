@@ -1,18 +1,16 @@
 """Every alert rule over the series that a real box sends, before anything has happened and after."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tests.appliance.alerting import NEEDED, promtool, samples, written
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -29,10 +27,7 @@ FIRST_EVENTS = {  # of counters: what the first one is, and the labels that it h
 }
 ABSENT = {"up", "rocketbox_flash_wear_ratio", "rocketbox_disk_full_in_seconds"}  # of the scraper; of some disks
 ABSENT |= {"rocketbox_uplink_quota_seconds_left", "rocketbox_uplink_certificate_expiry_seconds"}  # while there is none
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages"),
-]
+pytestmark = [pytest.mark.slow, NEEDED]
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +52,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
             said = subprocess.run([*program, "metrics", "--data", str(data)], stdout=subprocess.PIPE, cwd=ROOT)
         finally:
             box.terminate()
-    families = text_string_to_metric_families(said.stdout.decode())
-    return [sample for family in families for sample in family.samples]
-
-
-def written(sample: Sample, values: str) -> dict[str, str]:
-    labels = ",".join(f"{name}={value!r}".replace("'", '"') for name, value in sample.labels.items())
-    named = f'{sample.name}{{instance="b",job="rocketbox"{"," + labels if labels else ""}}}'
-    return {"series": named, "values": values}
-
-
-def promtool(folder: Path, inputs: list[dict[str, str]], tests: list[dict[str, object]]) -> str:
-    file = folder / "test.yml"
-    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": tests}
-    file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
-    words = ["promtool", "test", "rules", str(file)]
-    said = subprocess.run(words, capture_output=True, text=True, env={**os.environ})
-    return "" if said.returncode == 0 else said.stdout + said.stderr
+    return samples(said.stdout.decode())
 
 
 def test_every_rule_asks_for_series_that_a_box_sends_before_anything_has_happened(series: list[Sample]) -> None:

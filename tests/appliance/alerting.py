@@ -1,0 +1,74 @@
+"""The rules of docs/alerts*.yml over series that a real process sends: promtool runs them."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+DOCS = Path(__file__).parents[2] / "docs"
+RULES = {
+    rule["alert"]: rule
+    for group in yaml.safe_load((DOCS / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+}
+NEEDED = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: sudo make system-packages")
+BEFORE_MIN, AFTER_MIN = 30, 90
+AGES = ("rocketmq_consumer_lag_latency_milliseconds",)  # grow while nothing changes
+
+
+def samples(text: str) -> list[Sample]:
+    """Return what a scrape holds."""
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def written(sample: Sample, values: str, job: str = "rocketbox") -> dict[str, str]:
+    """Return one series of a promtool test."""
+    labels = ",".join(f"{name}={value!r}".replace("'", '"') for name, value in sample.labels.items())
+    named = f'{sample.name}{{instance="b",job="{job}"{"," + labels if labels else ""}}}'
+    return {"series": named, "values": values}
+
+
+def promtool(
+    folder: Path, inputs: list[dict[str, str]], tests: list[dict[str, object]], rules: Iterable[Path] = ()
+) -> str:
+    """Return what promtool finds wrong, nothing when all tests hold."""
+    file = folder / "test.yml"
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": tests}
+    file.write_text(yaml.safe_dump({"rule_files": [*map(str, rules)], "evaluation_interval": "1m", "tests": [test]}))
+    said = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True)
+    return "" if said.returncode == 0 else said.stdout + said.stderr
+
+
+def two_scrapes(before: Iterable[Sample], after: Iterable[Sample]) -> list[dict[str, str]]:
+    """Return the series of a process that sent `before` for half an hour and `after` from then on."""
+    first = {(one.name, tuple(sorted(one.labels.items()))): one for one in before}
+    then = {(one.name, tuple(sorted(one.labels.items()))): one for one in after}
+    inputs = []
+    for key in first.keys() | then.keys():
+        old, new = first.get(key), then.get(key)
+        begin = f"{old.value:g}x{BEFORE_MIN}" if old else f"_x{BEFORE_MIN}"
+        grows = 60_000 if key[0] in AGES else 0
+        end = f"{new.value:g}+{grows}x{AFTER_MIN}" if new else f"_x{AFTER_MIN}"
+        inputs.append(written(new or old, f"{begin} {end}"))  # type: ignore[arg-type]
+    return inputs
+
+
+def silent_then_firing(folder: Path, alert: str, before: Iterable[Sample], after: Iterable[Sample]) -> str:
+    """Return "" if an alert of docs/alerts.yml is silent over the first scrape and fires after the second."""
+    rule = RULES[alert]
+    file = folder / f"{alert}.yml"  # this rule alone: promtool takes seconds for all of them
+    file.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [rule]}]}))
+    asked = set(re.findall(r"\b(?:rocketbox|rocketmq|process)_[a-z_]+", rule["expr"]))
+    series = two_scrapes(*([one for one in scrape if one.name in asked] for scrape in (before, after)))
+    firing = f'count(max_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[80m])) > bool 0'
+    tests: list[dict[str, object]] = [
+        {"expr": firing, "eval_time": f"{BEFORE_MIN}m", "exp_samples": []},
+        {"expr": firing, "eval_time": f"{BEFORE_MIN + 75}m", "exp_samples": [{"labels": "{}", "value": 1}]},
+    ]
+    return promtool(folder, series, tests, [file])
