@@ -90,8 +90,8 @@ def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: 
     if gone and options.fail_on_loss:
         shard, (seq, first) = next(iter(gone.items()))
         raise LandingError(
-            f"shard {shard} of {zone.files.root} begins at seq {first}, this query wants {seq}: retention at "
-            "the centre removed it; read the bronze table, or go on from the oldest with failOnDataLoss=false"
+            f"shard {shard} of {zone.files.root} begins at seq {first}, this query needs {seq}: retention at "
+            "the centre removed it; read the bronze table, or continue from the oldest position with failOnDataLoss=false"
         )
     return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
 
@@ -272,7 +272,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for shard, seq in wanted.items():
             if seq > ends[shard]:
                 raise LandingError(
-                    f"the checkpoint wants seq {seq} of shard {shard}, {self._zone.files.root} ends at {ends[shard]}: "
+                    f"the checkpoint needs seq {seq} of shard {shard}, {self._zone.files.root} ends at {ends[shard]}: "
                     "is this the landing zone the checkpoint was made with, and no older copy of it?"
                 )
 

@@ -143,7 +143,7 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
         ({"startingOffsets": '{"0": 9}'}, "shard 0 ends at seq 1; an offset of 9 is beyond it"),
         ({"startingOffsets": '{"3": 0}'}, "shard 3 is not in this landing zone"),
         ({"maxBytesPerTrigger": "1m"}, "option maxBytesPerTrigger is for a stream query, this is a batch query"),
-        ({"include": "mesage"}, "'mesage' is no kind; use all or some of: message, half"),
+        ({"include": "mesage"}, "'mesage' is not a kind; use all or some of: message, half"),
     ],
 )
 def test_a_wrong_option_is_named_on_the_driver(

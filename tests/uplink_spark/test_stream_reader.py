@@ -178,7 +178,7 @@ def test_a_stream_does_not_go_on_in_a_zone_that_was_put_in_place_of_its_own(
     assert len(driver.available_now()) == 1
     offset = driver.reader.initialOffset()
     another(landing.root, tmp_path)
-    with pytest.raises(LandingError, match=r"was landing zone .* now: mount the one that was there and start again"):
+    with pytest.raises(LandingError, match=r"was landing zone .* now: mount the former zone and start again"):
         driver.reader.latestOffset(offset, driver.reader.getDefaultReadLimit())
     shutil.rmtree(landing.root)
     with pytest.raises(LandingError, match="no landing zone at"):

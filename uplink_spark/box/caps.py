@@ -75,7 +75,7 @@ def read_window(window: Window) -> WeeklyWindow:
     except ValueError as error:
         raise ConfigError(f"uplink.windows: hours {window.hours!r}; write 07:00-19:00") from error
     if not (0 <= begin <= 1440 and 0 <= end <= 1440):
-        raise ConfigError(f"uplink.windows: hours {window.hours!r} are not on the clock")
+        raise ConfigError(f"uplink.windows: hours {window.hours!r} are not valid times")
     return WeeklyWindow(frozenset(days), begin, end, window.kbit_s)
 
 

@@ -27,13 +27,13 @@ NETWORK_LAST_S = 60.0  # nobody said no: a link that is back is used within a mi
 
 
 HINTS = {  # by OpenSSL's X509_V_ERR_..., x509_vfy.h
-    9: "; is this box's clock right? `timedatectl` tells",
-    10: "; renew it at the centre, or is this box's clock wrong? `timedatectl` tells",
-    18: "; ca.crt here does not know it: copy the centre's ca.crt",
-    19: "; ca.crt here does not know it: copy the centre's ca.crt",
-    20: "; ca.crt here did not sign it: copy the centre's ca.crt",
-    62: "; uplink.gateway has to be a name that its certificate has",
-    64: "; uplink.gateway has to be an address that its certificate has",
+    9: "; is this box's clock right? check with `timedatectl`",
+    10: "; renew it at the centre, or is this box's clock wrong? check with `timedatectl`",
+    18: "; it is not signed by the ca.crt here: copy the centre's ca.crt",
+    19: "; it is not signed by the ca.crt here: copy the centre's ca.crt",
+    20: "; it is not signed by the ca.crt here: copy the centre's ca.crt",
+    62: "; uplink.gateway must be a name in its certificate",
+    64: "; uplink.gateway must be an address in its certificate",
 }
 
 
@@ -85,7 +85,7 @@ async def _open_tcp(host: str, port: int) -> trio.SocketStream:
         what = "the name cannot be resolved" if cause == "dns" else f"cannot connect: {error}"
         raise ConnectFailed(cause, f"{host}:{port}: {what}") from error
     except UnicodeError as error:  # a label is empty or longer than 63 letters
-        raise ConnectFailed("dns", f"{host}:{port}: it is no host name: {error}") from error
+        raise ConnectFailed("dns", f"{host}:{port}: it is not a host name: {error}") from error
 
 
 async def _secure(stream: trio.SocketStream, host: str, context: ssl.SSLContext) -> Stream:
@@ -112,14 +112,14 @@ def _closed_early(stream: Stream, error: BaseException, certs: Path | None) -> C
     if isinstance(stream, trio.SSLStream):
         guess = f"certificate not accepted? {_own_certificate(certs)}see the gateway's log"
         return ConnectFailed("refused", f"gateway closed before WELCOME: {guess} ({error})")
-    return ConnectFailed("network", f"gateway closed before WELCOME: did it stop, is it a gateway at all? ({error})")
+    return ConnectFailed("network", f"gateway closed before WELCOME: is it running, and is it a gateway? ({error})")
 
 
 def _own_certificate(certs: Path | None) -> str:
     """Which certificate this box has shown, and until when it is good."""
     try:
         serial, ends_s = serial_and_end(((certs or Path()) / "box.crt").read_text())
-        return f"it is serial {serial} and ends {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d %H:%M} UTC; "
+        return f"it is serial {serial} and expires {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d %H:%M} UTC; "
     except (OSError, ValueError):
         return ""
 

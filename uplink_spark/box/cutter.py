@@ -87,7 +87,7 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
     """Return what the next piece of the order holds. Raises OSError when the log cannot be read."""
     raw = _read(read, order.start, min(order.max_bytes, order.limit - order.start))
     if order.as_blob:
-        return _blob(order, raw[:MAX_RAW_BYTES], "refused again and again as no records")
+        return _blob(order, raw[:MAX_RAW_BYTES], "refused repeatedly as bad records")
     scan = scan_records(raw, order.start, order.max_bytes, breathe)
     if not scan.sizes and not scan.blank and not scan.fault:  # one record larger than a piece
         raw = _read(read, order.start, min(MAX_RAW_BYTES, order.limit - order.start))
@@ -124,7 +124,7 @@ def _read(read: ReadLog, start: int, length: int) -> bytes:
         parts.append(part)
         got += len(part)
     if not got:
-        raise OSError(f"the log gave no byte at {start}")
+        raise OSError(f"the log returned no bytes at {start}")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

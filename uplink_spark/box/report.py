@@ -76,7 +76,7 @@ def status_text(status: UplinkStatus) -> str:
 def _uplink_line(status: UplinkStatus) -> str:
     who = f"{status.box}, epoch {status.epoch:x}"
     if status.paused:
-        return f"paused, {who}; `rocketbox uplink resume` goes on"
+        return f"paused, {who}; `rocketbox uplink resume` continues"
     if status.connected:
         full = "; gateway full" if status.gateway_full else ""
         return f"connected to {status.address} for {span(status.connected_s)}, {who}{full}"
@@ -126,10 +126,10 @@ ADVICE = {
     "dns": "check the name in uplink.gateway and the box's DNS servers",
     "tcp": "is the gateway running, and does a firewall let this port through?",
     "tls": "compare ca.crt on both sides and the gateway's name with its certificate",
-    "timeout": "the network swallows packets: try from another network",
+    "timeout": "the network drops packets: try from another network",
     "refused": "the gateway does not accept this box's certificate: see its log",
-    "silent": "something else listens on this port",
-    "config": "the box serves without its uplink and looks again within a minute",
+    "silent": "another program listens on this port",
+    "config": "the box runs without its uplink and tries again within a minute",
     "network": "the gateway, or something between, cut the connection: see its log",
 }
 

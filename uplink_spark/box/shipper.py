@@ -80,7 +80,7 @@ class Shipper:
                     await self.state.in_thread(self.state.ledger.save)
             except OSError as error:
                 if LEDGER not in self.state.alarms:
-                    self.state.alarm(LEDGER, f"nothing is shipped: {error}; put it right there, it is tried again")
+                    self.state.alarm(LEDGER, f"nothing is shipped: {error}; fix it; the box tries again")
                 await trio.sleep(LEDGER_S)
             else:
                 self.state.lift([LEDGER])
@@ -142,7 +142,7 @@ class Shipper:
 
     async def _after_fault(self, fault: Fault) -> float:
         state = self.state
-        log.warning("uplink turned away code=%s reason=%s", fault.code, fault.text)
+        log.warning("uplink refused code=%s reason=%s", fault.code, fault.text)
         if fault.code == "diverged":
             if fault.fork is None:
                 return self._after_protocol("diverged: the fork offset is missing")
@@ -221,10 +221,10 @@ class Shipper:
         had, known_elsewhere = ledger.receipted.log.copy(), ledger.elsewhere.copy()
         lost = ledger.welcome(welcome.landing, clip_have(owned, welcome.have), clip_have(owned, welcome.pick))
         if lost and same:
-            state.alarm("receipt_lost", f"the landing zone receipted and lacks {lost[:3]}")
+            state.alarm("receipt_lost", f"the landing zone lacks receipted ranges {lost[:3]}")
         if not same:
             if before is not None:
-                text = "landing zone %s instead of %s: what lies here is shipped anew, what has gone from here declared"
+                text = "landing zone %s instead of %s: the box ships its log again and declares what it no longer has"
                 log.warning(text, welcome.landing.hex()[:8], before.hex()[:8])
             await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
         below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)

@@ -153,7 +153,7 @@ class SpoolLane:
             return (
                 f"express records kept of log {header.start}..{header.end} are refused "
                 f"({refusal.code}: {refusal.text}): {self._aside(place)}; Spark has them with raw=true where that "
-                "log landed, else they are lost as declared"
+                "log landed, else they are lost and declared as a gap"
             )
         self._sent.remove(place)
         if refusal.code in ON_THE_WAY:

@@ -69,7 +69,7 @@ async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret:
     files += await _export_lane(state, folder, missing.picks, codec, pick=True)
     lineage = state.source.lineage
     if tuple(lineage.epochs) != missing.epochs:
-        raise StickRefused("the log parted from the centre's history meanwhile: export again")
+        raise StickRefused("the log has diverged from the centre's history: export again")
     index = StickIndex(
         state.config.box, missing.epochs[-16:], tuple(lineage.runs[-1024:]), missing.durable, tuple(files)
     )

@@ -82,7 +82,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError as error:
         if HOST_NAME.fullmatch(host) is None or host.replace(".", "").isdigit():
             raise ConfigError(
-                f"gateway name {host!r}: a DNS name or an address, as boxes have it before the port"
+                f"gateway name {host!r}: a DNS name or an address, as in uplink.gateway of the boxes without the port"
             ) from error
         return None
 

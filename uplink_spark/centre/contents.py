@@ -58,7 +58,7 @@ class Contents:
                 start, end = max(header.start, held.header.start), min(header.end, held.header.end)
                 raise Refused(
                     "diverged",
-                    f"range {start}..{end} is held with other bytes: sha256 {held.header.sha.hex()} of "
+                    f"range {start}..{end} has landed with other bytes: sha256 {held.header.sha.hex()} of "
                     f"{held.header.start}..{held.header.end}, now {header.sha.hex()} of {header.start}..{header.end}",
                     fork=header.start,
                 )

@@ -119,7 +119,7 @@ class ShardCover:
             raise ManifestDamaged("the state's CRC-32 differs")
         state = cbor2.loads(data[4:])
         if state["v"] != 1 or state["seq"] != first_seq:
-            raise ManifestDamaged(f"state of seq {state['seq']} under the name of {first_seq}")
+            raise ManifestDamaged(f"state of seq {state['seq']} in the file of {first_seq}")
         self.boxes = {name: _box_of(values) for name, values in state["boxes"].items()}
         return max((box.landed_ms for box in self.boxes.values()), default=0)
 
@@ -193,7 +193,7 @@ class Draft:
             return
         inside = (start == header.start or piece.may_cut(start)) and (end == header.end or piece.may_cut(end))
         if not inside or header.kind == "blob":
-            text = f"what is held ends inside a record of {header.start}..{header.end}: another history"
+            text = f"landed data ends inside a record of {header.start}..{header.end}: another history"
             raise Refused("diverged", text, fork=header.start)
 
     def _judge_rejected(self, piece: Verified) -> Judged:

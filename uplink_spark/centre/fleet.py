@@ -161,7 +161,7 @@ def _check_shard(zone: ZoneReader, shard: int, *, deep: bool) -> ShardCheck:
     begins = zone.shards[shard].begins()  # the packs below have left, as they should
     for at, first in enumerate(firsts):
         if first != result.end:
-            result.findings.append(f"{manifest_path(shard, first)}: a hole, seq {result.end} was expected")
+            result.findings.append(f"{manifest_path(shard, first)}: a hole, expected seq {result.end}")
         path = manifest_path(shard, first)
         data = zone.files.read(path, 0) or b""
         try:

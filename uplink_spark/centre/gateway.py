@@ -97,7 +97,7 @@ class Certificates:
         try:
             lines = self._deny.read_text().split()
         except OSError as error:
-            log.error("deny list cannot be read path=%s error=%s; nobody is admitted", self._deny, error.strerror)
+            log.error("deny list cannot be read path=%s error=%s; no box is admitted", self._deny, error.strerror)
             return True
         return any(name.lower() in {line.lower() for line in lines} for name in names if name)
 
@@ -148,7 +148,7 @@ class Gateway:
         await self._to_its_end(stream, "door", "door", self._open_stick)
 
     async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, opening: Open) -> None:
-        cause, text = "closed", "the box left"
+        cause, text = "closed", "the box closed the connection"
         session: BoxSession | None = None
         try:
             session = await opening(stream, peer)
@@ -218,7 +218,7 @@ async def _watch_disk(hub: Hub, used: Used) -> None:
             hub.note_disk(await trio.to_thread.run_sync(used))
         except OSError as error:  # unmounted, perhaps: commits fail with a code until it is back
             if told != str(error):
-                log.error("landing zone cannot be looked at: %s", error)
+                log.error("landing zone cannot be checked: %s", error)
             told = str(error)
         await trio.sleep(DISK_LOOK_S)
 
@@ -231,7 +231,7 @@ async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) ->
         try:
             await trio.to_thread.run_sync(clean, files, hub.zone.shards, config.keep_days, now_ms)
         except (OSError, UplinkError) as error:
-            log.error("retention stopped: %s; nothing more is removed until the next hour", error)
+            log.error("retention stopped: %s; it continues in an hour", error)
         await trio.sleep(RETAIN_S)
 
 

@@ -183,7 +183,7 @@ class Hub:
         known, covered = book.runs.get(hello.epoch, ()), cover.covered(hello.epoch)
         fork = stick_fork(known, hello.runs, covered, hello.durable)
         if fork is not None:
-            raise self._refusal("diverged", f"its history parts from the centre's at log offset {fork}", fork=fork)
+            raise self._refusal("diverged", f"its history differs from the centre's from log offset {fork}", fork=fork)
         if not known:
             await trio.to_thread.run_sync(self.records.save, hello.box, hello.epoch, hello.runs, limiter=self._files)
         return self._welcome(hello, cover, None)
@@ -219,11 +219,11 @@ class Hub:
         if hello.landing != here:
             self.counts.zone_doubts["other"] += 1
             known = f"its receipts are of landing zone {hello.landing.hex()[:8]}, {place} is {here.hex()[:8]}"
-            log.error("box=%s %s: is the right file system mounted there? It ships anew what it has", hello.box, known)
+            log.error("box=%s %s: is the right file system mounted there? The box ships its log again", hello.box, known)
         elif shard < len(self.landers) and seq >= (end := self.landers[shard].writer.next_seq):
             self.counts.zone_doubts["older"] += 1
             known = f"it has the receipt of seq {shard}:{seq}, {place} ends at {shard}:{end}"
-            text = "box=%s %s: is it an older copy? Spark's tables and checkpoints that went further must begin anew"
+            text = "box=%s %s: is it an older copy? Spark's tables and checkpoints that read further must be started again"
             log.error(text, hello.box, known)
 
     def _enter(self, hello: Hello, session: Session) -> None:

@@ -95,7 +95,7 @@ class Inbox:
         index = decode_index(data, secret, folder)
         for file in index.files:
             if _PIECE.fullmatch(file.name) is None or file.length > MAX_CONTAINER_BYTES:
-                raise StickRefused(f"{folder}: the index names {file.name} of {file.length} bytes, which is no piece")
+                raise StickRefused(f"{folder}: the index names {file.name} of {file.length} bytes, which is not a piece")
         receipts = await self._through_the_door(folder, index)
         sealed = encode_receipts(secret, self._landing_id, receipts)
         await trio.to_thread.run_sync(self._settle, folder, data, index, sealed)
@@ -121,7 +121,7 @@ class Inbox:
     async def _fetch(self, path: Path, most: int) -> bytes:
         data = await trio.to_thread.run_sync(self._store.get, str(path), 0, most)
         if data is None:
-            raise StickRefused(f"{path} is not there; upload it, or the whole folder again with {INDEX} last")
+            raise StickRefused(f"{path} is missing; upload it, or the whole folder again with {INDEX} last")
         return data
 
     def _settle(self, folder: Path, data: bytes, index: StickIndex, receipts: bytes) -> None:

@@ -138,7 +138,7 @@ class BoxSession:
 
     def _small(self, kind: int, body: bytes) -> None:
         if not self._small_frames.take(trio.current_time()):
-            raise ProtocolError(f"more than {SMALL_BURST} small frames, and then {SMALL_A_SECOND} a second")
+            raise ProtocolError(f"more than {SMALL_BURST} small frames, then {SMALL_A_SECOND} a second")
         if kind == FrameType.PING:
             self.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
         elif kind == FrameType.PONG:

@@ -91,7 +91,7 @@ def open_zone(root: Path, shards: int = 1) -> Zone:
         path = root / LANDING_NAME
         if not path.exists():
             write_synced(path, Zone(secrets.token_bytes(16), shards).encode())
-            log.warning("landing zone %s is new: there was none; if there should be, is its file system mounted?", root)
+            log.warning("landing zone %s is new; if it should exist, is its file system mounted?", root)
         return decode_zone(path.read_bytes())
     except OSError as error:
         raise LandingError(f"landing zone {root}: {error.strerror}; is it mounted and writable?") from error
@@ -103,7 +103,7 @@ class LandedBefore(UplinkError):
     """A commit that failed as far as anyone could tell had landed: these are its entries; judge anew."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        super().__init__(f"seq {entries[0].seq} had landed, the answer was lost")
+        super().__init__(f"seq {entries[0].seq} had landed, its receipt was lost")
         self.entries = tuple(entries)
 
 
@@ -153,7 +153,7 @@ class ShardWriter:
             except (FileNotFoundError, ManifestDamaged):
                 continue
         if firsts and firsts[0]:
-            what = f"shard {self.shard:04x} of {self.root}: entries below {firsts[0]} are gone and no state is whole"
+            what = f"shard {self.shard:04x} of {self.root}: entries below {firsts[0]} are missing and no state is intact"
             raise LandingError(f"{what}; restore manifest/{self.shard:04x}/{firsts[0]:020d}.state from a copy")
         return firsts
 
@@ -194,7 +194,7 @@ class ShardWriter:
         entries = part.entries + part.pending
         seq = first + len(entries)
         if part.fault is not None and goes_on(data, head + part.whole, seq):
-            raise ManifestDamaged(f"from seq {seq} on {part.fault}, and receipts were given for what lies behind")
+            raise ManifestDamaged(f"from seq {seq} on {part.fault}, and entries after it have receipts")
         self.next_seq = seq
         keep = head + part.whole
         if keep < len(data):
@@ -214,7 +214,7 @@ class ShardWriter:
             try:
                 self._adopt_pack(self.root / self._last.pack, self._last.offset)
             except (OSError, PieceDamaged) as error:  # retention has been there, or `check` will tell
-                log.info("newest pack not looked at: %s", error)
+                log.info("newest pack not checked: %s", error)
         behind = packs_from(self.root, self.shard, self.next_seq)
         while (attempts := behind.pop(self.next_seq, None)) is not None:
             for path in attempts[:-1]:

@@ -42,7 +42,7 @@ async def open_door(root: Path) -> AsyncIterator[list[trio.SocketListener]]:
             plain.bind(address)
     except OSError as error:
         plain.close()
-        log.warning("no local door for sticks path=%s error=%s; stop the gateway to sweep", root / NAME, error)
+        log.warning("no local socket for sweeps path=%s error=%s; stop the gateway to sweep", root / NAME, error)
         yield []
         return
     finally:

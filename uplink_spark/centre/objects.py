@@ -116,7 +116,7 @@ class ObjectStore:
         except FileExistsError as error:
             found = self.get(path)
             if found is None:
-                raise OSError(f"object store: {error}: nobody has created it, try again") from error
+                raise OSError(f"object store: {error}: it does not exist, try again") from error
             return found == data
         return True
 
@@ -153,7 +153,7 @@ def open_object_zone(store: ObjectStore, shards: int) -> Zone:
         if data is None:
             store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
             log.warning(
-                "landing zone s3://%s is new: there was none; if there should be, is it the right one?", store.bucket
+                "landing zone s3://%s is new; if it should exist, is the URL right?", store.bucket
             )
             data = store.get(LANDING_NAME)
         return decode_zone(data or b"")
@@ -183,8 +183,8 @@ class ObjectShardWriter:
         oldest = min(firsts, default=0)
         self._load_state([seq for seq in states if seq >= oldest])
         if self.next_seq < oldest:
-            what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are gone"
-            raise LandingError(f"{what} and no state is whole; restore {manifest_path(self.shard, oldest, 'state')}")
+            what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are missing"
+            raise LandingError(f"{what} and no state is intact; restore {manifest_path(self.shard, oldest, 'state')}")
         while (data := self._store.get(manifest_path(self.shard, self.next_seq))) is not None:
             part = self._whole(data)
             for entry in part.entries:
@@ -199,7 +199,7 @@ class ObjectShardWriter:
         try:
             part = read_items(data[read_head(data, self.shard, self.next_seq) :], self.next_seq)
             if part.fault is not None or part.pending or not part.entries:
-                raise ManifestDamaged(f"holds no whole commit: {part.fault or 'its end is missing'}")
+                raise ManifestDamaged(f"has no complete commit: {part.fault or 'its end is missing'}")
         except ManifestDamaged as error:
             name = f"s3://{self._store.bucket}: {manifest_path(self.shard, self.next_seq)}"
             raise LandingError(f"{name}: {error}; {RESTORE}") from error
@@ -209,7 +209,7 @@ class ObjectShardWriter:
         """Raise LandingError if what was receipted lies behind the last entry: its numbers must not be given anew."""
         if found:
             name = manifest_path(self.shard, self.next_seq)
-            text = f"s3://{self._store.bucket}: {name} is gone, and {found[0]} came after it"
+            text = f"s3://{self._store.bucket}: {name} is missing, and {found[0]} follows it"
             raise LandingError(f"{text}; restore it from a copy of the landing zone")
 
     def _adopt(self) -> None:

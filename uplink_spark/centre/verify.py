@@ -51,7 +51,7 @@ def verify_piece(container: bytes, judge: Callable[[PieceHeader], None]) -> Veri
         if header.raw_bytes > MAX_RAW_BYTES:
             raise Refused("too_big", f"{header.raw_bytes} raw bytes, at most {MAX_RAW_BYTES}")
         if header.codec not in codecs_here():
-            raise Refused("codec", f"codec {header.codec} cannot be read here, only {', '.join(codecs_here())}")
+            raise Refused("codec", f"codec {header.codec} is not available here, only {', '.join(codecs_here())}")
         if header.kind == "gap":
             return Verified(header, container, _NONE, _NONE, _checked_gap(gap_map(piece)))
         raw = piece.raw()
@@ -94,7 +94,7 @@ def _walk(header: PieceHeader, container: bytes, raw: bytes, index: bytes | None
             at = int(np.argmax(wrong))
             raise RecordsBad(header.start + int(layout.at[at]), f"its log-offset field says {int(starts[at])}")
     elif int(starts[0]) < header.start or int(ends[-1]) > header.end or (starts[1:] < ends[:-1]).any():
-        raise RecordsBad(header.start, "selected records are not ascending inside the range")
+        raise RecordsBad(header.start, "selected records are not in ascending order inside the range")
     stored = layout.stored_ms
     if (int(stored.min()), int(stored.max())) != (header.stored_ms_min, header.stored_ms_max):
         raise RecordsBad(header.start, "tmin and tmax are not the records' store times")

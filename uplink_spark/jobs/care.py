@@ -95,7 +95,7 @@ def replace(table: Table, writer: str, old: list[DataFile], new: list[DataFile],
         now = table.snapshot()
         gone = [file.path for file in old if file.path not in now.files]
         if gone:
-            raise TableError(f"{gone[0]} left the table meanwhile (another compact or expire); run again")
+            raise TableError(f"{gone[0]} has left the table (another compact or expire); run again")
         removed = tuple(file.path for file in old)
         version = Version(now.version + 1, op, writer, now.end, now.end, tuple(new), removed, now.schema)
         try:

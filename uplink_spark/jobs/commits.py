@@ -197,7 +197,7 @@ class Table:
         try:
             return [(name, kind) for name, kind in json.loads(path.read_bytes())]
         except FileNotFoundError:
-            raise TableError(f"table {self.root}: schema {number} is not there ({path})") from None
+            raise TableError(f"table {self.root}: schema {number} is missing ({path})") from None
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
         return [str(self.root / file.path) for file in files]

@@ -37,13 +37,13 @@ class JobMetrics:
         by_table = {f'{{table="{table}"}}': count for table, count in sorted(self.rows.items())}
         lines += _metric("rows_total", "counter", "Rows committed since the job began", by_table)
         lines += _metric(
-            "commit_conflicts_total", "counter", "Versions another writer made first", {"": self.conflicts}
+            "commit_conflicts_total", "counter", "Versions that another writer committed first", {"": self.conflicts}
         )
         return "\n".join([*lines, *self._histogram(), ""])
 
     def _histogram(self) -> list[str]:
         name, total = "rocketbox_spark_batch_seconds", 0
-        lines = [f"# HELP {name} Time to take in and commit a batch", f"# TYPE {name} histogram"]
+        lines = [f"# HELP {name} Time to read and commit a batch", f"# TYPE {name} histogram"]
         for most, count in zip([*map(str, BUCKETS_S), "+Inf"], self.batches_s, strict=True):
             total += count
             lines.append(f'{name}_bucket{{le="{most}"}} {total}')

@@ -34,7 +34,7 @@ def open_table(root: str) -> Table:
     """Return the table. Raises TableError where there is none."""
     table = Table(root)
     if not table.exists():
-        raise TableError(f"no table at {table.root}: it has no folder _commits; is the path right, has the job run?")
+        raise TableError(f"no table at {table.root}: it has no folder _commits; is the path right, and has the job run?")
     return table
 
 
@@ -47,7 +47,7 @@ def _table_with(column: str, root: str, kind: str) -> Table:
     table = open_table(root)
     names = [name for name, _ in table.schema(number)] if (number := table.snapshot().schema) else [column]
     if column not in names:
-        raise TableError(f"{table.root} is no {kind} table: its columns are {', '.join(names)}")
+        raise TableError(f"{table.root} is not a {kind} table: its columns are {', '.join(names)}")
     return table
 
 

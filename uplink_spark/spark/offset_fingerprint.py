@@ -36,13 +36,13 @@ def check_stamp(zone: ZoneReader, offset: Mapping[str, Any], *, back: bool = Tru
     if offset.get(ZONE, here) != here:
         raise LandingError(
             f"the checkpoint is of landing zone {str(offset[ZONE])[:8]}, {root} is {here[:8]}: is this the landing "
-            "zone the checkpoint was made with? Mount that one, or begin a new checkpoint for another"
+            "zone the checkpoint was made with? Mount that one, or start a new checkpoint for another"
         )
     for shard, known in offset.get(LAST, {}).items() if back else ():
         found = _before(zone, int(shard), int(offset[shard])) if int(shard) < len(zone.shards) else None
         if found is not None and found != known:
             raise LandingError(
-                f"the checkpoint ends behind {known} of shard {shard}, {root} has {found} there: is this the landing "
+                f"the checkpoint ends after {known} of shard {shard}, {root} has {found} there: is this the landing "
                 "zone the checkpoint was made with, and not set back to an older copy since? What came again has other "
                 "seqs: begin a new checkpoint"
             )

@@ -146,7 +146,7 @@ def _seqs(name: str, value: str) -> Position:
 def _log_offsets(name: str, value: str) -> dict[str, tuple[str | None, int]]:
     wanted = (
         'use JSON by box, as {"box-17": {"epoch": "3f9c1a02", "offset": 4096}}; epoch is the number of the column, or '
-        "its hexadecimal digits as text, of which the first ones will do"
+        "its hexadecimal digits as text, of which a prefix is enough"
     )
     try:
         return {box: (_epoch(at.get("epoch")), int(at["offset"])) for box, at in json.loads(value).items()}
@@ -180,7 +180,7 @@ def _kinds(name: str, value: str) -> frozenset[str] | None:
         return None
     words = _words(name, value)
     if unknown := sorted(words - set(KINDS)):
-        raise _option_error(name, value, f"{unknown[0]!r} is no kind; use all or some of: {', '.join(KINDS)}")
+        raise _option_error(name, value, f"{unknown[0]!r} is not a kind; use all or some of: {', '.join(KINDS)}")
     return words
 
 

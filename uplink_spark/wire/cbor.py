@@ -75,7 +75,7 @@ def _only_plain(value: object, depth: int, left: int) -> int:
     if kind is dict:
         for key, item in value.items():  # type: ignore[attr-defined]
             if type(key) is not str:
-                raise PieceDamaged("CBOR: a key that is no text")
+                raise PieceDamaged("CBOR: a key that is not a string")
             left = _only_plain(item, depth + 1, left)
     elif kind is list:
         for item in value:  # type: ignore[attr-defined]

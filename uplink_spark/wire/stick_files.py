@@ -124,7 +124,7 @@ def decode_index(data: bytes, secret: bytes | None, folder: Path) -> StickIndex:
 
 def _octets(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise PieceDamaged("a digest that is no byte string")
+        raise PieceDamaged("a digest that is not a byte string")
     return value
 
 

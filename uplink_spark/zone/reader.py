@@ -127,7 +127,7 @@ def read_zone(files: Files) -> Zone:
     data = files.read(LANDING_NAME, 0)
     if data is None:
         raise LandingError(
-            f"no landing zone at {files.root}: it has no file {LANDING_NAME}; the gateway makes it at its first start "
+            f"no landing zone at {files.root}: it has no file {LANDING_NAME}; the gateway creates it at its first start "
             f"(python -m uplink_spark gateway --landing {files.root} --listen HOST:PORT)"
         )
     return decode_zone(data)
@@ -194,7 +194,7 @@ class ShardLog:
             del self._cache[first]
             raise LandingError(
                 f"{manifest_path(self.shard, first)} of {self._files.root} is gone: the centre's retention removed it "
-                "while this reader still wanted it; start again from `earliest` or a later position"
+                "while this reader still needed it; start again from `earliest` or a later position"
             )
         while len(self._cache) > CACHED_FILES:
             del self._cache[next(iter(self._cache))]
@@ -264,7 +264,7 @@ class ZoneReader:
         if now != self.zone:
             was, here = self.zone.landing_id.hex()[:8], now.landing_id.hex()[:8]
             told = f"{self.files.root} was landing zone {was} and is {here} now"
-            raise LandingError(f"{told}: mount the one that was there and start again")
+            raise LandingError(f"{told}: mount the former zone and start again")
 
     def ends(self) -> dict[int, int]:
         """Return the next seq of each shard."""

@@ -259,7 +259,7 @@ def test_entries_below_the_oldest_file_need_a_state_that_is_whole(
     state.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     (shard.root / manifest_path(0, 0)).unlink()
     with pytest.raises(
-        LandingError, match=r"entries below 2 are gone and no state is whole; restore manifest/0000/0+2"
+        LandingError, match=r"entries below 2 are missing and no state is intact; restore manifest/0000/0+2"
     ):
         Shard(shard.root)
     state.write_bytes(whole)

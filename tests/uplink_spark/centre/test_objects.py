@@ -237,7 +237,7 @@ def test_a_bucket_whose_beginning_is_gone_and_whose_state_is_damaged_takes_no_se
     for name in store.names("manifest/0000"):
         if name.endswith(".state"):
             store.put(f"manifest/0000/{name}", b"half")
-    with pytest.raises(LandingError, match=r"entries below 4 are gone and no state is whole; restore .*/0+4\.state"):
+    with pytest.raises(LandingError, match=r"entries below 4 are missing and no state is intact; restore .*/0+4\.state"):
         writer(store)
 
 

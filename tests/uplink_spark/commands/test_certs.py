@@ -83,5 +83,5 @@ def test_what_a_box_or_gateway_uses_is_never_replaced_by_anothers(
 @pytest.mark.parametrize("host", ["centre:10940", "1.2.3", "a..b"])
 def test_a_gateway_that_has_no_name_is_told(host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certs", "--dir", str(tmp_path / "site"), f"--gateway={host}"]) == 2
-    assert "a DNS name or an address, as boxes have it before the port" in capsys.readouterr().err
+    assert "a DNS name or an address, as in uplink.gateway of the boxes without the port" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

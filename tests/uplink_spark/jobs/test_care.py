@@ -41,7 +41,7 @@ def test_compaction_gives_up_where_another_changed_its_files(spark: Any, fleet: 
     table = Table(config.table)
     old = table.snapshot().part("data")
     care.replace(table, "other", old[:1], [])
-    with pytest.raises(TableError, match="left the table meanwhile"):
+    with pytest.raises(TableError, match="has left the table"):
         care.replace(table, "compact", old, [])
 
 

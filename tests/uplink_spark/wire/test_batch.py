@@ -106,7 +106,7 @@ def test_every_prefix_and_one_byte_more_are_damage() -> None:
         b"\xa2\x61a\x01\x61a\x02",  # the same key twice
         b"\xa2\x61b\x01\x61a\x02",  # unsorted
         b"\xa1\x61a\x18\x01",  # an integer longer than needed
-        b"\xa1\x01\x01",  # a key that is no text
+        b"\xa1\x01\x01",  # a key that is not a string
         b"\x81" * 5000 + b"\x01",  # depth 5,000
         b"\xa1\x61a\x9b\x00\x00\x00\x01\x00\x00\x00\x00",  # an array of 2^32
         b"\xa1\x61a\x5b\x00\x00\x00\x01\x00\x00\x00\x00",  # a byte string of 2^32

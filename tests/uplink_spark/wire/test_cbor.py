@@ -46,7 +46,7 @@ def test_any_bytes_are_a_map_with_one_encoding_or_damage(data: bytes) -> None:
         ("a1 6161 c000", "a tag"),
         ("a1 6161 f5", "true"),
         ("a1 6161 f6", "null"),
-        ("a1 01 00", "a key that is no text"),
+        ("a1 01 00", "a key that is not a string"),
         ("80", "an array"),
         ("", "nothing"),
         ("a1 6161", "cut"),
