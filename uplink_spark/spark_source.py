@@ -91,7 +91,7 @@ def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: 
         shard, (seq, first) = next(iter(gone.items()))
         raise LandingError(
             f"shard {shard} of {zone.files.root} begins at seq {first}, this query needs {seq}: retention at "
-            "the centre removed it; read the bronze table, or continue from the oldest position with failOnDataLoss=false"
+            "the centre removed it; read the bronze table, or continue from the oldest with failOnDataLoss=false"
         )
     return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
 

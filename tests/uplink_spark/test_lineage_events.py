@@ -92,13 +92,13 @@ async def test_a_landing_zone_that_is_not_mounted_is_told_and_costs_nothing(
     landing.mkdir()
     caplog.clear()
     async with gateway(landing, metrics=("127.0.0.1", metrics)) as port:
-        assert f"landing zone {landing} is new: there was none" in caplog.text
+        assert f"landing zone {landing} is new; if it should exist" in caplog.text
         await write_and_ship(tmp_path / "store", port, 80, 10)
         assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']
         await write_and_ship(tmp_path / "store", port, 90, 10)
         assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']  # told once
     assert "is the right file system mounted there?" in caplog.text
-    assert "what lies here is shipped anew" in caplog.text
+    assert "the box ships its log again" in caplog.text
     landing.rename(tmp_path / "made by mistake")
     (tmp_path / "unmounted").rename(landing)
     async with gateway(landing) as port:

@@ -158,7 +158,7 @@ def test_a_wrong_option_is_named_on_the_driver(
 def test_a_folder_that_is_no_landing_zone_is_named_with_the_next_step(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="SQLSTATE") as caught:
         spark_source.read(spark, str(tmp_path / "none")).count()
-    assert "it has no file LANDING; the gateway makes it" in reason_of(caught.value)
+    assert "it has no file LANDING; the gateway creates it" in reason_of(caught.value)
 
 
 def test_a_schema_other_than_the_columns_is_refused(spark: Any, landing: MadeLanding) -> None:

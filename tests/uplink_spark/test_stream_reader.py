@@ -104,7 +104,7 @@ def test_a_checkpoint_of_another_landing_zone_is_refused(landing: MadeLanding) -
     with pytest.raises(LandingError, match="is this the landing zone the checkpoint was made with"):
         Driver(landing.root).reader.partitions({"0": 0}, {"0": 3})
     driver = Driver(landing.root)
-    with pytest.raises(LandingError, match=r"wants seq 3 of shard 0, .* ends at 1: is this the landing zone"):
+    with pytest.raises(LandingError, match=r"needs seq 3 of shard 0, .* ends at 1: is this the landing zone"):
         driver.available_now({"0": 3})  # else it would wait, and leave out seq 1 and 2 when they land
     reader = Driver(landing.root, failOnDataLoss="false").reader
     assert reader.latestOffset({"0": 3}, reader.getDefaultReadLimit()) == {"0": 3}
@@ -138,7 +138,7 @@ def set_back(root: Path, copy: Path) -> None:
         ),
         (
             set_back,
-            r"ends behind seq 1: box-17 \S+ log 186..372 of shard 0, /.*/landing has seq 1: box-17 \S+ log 4096",
+            r"ends after seq 1: box-17 \S+ log 186..372 of shard 0, /.*/landing has seq 1: box-17 \S+ log 4096",
         ),
     ],
 )

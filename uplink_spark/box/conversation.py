@@ -364,7 +364,9 @@ class Conversation:
         if header.kind == "pick":
             if given_up := self._suspects.pick_refused(start, end):
                 text = f"express records of log {start}..{end} are refused ({refusal.code}: {refusal.text})"
-                state.alarm("express_refused", f"{text}: on this connection they are shipped only as part of the log (raw=true)")
+                state.alarm(
+                    "express_refused", f"{text}: on this connection they are shipped only as part of the log (raw=true)"
+                )
             return not given_up
         sizes = memoryview(flying.sizes).cast("I").tolist() if flying.sizes else []
         if self._suspects.refused(start, end, sizes):

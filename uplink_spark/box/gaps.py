@@ -109,7 +109,9 @@ class GapLog:
         if behind:
             aside = self._path.with_name(self._path.name + ".damaged")
             write_synced(aside, data)
-            self.damage = f"{self._path.name}: damaged at byte {end}, {len(behind)} losses after it are kept; see {aside}"
+            self.damage = (
+                f"{self._path.name}: damaged at byte {end}, {len(behind)} losses after it are kept; see {aside}"
+            )
             self.compact(self.gaps + behind)
 
     def append(self, gap: Gap) -> None:

@@ -89,7 +89,9 @@ class QuotaKeeper:
                 await self._declare_rejected()
             except OSError as error:
                 if ALARM not in self._state.alarms:
-                    self._state.alarm(ALARM, f"no segment can be deleted: {error}; see `rocketbox doctor`; the box tries again")
+                    self._state.alarm(
+                        ALARM, f"no segment can be deleted: {error}; see `rocketbox doctor`; the box tries again"
+                    )
             else:
                 self._state.lift([ALARM])
             await trio.sleep(LOOK_S)

@@ -74,9 +74,13 @@ class Admission:
         address = self._addresses.get(key) or self._new(key, now)
         rates = [self._all, address.rate, *([] if address.known else [self._strangers])]
         if address.begun >= address.most_begun or self._begun >= MOST_BEGUN:
-            raise Refused("busy", f"{address.begun} connections of {key}, {self._begun} in all, have not sent HELLO yet")
+            raise Refused(
+                "busy", f"{address.begun} connections of {key}, {self._begun} in all, have not sent HELLO yet"
+            )
         if not all(rate.allows(now) for rate in rates):
-            raise Refused("busy", f"more than {self._of_one} handshakes a second of {key}, or more than the gateway allows in all")
+            raise Refused(
+                "busy", f"more than {self._of_one} handshakes a second of {key}, or more than the gateway allows in all"
+            )
         for rate in rates:
             rate.take(now)
         address.begun += 1

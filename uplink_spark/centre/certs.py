@@ -95,8 +95,8 @@ def check_gateway(folder: Path, host: str) -> None:
     if names and not same:
         path = folder / "gateway.crt"
         raise ConfigError(
-            f"{path} is for {', '.join(names)}, by which boxes may connect: nothing was changed; move it away first if "
-            f"the gateway is to be {host}"
+            f"{path} is for {', '.join(names)}, which boxes may use: nothing was changed; move it away first to rename "
+            f"the gateway to {host}"
         )
 
 
@@ -119,7 +119,7 @@ def check_box(folder: Path, box: str) -> None:
         others = ", ".join(name.removeprefix(f"URI:{BOX_URI}") for name in names)
         raise ConfigError(
             f"{folder / 'box.crt'} and box.key are those of {others}: nothing was changed; with --folders those "
-            f"of {box} come into {folder / box}"
+            f"of {box} go to {folder / box}"
         )
 
 

@@ -219,11 +219,15 @@ class Hub:
         if hello.landing != here:
             self.counts.zone_doubts["other"] += 1
             known = f"its receipts are of landing zone {hello.landing.hex()[:8]}, {place} is {here.hex()[:8]}"
-            log.error("box=%s %s: is the right file system mounted there? The box ships its log again", hello.box, known)
+            log.error(
+                "box=%s %s: is the right file system mounted there? The box ships its log again", hello.box, known
+            )
         elif shard < len(self.landers) and seq >= (end := self.landers[shard].writer.next_seq):
             self.counts.zone_doubts["older"] += 1
             known = f"it has the receipt of seq {shard}:{seq}, {place} ends at {shard}:{end}"
-            text = "box=%s %s: is it an older copy? Spark's tables and checkpoints that read further must be started again"
+            text = (
+                "box=%s %s: is it an older copy? Spark's tables and checkpoints that read further must be started again"
+            )
             log.error(text, hello.box, known)
 
     def _enter(self, hello: Hello, session: Session) -> None:

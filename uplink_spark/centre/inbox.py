@@ -95,7 +95,9 @@ class Inbox:
         index = decode_index(data, secret, folder)
         for file in index.files:
             if _PIECE.fullmatch(file.name) is None or file.length > MAX_CONTAINER_BYTES:
-                raise StickRefused(f"{folder}: the index names {file.name} of {file.length} bytes, which is not a piece")
+                raise StickRefused(
+                    f"{folder}: the index names {file.name} of {file.length} bytes, which is not a piece"
+                )
         receipts = await self._through_the_door(folder, index)
         sealed = encode_receipts(secret, self._landing_id, receipts)
         await trio.to_thread.run_sync(self._settle, folder, data, index, sealed)

@@ -153,7 +153,9 @@ class ShardWriter:
             except (FileNotFoundError, ManifestDamaged):
                 continue
         if firsts and firsts[0]:
-            what = f"shard {self.shard:04x} of {self.root}: entries below {firsts[0]} are missing and no state is intact"
+            what = (
+                f"shard {self.shard:04x} of {self.root}: entries below {firsts[0]} are missing and no state is intact"
+            )
             raise LandingError(f"{what}; restore manifest/{self.shard:04x}/{firsts[0]:020d}.state from a copy")
         return firsts
 

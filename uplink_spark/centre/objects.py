@@ -152,9 +152,7 @@ def open_object_zone(store: ObjectStore, shards: int) -> Zone:
         data = store.get(LANDING_NAME)
         if data is None:
             store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
-            log.warning(
-                "landing zone s3://%s is new; if it should exist, is the URL right?", store.bucket
-            )
+            log.warning("landing zone s3://%s is new; if it should exist, is the URL right?", store.bucket)
             data = store.get(LANDING_NAME)
         return decode_zone(data or b"")
     except (OSError, ManifestDamaged) as error:
@@ -313,7 +311,7 @@ class ObjectShardWriter:
     def _other(self) -> LandingError:
         return LandingError(
             f"shard {self.shard:04x}: another gateway wrote seq {self.next_seq}; this one stops: "
-            "one gateway for one shard"
+            "a shard has one gateway"
         )
 
     def close(self) -> None:

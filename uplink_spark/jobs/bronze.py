@@ -90,8 +90,8 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
             continue
         if wanted is not None and entry.seq > wanted:
             raise TableError(
-                f"shard {shard}: the table is at seq {wanted}, the batch begins at {entry.seq}: the checkpoint is from "
-                "another table or retention ran ahead; delete the checkpoint folder, or start a new table"
+                f"shard {shard}: the table is at seq {wanted}, the batch begins at {entry.seq}: the checkpoint is of "
+                "another table, or retention ran ahead; delete the checkpoint folder, or start a new table"
             )
         following[shard] = entry.seq + 1
         found.append((shard, entry, data))

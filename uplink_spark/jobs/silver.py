@@ -82,7 +82,7 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
         done = have.end.get("bronze", 0)
         if (newest := bronze.snapshot().version) < done:
             raise TableError(
-                f"table {bronze.root} ends at version {newest}, {silver.root} has taken in {done} of another: "
+                f"table {bronze.root} ends at version {newest}, {silver.root} has read version {done} of another one: "
                 "write to a new table"
             )
         fresh = _next_versions(bronze, done)

@@ -34,7 +34,9 @@ def open_table(root: str) -> Table:
     """Return the table. Raises TableError where there is none."""
     table = Table(root)
     if not table.exists():
-        raise TableError(f"no table at {table.root}: it has no folder _commits; is the path right, and has the job run?")
+        raise TableError(
+            f"no table at {table.root}: it has no folder _commits; is the path right, and has the job run?"
+        )
     return table
 
 

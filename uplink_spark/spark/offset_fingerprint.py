@@ -43,8 +43,8 @@ def check_stamp(zone: ZoneReader, offset: Mapping[str, Any], *, back: bool = Tru
         if found is not None and found != known:
             raise LandingError(
                 f"the checkpoint ends after {known} of shard {shard}, {root} has {found} there: is this the landing "
-                "zone the checkpoint was made with, and not set back to an older copy since? What came again has other "
-                "seqs: begin a new checkpoint"
+                "zone the checkpoint was made with, and not set back to an older copy since? Re-landed data has new "
+                "sequence numbers: start a new checkpoint"
             )
 
 

@@ -92,7 +92,7 @@ def check_log_offsets(entries: Iterable[Entry], options: SourceOptions) -> None:
             there[entry.box].add(entry.epoch)
     for box, (wanted, _) in options.log_offsets.items():
         if not there[box]:
-            raise OptionError(f"option startingLogOffsets: nothing of a box {box} is in this landing zone")
+            raise OptionError(f"option startingLogOffsets: this landing zone has no data of box {box}")
         if wanted is not None and sum(is_epoch(epoch, wanted) for epoch in there[box]) != 1:
             epochs = ", ".join(f"{epoch:016x}" for epoch in sorted(there[box]))
             raise OptionError(

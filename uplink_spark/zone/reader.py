@@ -127,7 +127,7 @@ def read_zone(files: Files) -> Zone:
     data = files.read(LANDING_NAME, 0)
     if data is None:
         raise LandingError(
-            f"no landing zone at {files.root}: it has no file {LANDING_NAME}; the gateway creates it at its first start "
+            f"no landing zone at {files.root}: it has no file {LANDING_NAME}; the gateway creates it at first start "
             f"(python -m uplink_spark gateway --landing {files.root} --listen HOST:PORT)"
         )
     return decode_zone(data)

@@ -105,7 +105,7 @@ async def test_express_records_that_are_refused_again_and_again_are_given_up_and
         await until(shipped(store, up))
         await until(lambda: up.shipper.state.ledger.receipted.pick.end == store.committed)
         assert refused.total() == 3
-        assert up.statistics().alarms["express_refused"].endswith("they go with the log alone (raw=true)")
+        assert up.statistics().alarms["express_refused"].endswith("they are shipped only as part of the log (raw=true)")
     assert {entry.kind for entry in landed_entries(tmp_path / "landing", "box-17")} == {"log", "pick"}
     assert len(landed_log(tmp_path / "landing", "box-17")) == 32
 

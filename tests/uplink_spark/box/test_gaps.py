@@ -57,7 +57,7 @@ def test_of_a_file_that_is_damaged_in_the_middle_the_losses_behind_it_are_kept(t
     path.write_bytes(file)
     log = opened(path)
     assert log.gaps == gaps[:number] + gaps[number + 1 :]
-    assert f"{4 - number} losses behind it kept" in str(log.damage)
+    assert f"{4 - number} losses after it are kept" in str(log.damage)
     assert (tmp_path / "gaps.log.damaged").read_bytes() == file
     again = opened(path)
     assert (again.gaps, again.damage) == (log.gaps, None)

@@ -50,7 +50,7 @@ def test_connections_that_say_nothing_are_counted_until_they_are_welcomed_or_end
             except Refused:
                 break
     assert len(held) == MOST_BEGUN
-    with pytest.raises(Refused, match="said no HELLO yet"):
+    with pytest.raises(Refused, match="have not sent HELLO yet"):
         admission.begin("10.0.3.1", 9000.0)
     held[0].welcomed()
     held[0].ended()  # counted once

@@ -114,7 +114,7 @@ async def test_what_is_wrong_is_told_once_and_nothing_large_is_fetched(
     index = put_folder(shelf, (0, 4))
     (file,) = index.files
     path = f"{PLACE}/{file.name}"
-    said = {"longer": "length or SHA-256", "missing": "is not there", "unreadable": "cut off"}.get(how, "is no piece")
+    said = {"longer": "length or SHA-256", "missing": "is missing", "unreadable": "cut off"}.get(how, "is not a piece")
     if how == "missing":
         shelf.delete(path)
     elif how == "no piece":

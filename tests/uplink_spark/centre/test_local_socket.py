@@ -65,7 +65,7 @@ async def test_a_zone_without_room_for_a_door_costs_the_door_alone(
     async with open_door(tmp_path) as listeners:
         assert listeners == []
     assert (tmp_path / NAME).is_dir()
-    assert "no local door for sticks" in caplog.text
+    assert "no local socket for sweeps" in caplog.text
     assert "stop the gateway to sweep" in caplog.text
 
 

@@ -237,7 +237,9 @@ def test_a_bucket_whose_beginning_is_gone_and_whose_state_is_damaged_takes_no_se
     for name in store.names("manifest/0000"):
         if name.endswith(".state"):
             store.put(f"manifest/0000/{name}", b"half")
-    with pytest.raises(LandingError, match=r"entries below 4 are missing and no state is intact; restore .*/0+4\.state"):
+    with pytest.raises(
+        LandingError, match=r"entries below 4 are missing and no state is intact; restore .*/0+4\.state"
+    ):
         writer(store)
 
 
@@ -316,10 +318,10 @@ def test_a_bucket_that_lost_more_than_the_packs_tell_of_gives_no_seq_anew(url: s
     manifest = store.names("manifest/0000")
     pack = store.get(packs[2]) or b""
     store.put(packs[2], pack[:-1])
-    with pytest.raises(LandingError, match=rf"{1:020d}.log is gone, and pack {3:020d} came after it"):
+    with pytest.raises(LandingError, match=rf"{1:020d}.log is missing, and pack {3:020d} follows it"):
         writer(store)
     store.delete(packs[2])
-    with pytest.raises(LandingError, match=rf"{1:020d}.log is gone, and pack {3:020d} came after it"):
+    with pytest.raises(LandingError, match=rf"{1:020d}.log is missing, and pack {3:020d} follows it"):
         writer(store)
     assert store.names("manifest/0000") == manifest  # nothing was made of the first of them
     store.put(packs[2], pack)

@@ -67,12 +67,12 @@ def test_who_asks_for_less_is_told_or_goes_on_from_the_oldest(landing: MadeLandi
     land(landing, 4)
     clean(landing.root, 2, today=4)
     old = {"startingOffsets": '{"0": 1}'}
-    with pytest.raises(LandingError, match="begins at seq 2, this query wants 1: retention at the centre removed"):
+    with pytest.raises(LandingError, match="begins at seq 2, this query needs 1: retention at the centre removed"):
         read(landing.root, **old)
     assert read(landing.root, **old, failOnDataLoss="false") == [b"2", b"3"]
     parsed = parse_options({"path": str(landing.root)})
     stream = StreamReader(parsed, _Rows(parsed))
-    with pytest.raises(LandingError, match="begins at seq 2, this query wants 0"):
+    with pytest.raises(LandingError, match="begins at seq 2, this query needs 0"):
         stream.latestOffset({"0": 0}, stream.getDefaultReadLimit())
     assert stream.initialOffset()["0"] == 2
 

@@ -85,7 +85,7 @@ def test_selected_records_ascend_inside_their_range() -> None:
         contents_of(first + encode_record(RECORDS[1], 100 + SIZE - 1), "pick", count=2, end=900 + SIZE),
     ):
         code, text = refusal(wrong)
-        assert (code, "not ascending inside the range" in text) == ("bad_records", True)
+        assert (code, "not in ascending order inside the range" in text) == ("bad_records", True)
 
 
 def test_a_blob_lands_as_the_gap_it_is() -> None:

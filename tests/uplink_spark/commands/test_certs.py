@@ -63,12 +63,12 @@ def test_what_a_box_or_gateway_uses_is_never_replaced_by_anothers(
     assert main([*made, "--box", "b", "--gateway", host]) == 2
     assert capsys.readouterr().err == (
         f"{site}/box.crt and box.key are those of a: nothing was changed; "
-        f"with --folders those of b come into {site}/b\n"
+        f"with --folders those of b go to {site}/b\n"
     )
     assert main([*made, "--gateway", "elsewhere"]) == 2
     assert re.fullmatch(
-        rf"{site}/gateway.crt is for (DNS|IP Address):\S+, by which boxes may connect: nothing was changed; "
-        r"move it away first if the gateway is to be elsewhere\n",
+        rf"{site}/gateway.crt is for (DNS|IP Address):\S+, which boxes may use: nothing was changed; "
+        r"move it away first to rename the gateway to elsewhere\n",
         capsys.readouterr().err,
     )
     assert files(site) == before

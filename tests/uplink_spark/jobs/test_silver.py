@@ -64,13 +64,13 @@ def test_a_table_of_another_kind_or_one_made_anew_is_refused(
         end = land(landing, [MadeRecord("A", stored_ms=T0)], start=end)
         bronze.write(landed_items(landing.root))
     take_in(spark, *roots)
-    with pytest.raises(TableError, match="silver is no bronze table: its columns are box, topic, minute"):
+    with pytest.raises(TableError, match="silver is not a bronze table: its columns are box, topic, minute"):
         take_in(spark, roots[1], str(tmp_path / "x"))
     with pytest.raises(TableError, match="bronze is no per_minute table"):
         tables.per_minute(spark, roots[0])
     shutil.rmtree(roots[0])
     bronze_of(spark, landing, roots).write(landed_items(landing.root))
-    with pytest.raises(TableError, match=r"bronze ends at version 1, .*silver has taken in 2 of another"):
+    with pytest.raises(TableError, match=r"bronze ends at version 1, .*silver has read version 2 of another one"):
         take_in(spark, *roots)
 
 

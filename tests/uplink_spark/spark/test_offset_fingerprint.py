@@ -37,7 +37,7 @@ def test_the_range_in_front_of_each_number_is_named_and_compared(tmp_path: Path)
     check_stamp(zone, {"0": 7})  # of an earlier program
     check_stamp(zone, offset | {"0": 50, "last": {"0": "seq 49: x"}})  # nothing is there to compare with
     other = offset | {"last": {"1": "seq 1: box-9 5 log 93..186"}}
-    with pytest.raises(LandingError, match=rf"ends behind seq 1: box-9 .* of shard 1, .* has seq 1: {BOX[1]} "):
+    with pytest.raises(LandingError, match=rf"ends after seq 1: box-9 .* of shard 1, .* has seq 1: {BOX[1]} "):
         check_stamp(zone, other)
     check_stamp(zone, other, back=False)
     with pytest.raises(LandingError, match=f"is of landing zone abcdef01, .* is {here[:8]}: is this"):

@@ -58,7 +58,7 @@ def test_a_time_is_iso_milliseconds_or_a_span_before_now(text: str, ms: int) -> 
         ("boxes", " , ", "name at least one"),
         ("boxes", "[1, 2]", "a JSON list holds strings"),
         ("topicPattern", "(", "not a Python regular expression"),
-        ("include", "messages", "'messages' is no kind"),
+        ("include", "messages", "'messages' is not a kind"),
         ("raw", "yes", "use true or false"),
         ("propertiesAs", "json", "use map or string"),
         ("startingOffsets", "first", "use earliest, latest or JSON"),

@@ -88,7 +88,7 @@ def test_an_epoch_is_named_by_its_number_or_its_first_digits(asked: str, wanted:
     [
         ('{"box-1": {"epoch": "4", "offset": 0}}', "4 is not one epoch of box-1; .* it has 3f9c.*, 3f9d"),
         ('{"box-1": {"epoch": "3f9", "offset": 0}}', "3f9 is not one epoch of box-1"),
-        ('{"box-9": {"offset": 0}}', "nothing of a box box-9 is in this landing zone"),
+        ('{"box-9": {"offset": 0}}', "this landing zone has no data of box box-9"),
     ],
 )
 def test_a_place_that_is_not_there_is_an_error_and_not_nothing_or_everything(asked: str, sentence: str) -> None:

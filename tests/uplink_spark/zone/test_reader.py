@@ -67,7 +67,7 @@ def test_what_retention_removed_is_named_with_what_to_do(landing: MadeLanding) -
     zone.ends()
     sorted((landing.root / "manifest/0000").glob("*.log"))[0].unlink()
     assert ZoneReader(str(landing.root)).begins() == {0: 4}
-    with pytest.raises(LandingError, match="retention removed it while this reader still wanted it"):
+    with pytest.raises(LandingError, match="retention removed it while this reader still needed it"):
         seqs(zone, 0, 18)
 
 
