@@ -58,7 +58,7 @@ class Desk:
         """Make the change of a ticket; return a status and what the page shows."""
         change = self._tickets.take(ticket)
         if change is None:
-            said = "This was confirmed before, or five minutes have passed. Nothing was done now."
+            said = "This was already confirmed, or five minutes have passed. Nothing was done."
             return 409, {"title": "Not done", "said": said, "back": "/"}
         facts = " ".join(f"{name}={value!r}" for name, value in change.facts)[:MOST_LOGGED]
         try:
@@ -120,9 +120,9 @@ class Page:
     async def _change(self, request: Request) -> Response:
         change = self._changes.get(request.path)
         if change is None:
-            return plain(404, "there is nothing to change here")
+            return plain(404, "nothing can be changed here")
         if not same_origin(request):
-            return plain(403, "this came from a page of somebody else")
+            return plain(403, "this request came from another site")
         if request.path != "/login" and not await self._knows_token(request):
             return self._show("login.html", {"wrong": False, "back": "/"}, status=401)
         if request.path in ("/uplink", "/plan", "/confirm") and not self._desk.pace.allows():
@@ -176,7 +176,7 @@ class Page:
     async def _message(self, request: Request) -> Response:
         found = await search.at_place(self._watched, request.query.get("at", ""))
         if found is None:
-            return self._missing("That message is not on this box any more: its segment was deleted.")
+            return self._missing("That message is no longer on this box: its segment was deleted.")
         known = found.topic.startswith(DEAD_PREFIX) and await self._knows_token(request)
         return self._show("message.html", {**search.setting_out(found), "resend": known})
 
@@ -210,7 +210,7 @@ class Page:
         """Pause, resume or hurry the shipping."""
         uplink, what = self._watched.uplink, request.form().get("do", "")
         if uplink is None or what not in ("pause", "resume", "ship-now"):
-            return plain(400, "do is one of pause, resume, ship-now, on a box with an uplink")
+            return plain(400, "do must be pause, resume or ship-now, on a box with an uplink")
         actions = uplink_actions(uplink, self._watched.data / "uplink.secret")
         await actions[f"uplink.{what}"](Question({}, None))
         log.info("event=page_change do=uplink_%s by=%s", what, request.peer)

@@ -53,7 +53,7 @@ class Changes:
         """Return the change a form asks for. Raises ChangeRefused."""
         plan = self._plans.get(do)
         if plan is None:
-            raise ChangeRefused(f"do is one of {', '.join(self._plans)}")
+            raise ChangeRefused(f"do must be one of {', '.join(self._plans)}")
         return await plan(form)
 
     async def _asked(self, command: RemotingCommand, *also: int) -> RemotingCommand:
@@ -63,7 +63,7 @@ class Changes:
         except OwnPortSilent as exc:
             raise ChangeRefused(str(exc)) from exc
         if answer.code not in (ResponseCode.SUCCESS, *also):
-            raise ChangeRefused(f"the broker refuses it: {answer.remark or 'no reason given'} (code {answer.code})")
+            raise ChangeRefused(f"the broker refused it: {answer.remark or 'no reason given'} (code {answer.code})")
         return answer
 
     # create a topic
@@ -103,7 +103,7 @@ class Changes:
             ("To", when),
             ("Consumed again", f"{words.count(again)} messages"),
             ("Skipped", f"{words.count(skipped)} messages"),
-            ("Members", f"{len(online.members)} connected, they are told" if online else "none connected"),
+            ("Members", f"{len(online.members)} connected, they continue there" if online else "none connected"),
         )
         run = partial(self._run_reset, group, topic, time_ms)
         return Change("reset-group", f"Reset {group} on {topic.name}?", facts, "", at_group(group), run)
@@ -123,7 +123,7 @@ class Changes:
         command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext())
         answer = await self._asked(command, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
         if answer.code == ResponseCode.SUCCESS:
-            return f"The members of {group} are told to go on from there."
+            return f"The members of {group} continue there."
         if self._watched.tables.clients.consumers(group) is not None:  # they would write their own over it
             text = (
                 f"{group} has members and no offset yet on some queue of {topic.name}: stop the members and reset again"
@@ -132,14 +132,14 @@ class Changes:
         for queue_id, target in (await self._targets(topic, time_ms)).items():
             offset = UpdateConsumerOffsetHeader(group, topic.name, queue_id, target)
             await self._asked(request(RequestCode.UPDATE_CONSUMER_OFFSET, offset.to_ext()))
-        return f"{group} goes on from there when its next member connects."
+        return f"{group} continues there when its next member connects."
 
     # send messages
 
     async def _send_message(self, form: Form) -> Change:
         topic, body = self._topic(form.get("topic", "").strip()), form.get("body", "").encode()
         if is_system(self._watched, topic.name) or topic.name.startswith((RETRY_PREFIX, DEAD_PREFIX)):
-            raise ChangeRefused(f"{topic.name} is a topic of the system: test messages go to topics of applications")
+            raise ChangeRefused(f"{topic.name} is a system topic: send test messages to topics of applications")
         if not 0 < len(body) <= BODY_BYTES:
             raise ChangeRefused(f"a test message has 1 to {BODY_BYTES} bytes, this one has {len(body)}")
         given = {"KEYS": form.get("key", "").strip(), "TAGS": form.get("tag", "").strip()}
@@ -155,7 +155,7 @@ class Changes:
         self, topic: Topic, body: bytes, properties: Mapping[str, str], sys_flag: int = 0, flag: int = 0
     ) -> str:
         if topic.write_queues < 1:
-            raise ChangeRefused(f"{topic.name} has no queue to write to")
+            raise ChangeRefused(f"{topic.name} has no writable queue")
         text = encode_properties(properties).decode()
         place = (topic.name, TEMPLATE, topic.write_queues, random_queue(topic.write_queues))
         header = SendMessageHeader(OWN_GROUP, *place, sys_flag, self._watched.now_ms(), flag, text)
@@ -174,7 +174,7 @@ class Changes:
             ("Stored", words.moment(message.stored_ms)),
             ("Body", f"{words.count(len(message.body))} bytes"),
         )
-        note = "Only this group receives it, with all its attempts again. The dead letter itself stays where it is."
+        note = "Only this group receives it, with a new set of attempts. The dead letter itself is kept."
         back = f"/message?at={quote(at)}"
         return Change(
             "resend", f"Resend this dead letter to {group}?", facts, note, back, partial(self._run_resend, at)
@@ -208,7 +208,7 @@ class Changes:
 def number(text: str, name: str, most: int) -> int:
     """Return a count from a form. Raises ChangeRefused."""
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= most):
-        raise ChangeRefused(f"{name} is a number from 1 to {most}")
+        raise ChangeRefused(f"{name} must be a number from 1 to {most}")
     return int(text)
 
 
@@ -216,13 +216,15 @@ def moment_of(form: Form) -> tuple[int, str]:
     """Return where a group is to go, as a time for the broker and in words. Raises ChangeRefused."""
     to = form.get("to", "")
     if to in ("first", "last"):
-        return (0, "the oldest message") if to == "first" else (END_OF_QUEUE, "the end: everything waiting is skipped")
+        return (
+            (0, "the oldest message") if to == "first" else (END_OF_QUEUE, "the end: all waiting messages are skipped")
+        )
     try:
         time_ms = search.time_ms(form.get("time", ""))
     except ValueError as exc:
-        raise ChangeRefused("to is first, last or a time such as 2026-03-02 10:11 (UTC)") from exc
+        raise ChangeRefused("to must be first, last or a time such as 2026-03-02 10:11 (UTC)") from exc
     if time_ms <= 0:
-        raise ChangeRefused("the time is after 1970")
+        raise ChangeRefused("the time must be after 1970")
     return time_ms, words.moment(time_ms)
 
 

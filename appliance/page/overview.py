@@ -115,7 +115,7 @@ def tiles(curves: Curves, *, with_uplink: bool) -> list[Row]:
         curves.tile("Connections", "connections", words.count, hint="both ports"),
     ]
     if with_uplink:
-        made.append(curves.tile("Not shipped", "unshipped", words.size, hint="waits for the gateway"))
+        made.append(curves.tile("Not shipped", "unshipped", words.size, hint="not shipped yet"))
     return made
 
 
@@ -127,7 +127,7 @@ def vital_tiles(curves: Curves) -> list[Row]:
         curves.tile("Disk", "disk", words.share, PERCENT, hint="of the file system that holds the data"),
     ]
     if curves.has("temperature"):
-        made.append(curves.tile("Temperature", "temperature", words.degrees, hint="the hottest sensor"))
+        made.append(curves.tile("Temperature", "temperature", words.degrees, hint="hottest sensor"))
     return made
 
 

@@ -89,7 +89,7 @@ def test_an_image_is_flashed_into_a_file(bench: Bench) -> None:
     assert (bench.folder / "out.img").read_bytes() == (bench.folder / "box.img").read_bytes()
     assert bench.run("flash", "disk", "none.img", "--to", "out.img").returncode == 5
     (bench.folder / "app.rbx").write_bytes(b"RBX1" + os.urandom(5000))
-    for words, said in ((("app.rbx",), "no disk image"), (("box.img", "--serial", "a b"), "no serial")):
+    for words, said in ((("app.rbx",), "not a disk image"), (("box.img", "--serial", "a b"), "not a valid serial")):
         refused = bench.run("flash", "disk", *words, "--to", "new.img")
         assert (said in refused.stderr, (bench.folder / "new.img").exists()) == (True, False)
 

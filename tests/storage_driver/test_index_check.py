@@ -75,7 +75,7 @@ async def test_each_harm_to_the_index_is_named(tmp_path: Path) -> None:
     for path, at, raw, text in (
         (first, unit, bytes(4), "keys are missing"),
         (first, unit + 4, (1 << 40).to_bytes(8, "big"), "keys are missing"),
-        (first, unit + 4, bytes(8), "point at no record"),
+        (first, unit + 4, bytes(8), "point to no record"),
         (first, unit + 16, (60).to_bytes(4, "big"), "leads to 60, the one before it is"),
         (first, HEADER.size + 4 * slot, bytes(4), f"slot {slot} leads to unit 0"),
         (second, 36, (70).to_bytes(4, "big"), "70 entries"),

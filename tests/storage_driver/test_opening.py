@@ -270,7 +270,7 @@ async def test_an_old_segment_that_nobody_may_write_is_read(tmp_path: Path) -> N
             assert (await store.read(MessageQueue("weather", 0), 0, max_count=1, max_bytes=1)).next_offset == 1
             assert store.max_offset(MessageQueue("weather", 0)) == 11
     (verdict,) = [json.loads(path.read_text()) for path in (tmp_path / "verdicts").iterdir()]
-    assert "only read" in verdict["reasons"][0]
+    assert "read-only" in verdict["reasons"][0]
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_a_known_condition_is_muted_over_a_restart(tmp_path: Path, capsys: pytes
         assert main(["conditions", *at]) == 0
         assert "access.mode is open" in capsys.readouterr().out
         assert main(["conditions", "mute", "acess_open", *at]) == 1
-        assert "there is no condition 'acess_open'; present now: access_open" in capsys.readouterr().err
+        assert "there is no condition 'acess_open'; current conditions: access_open" in capsys.readouterr().err
         assert main(["conditions", "mute", "access_open", *at]) == 0
     finally:
         box.end()

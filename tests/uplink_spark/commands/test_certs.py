@@ -62,8 +62,7 @@ def test_what_a_box_or_gateway_uses_is_never_replaced_by_anothers(
     before = files(site)
     assert main([*made, "--box", "b", "--gateway", host]) == 2
     assert capsys.readouterr().err == (
-        f"{site}/box.crt and box.key are those of a: nothing was changed; "
-        f"with --folders those of b go to {site}/b\n"
+        f"{site}/box.crt and box.key are those of a: nothing was changed; with --folders those of b go to {site}/b\n"
     )
     assert main([*made, "--gateway", "elsewhere"]) == 2
     assert re.fullmatch(
