@@ -66,7 +66,7 @@ def test_a_table_of_another_kind_or_one_made_anew_is_refused(
     take_in(spark, *roots)
     with pytest.raises(TableError, match="silver is not a bronze table: its columns are box, topic, minute"):
         take_in(spark, roots[1], str(tmp_path / "x"))
-    with pytest.raises(TableError, match="bronze is no per_minute table"):
+    with pytest.raises(TableError, match="bronze is not a per_minute table"):
         tables.per_minute(spark, roots[0])
     shutil.rmtree(roots[0])
     bronze_of(spark, landing, roots).write(landed_items(landing.root))
