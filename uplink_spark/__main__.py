@@ -8,6 +8,8 @@ import sys
 from uplink_spark.commands import COMMANDS
 from uplink_spark.errors import UplinkError
 
+EXTRAS = {"numpy": "gateway", "zstandard": "gateway", "pyarrow": "spark", "pyspark": "spark", "boto3": "objectstore"}
+
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m uplink_spark", description="The centre of the uplink.")
@@ -18,12 +20,19 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0 good, 1 could not, 2 wrong usage or a port that is taken, 10 a finding."""
+    """Run one command; 0 good, 1 could not, 2 wrong usage, a port that is taken or a missing package, 10 a finding."""
     options = make_parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except UplinkError as error:
         print(error, file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        step = f"pip install 'rocketbox[{extra}]', or make setup in a checkout"
+        print(f"{options.command} needs {error.name}, which is not installed: {step}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 0

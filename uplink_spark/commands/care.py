@@ -7,8 +7,6 @@ from difflib import get_close_matches
 
 from uplink_spark.bounds import whole
 from uplink_spark.centre.certs import check_box_name
-from uplink_spark.centre.keeping import open_keeping, open_records
-from uplink_spark.centre.retention import plan_removal, remove
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, print_json
 from uplink_spark.errors import ConfigError
@@ -16,6 +14,8 @@ from uplink_spark.zone.reader import ZoneReader
 
 
 def _retire(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.keeping import open_records
+
     check_box_name(options.box)
     zone = ZoneReader(options.landing)
     records = open_records(options.landing, zone.zone.shards)
@@ -35,6 +35,9 @@ def _retire_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _clean(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.keeping import open_keeping
+    from uplink_spark.centre.retention import plan_removal, remove
+
     files = open_keeping(options.landing)
     for shard in range(ZoneReader(options.landing).zone.shards):
         removal = plan_removal(files, shard, options.keep_days, now_ms())

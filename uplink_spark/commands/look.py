@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 from uplink_spark.bounds import whole
-from uplink_spark.centre.fleet import all_entries, boxes, check, consumers, export_log, positions
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json, print_table
 from uplink_spark.zone.manifest import Entry
@@ -24,6 +23,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _boxes(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.fleet import boxes
+
     rows: list[list[object]] = []
     for facts in boxes(ZoneReader(options.landing)):
         lag, now = facts.lag(), now_ms()
@@ -75,6 +76,8 @@ def _manifest_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _gaps(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.fleet import all_entries
+
     rows: list[list[object]] = []
     for shard, entry in all_entries(ZoneReader(options.landing)):
         if entry.kind not in ("gap", "blob"):
@@ -103,6 +106,8 @@ def _gaps(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.fleet import check
+
     damaged = False
     for result in check(ZoneReader(options.landing), deep=options.deep):
         damaged = damaged or bool(result.findings)
@@ -128,6 +133,8 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _lag(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.fleet import consumers, positions
+
     zone = ZoneReader(options.landing)
     known = consumers(zone.files)
     if options.consumer not in known:
@@ -153,6 +160,8 @@ def _lag_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.fleet import export_log
+
     with open(options.out, "wb") if options.out else sys.stdout.buffer as out:
         for part in export_log(ZoneReader(options.landing), options.box, options.epoch, options.start, options.end):
             out.write(part)

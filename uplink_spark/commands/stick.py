@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from uplink_spark.centre.sweep import sweep_box
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Command
 from uplink_spark.errors import ConfigError, UplinkError
@@ -37,6 +36,8 @@ def _secret(options: argparse.Namespace, box: str) -> bytes | None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from uplink_spark.centre.sweep import sweep_box
+
     files = open_files(options.landing)
     if not isinstance(files, LocalFiles):
         raise ConfigError(f"{files.root} is in a bucket: put the files of the stick below inbox/ in it, INDEX.mac last")
