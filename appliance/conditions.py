@@ -198,7 +198,7 @@ CATALOGUE = (
         "dead_letters",
         "D603",
         "degraded",
-        "within 30 s, while the dead letter topic holds messages that no group has read and nobody has resent",
+        "within 30 s, while the dead letter topic holds messages that no group has read and that were not resent",
         "12 messages of the consumer group billing are dead letters",
         f"{WALKS}[dead_letters]",
         "RocketboxDeadLetters",

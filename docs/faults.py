@@ -187,7 +187,7 @@ FAULTS = (
     ),
     Fault(
         "fdatasync fails",
-        "no acknowledgement of that group, the log is sealed, reads go on",
+        "no acknowledgement of that group, the log is sealed, reads continue",
         "preload shim; faulty disk",
         ("tests/power_cut/test_failing_sync.py", "tests/power_cut/test_disk_faults.py::test_a_failed_sync"),
     ),

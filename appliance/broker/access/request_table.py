@@ -115,8 +115,8 @@ _CONSUME = (
     _data(_C.UNREGISTER_CLIENT, "leave a group", _H + "UnregisterClientHeader", Needs.LEAVE),
     _data(_C.CHECK_CLIENT_CONFIG, "check a subscription"),
     _data(_C.GET_CONSUMER_LIST_BY_GROUP, "list the members of a group", _H + "ConsumerGroupHeader", Needs.GROUP),
-    _data(_C.QUERY_CONSUMER_OFFSET, "get a committed offset", _H + "QueryConsumerOffsetHeader", Needs.PULL),
-    _data(_C.UPDATE_CONSUMER_OFFSET, "commit an offset", _H + "UpdateConsumerOffsetHeader", Needs.PULL),
+    _data(_C.QUERY_CONSUMER_OFFSET, "get a consumer offset", _H + "QueryConsumerOffsetHeader", Needs.PULL),
+    _data(_C.UPDATE_CONSUMER_OFFSET, "store a consumer offset", _H + "UpdateConsumerOffsetHeader", Needs.PULL),
     _data(_C.LOCK_BATCH_MQ, "lock queues for orderly consumption", "", Needs.LOCK),
     _data(_C.UNLOCK_BATCH_MQ, "unlock queues", "", Needs.LOCK),
     _data(_C.SEARCH_OFFSET_BY_TIMESTAMP, "find the offset of a time", _H + "SearchOffsetHeader", Needs.EDGES),
@@ -137,7 +137,7 @@ _TOPICS = (
     _tool(_C.CLEAN_UNUSED_TOPIC, _CHANGE, "delete queues without a topic"),
     _tool(_C.GET_ALL_TOPIC_CONFIG, _READ, "list the topics"),
     _tool(_C.GET_TOPIC_CONFIG, _READ, "show a topic", _A + "TopicHeader"),
-    _tool(_C.GET_TOPIC_STATS_INFO, _READ, "show how far the queues of a topic reach", _A + "TopicHeader"),
+    _tool(_C.GET_TOPIC_STATS_INFO, _READ, "show the first and the next offset of each queue", _A + "TopicHeader"),
     _tool(_C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _READ, "list the system topics"),
 )
 _GROUPS = (
@@ -158,7 +158,7 @@ _DIRECT = ("consumerGroup", "clientId", "msgId", "brokerName", "topic", "topicSy
 _PROGRESS = (
     _tool(_C.INVOKE_BROKER_TO_RESET_OFFSET, _CHANGE, "move a group to a time or offset", _H + "ResetOffsetHeader"),
     _tool(_C.CLONE_GROUP_OFFSET, _CHANGE, "copy the offsets of a group", _A + "CloneOffsetHeader"),
-    _tool(_C.CONSUME_MESSAGE_DIRECTLY, _CHANGE, "give a message to a consumer", _H + "ConsumeDirectlyHeader", _DIRECT),
+    _tool(_C.CONSUME_MESSAGE_DIRECTLY, _CHANGE, "deliver a message directly", _H + "ConsumeDirectlyHeader", _DIRECT),
     Row(
         *(_C.RESUME_CHECK_HALF_MESSAGE, Server.BROKER, _CHANGE, "check a half message again"),
         fields=("msgId", "topic"),
@@ -167,15 +167,15 @@ _PROGRESS = (
     _tool(_C.GET_BROKER_CONSUME_STATS, _READ, "show the progress of all groups", _A + "AllConsumeStatsHeader"),
     _tool(_C.QUERY_CONSUME_TIME_SPAN, _READ, "show the times of consumed messages", _A + "TopicGroupHeader"),
     _tool(_C.QUERY_CORRECTION_OFFSET, _READ, "show the offsets of other groups", _A + "CorrectionOffsetHeader"),
-    _tool(_C.GET_ALL_CONSUMER_OFFSET, _READ, "list all committed offsets"),
+    _tool(_C.GET_ALL_CONSUMER_OFFSET, _READ, "list all consumer offsets"),
     _tool(_C.GET_ALL_DELAY_OFFSET, _READ, "list the offsets of the delay levels"),
-    _tool(_C.GET_CONSUMER_RUNNING_INFO, _READ, "ask a consumer about itself", _H + "ConsumerRunningInfoHeader"),
-    _tool(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, _READ, "ask consumers for offsets", _H + "ConsumerStatusHeader"),
+    _tool(_C.GET_CONSUMER_RUNNING_INFO, _READ, "get the state of a consumer", _H + "ConsumerRunningInfoHeader"),
+    _tool(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, _READ, "get offsets from consumers", _H + "ConsumerStatusHeader"),
 )
 _BROKER = (
-    _tool(_C.GET_BROKER_CONFIG, _READ, "show the settings as Apache names them"),
-    _tool(_C.GET_BROKER_RUNTIME_INFO, _READ, "show the runtime figures"),
-    _tool(_C.VIEW_BROKER_STATS_DATA, _READ, "show a statistic", _A + "BrokerStatsHeader"),
+    _tool(_C.GET_BROKER_CONFIG, _READ, "show the settings under Apache's names"),
+    _tool(_C.GET_BROKER_RUNTIME_INFO, _READ, "show the runtime statistics"),
+    _tool(_C.VIEW_BROKER_STATS_DATA, _READ, "show one statistic", _A + "BrokerStatsHeader"),
     _tool(_C.GET_BROKER_HA_STATUS, _READ, "show the replicas"),
 )
 _ACCOUNTS = (
@@ -199,7 +199,7 @@ _ROUTES = (
     _namesrv(_C.GET_SYSTEM_TOPIC_LIST_FROM_NS, _READ, "list cluster and broker names as system topics"),
     _namesrv(_C.GET_UNIT_TOPIC_LIST, _READ, "list unit topics"),
     _namesrv(_C.GET_HAS_UNIT_SUB_TOPIC_LIST, _READ, "list topics with a unit subscription"),
-    _namesrv(_C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, _READ, "list the same without unit topics"),
+    _namesrv(_C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, _READ, "list other topics with a unit subscription"),
     _namesrv(_C.REGISTER_BROKER, _JOIN, "register a broker", _N + "RegisterBrokerHeader"),
     _namesrv(_C.UNREGISTER_BROKER, _JOIN, "remove a broker", _N + "BrokerHeader"),
     _namesrv(_C.QUERY_DATA_VERSION, _JOIN, "compare the version of a broker's topics", _N + "BrokerHeader"),
