@@ -1,7 +1,7 @@
 """The box's settings under the names Apache's tools know (codes 26 and 319). Nothing secret is among them."""
 
+from appliance.configuration.settings import Config
 from appliance.namesrv.apache_config import namesrv_options
-from appliance.settings import Config
 
 MIB = 1 << 20
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance.admin import open_socket
+from appliance.box_view import Watched
 from appliance.errors import ApplianceError
 from appliance.interfaces import is_loopback
 from appliance.metrics.scrape import SOCKET_NAME
 from appliance.sockets import open_port
-from appliance.watched import Watched
-from netstack.limits import plain_address
-from netstack.slots import share_of
+from netstack.serving.limits import plain_address
+from netstack.serving.slots import share_of
 
 if TYPE_CHECKING:
     from appliance.page.changes import Ask

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
-from netstack.codes import ResponseCode
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Held, Later, Reply
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Held, Later, Reply
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")

@@ -10,10 +10,10 @@ from typing import Any
 import trio
 
 from appliance.admin import AdminRefused, AdminSilent
-from appliance.probe import LOST, PLAIN, PROBE_TOPIC, OwnWay
-from netstack.channel import Channel, open_channel
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
+from appliance.device.probe import LOST, PLAIN, PROBE_TOPIC, OwnWay
+from netstack.serving.channel import Channel, open_channel
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
 from storage_driver.record import decode_record
 
 ASK_S = 5.0

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance import admin, sockets
+from appliance.access.guard import Guard, make_guard
+from appliance.box_view import Watched
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, dealing_out, look_back, make_tables
 from appliance.broker.delay.levels import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted, wall_ms
-from appliance.condition_watch import Looked
+from appliance.configuration.settings import Config
+from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.group_watch import GroupLimits
 from appliance.guard import Guard, make_guard
+from appliance.health.condition_watch import Looked
+from appliance.health.telling import begin_telling
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
@@ -29,26 +34,22 @@ from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import RouteTable
 from appliance.observation import observe
-from appliance.probe import Probe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
-from appliance.settings import Config
 from appliance.supervision import Supervision, Told, package_version
-from appliance.telling import begin_telling
-from appliance.watched import Watched
-from netstack.bodies_route import properties_text
-from netstack.codes import RequestCode
-from netstack.governor import Governor
-from netstack.limits import Limits
-from netstack.server import serve_remoting
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
+from netstack.serving.server import serve_remoting
+from netstack.wire.bodies_route import properties_text
+from netstack.wire.codes import RequestCode
 from storage_driver.config import StoreConfig
-from storage_driver.disk import Disk, RealDisk
 from storage_driver.errors import StoreUnwritable
-from storage_driver.memory_layer import MemoryLayer
+from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.layout_repair import free_tables
+from storage_driver.files.memory_layer import MemoryLayer
+from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
-from storage_driver.shapes import free_tables
-from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Any
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.condition_rules import StoreSeen, store_conditions
-from appliance.conditions import Condition
-from appliance.health import Disk, HealthBoard, Release, Source, Split, all_told
-from appliance.probe import Probe
-from appliance.settings import Config
+from appliance.configuration.settings import Config
+from appliance.device.probe import Probe
+from appliance.health.condition_rules import StoreSeen, store_conditions
+from appliance.health.conditions import Condition
+from appliance.health.health import Disk, HealthBoard, Release, Source, Split, all_told
 from provisioning.slots import SlotError, Slots
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore

@@ -11,11 +11,11 @@ import trio
 from appliance.broker.rights import Signer
 from appliance.broker.tables.arrivals import Arrivals, Place
 from appliance.clock import wall_ms as wall_ms
-from netstack.command import RemotingCommand, decode_command
-from netstack.conversation import Answer, Held, Later, Reply
-from netstack.frame import FrameDecoder
+from netstack.wire.command import RemotingCommand, decode_command
+from netstack.wire.conversation import Answer, Held, Later, Reply
+from netstack.wire.frame import FrameDecoder
 from storage_driver.config import StoreConfig
-from storage_driver.index_file import IndexSize
+from storage_driver.index.index_file import IndexSize
 from storage_driver.record import DELAY_LEVELS_MS, MessageQueue, StoredMessage, decode_record, encode_host
 from storage_driver.retention import RetentionRules
 from storage_driver.store import Arrival, MessageStore, open_store

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from appliance.access.private_file import replace_private
 from appliance.admin import Action, AdminRefused, Question
-from appliance.private_file import replace_private
 
 if TYPE_CHECKING:
     from uplink_spark.box.shipper import Uplink

@@ -157,7 +157,7 @@ FAULTS = (
         "50 boxes over sockets",
         ("tests/provisioning/test_fleet.py::test_fifty",),
     ),
-    Fault("each cause in docs/operate.md", "doctor names it", "facts", ("tests/appliance/test_doctor.py",)),
+    Fault("each cause in docs/operate.md", "doctor names it", "facts", ("tests/appliance/health/test_doctor.py",)),
     Fault(
         "any frame, any noise",
         "no message is decoded from it",
@@ -213,7 +213,7 @@ FAULTS = (
         "clock of 1970, steps of ten years",
         "nothing is deleted, order and search stay correct",
         "injected clock",
-        ("tests/storage_driver/test_clock.py",),
+        ("tests/storage_driver/log/test_clock.py",),
     ),
     Fault(
         "slow link, lost link, cut transfers",
@@ -250,7 +250,7 @@ FAULTS = (
         "another machine has the same address",
         "doctor names both",
         "network name spaces",
-        ("tests/appliance/test_duplicate_address.py",),
+        ("tests/appliance/health/test_duplicate_address.py",),
     ),
 )
 EMULATED = (  # fault, expectation, row of docs/box.md that `make test-image` writes

@@ -7,16 +7,16 @@ from functools import partial
 import trio
 import trio.testing
 
-from netstack.channel import ASKING, Channel
-from netstack.command import RemotingCommand, decode_command
-from netstack.connection import Connection, Handle
-from netstack.conversation import Answer, Reply
-from netstack.frame import FrameDecoder
-from netstack.governor import Governor
-from netstack.limits import Limits
-from netstack.outbox import Outbox
-from netstack.peer import Peer
-from netstack.server import Secure, open_listeners, serve_remoting
+from netstack.serving.channel import ASKING, Channel
+from netstack.serving.connection import Connection, Handle
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from netstack.serving.server import Secure, open_listeners, serve_remoting
+from netstack.wire.command import RemotingCommand, decode_command
+from netstack.wire.conversation import Answer, Reply
+from netstack.wire.frame import FrameDecoder
 
 
 def echo(command: RemotingCommand, peer: Peer) -> Answer:

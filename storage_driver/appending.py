@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, count
 from typing import cast
 
-from storage_driver.clock import STEP_MS
-from storage_driver.commit_log import SPACE_ERRORS, CommitLog, Undurable
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ConsumeQueue
-from storage_driver.dispatch import Pending, PendingRun, is_queued
 from storage_driver.errors import Full, MessageIllegal, TablesFailed
-from storage_driver.facts import Placed, PlacedBatch
+from storage_driver.flusher import Tables
+from storage_driver.log.clock import STEP_MS
+from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog, Undurable
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.dispatch import Pending, PendingRun, is_queued
 from storage_driver.record import (
     BLANK_BYTES,
     FIXED_BYTES,
@@ -23,7 +23,7 @@ from storage_driver.record import (
     encode_record,
     encode_topic,
 )
-from storage_driver.tables import Tables
+from storage_driver.statistics import Placed, PlacedBatch
 
 _new = tuple.__new__  # a named tuple's own takes twice as long
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from storage_driver.disk import Disk, DiskFile, RealDisk, data_pieces
 from storage_driver.errors import StoreRefused
-from storage_driver.linkless_disk import LinklessDisk
+from storage_driver.files.disk import Disk, DiskFile, RealDisk, data_pieces
+from storage_driver.files.linkless_disk import LinklessDisk
+from storage_driver.log.scan import Bad, Blank, next_good, walk
+from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.scan import Bad, Blank, next_good, walk
-from storage_driver.segment import Segment
 
 Progress = Callable[[int, int], None]
 MANIFEST = "backup.json"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from storage_driver.consume_queue import FILE_ENTRIES
-from storage_driver.index_file import IndexSize
+from storage_driver.index.index_file import IndexSize
 from storage_driver.named_tuple import NamedTuple
+from storage_driver.queues.consume_queue import FILE_ENTRIES
 from storage_driver.record import DELAY_LEVELS_MS
 from storage_driver.retention import RetentionRules
 

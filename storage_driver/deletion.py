@@ -10,15 +10,15 @@ from typing import TypeVar
 import trio
 
 from storage_driver.appending import Appender
-from storage_driver.checkpoint import FirstFile
-from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ConsumeQueue
-from storage_driver.disk import Disk
-from storage_driver.dispatch import Dispatcher
+from storage_driver.files.checkpoint import FirstFile
+from storage_driver.files.disk import Disk
+from storage_driver.flusher import Tables
+from storage_driver.log.commit_log import CommitLog
 from storage_driver.lookup import Lookup
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.dispatch import Dispatcher
 from storage_driver.record import MessageQueue
-from storage_driver.tables import Tables
 
 T = TypeVar("T")
 

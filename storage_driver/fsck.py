@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from storage_driver.checkpoint import PositionFile
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
-from storage_driver.disk import Disk, RealDisk, data_pieces
-from storage_driver.dispatch import is_queued
 from storage_driver.errors import StorageError, StoreRefused
-from storage_driver.index_check import IndexCheck
-from storage_driver.index_file import IndexSize
-from storage_driver.queue_table import load_table, table_file
+from storage_driver.files.checkpoint import PositionFile
+from storage_driver.files.disk import Disk, RealDisk, data_pieces
+from storage_driver.files.state_file import damaged_tables
+from storage_driver.index.index_check import IndexCheck
+from storage_driver.index.index_file import IndexSize
+from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
+from storage_driver.log.segment import Segment
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from storage_driver.queues.dispatch import is_queued
+from storage_driver.queues.queue_table import load_table, table_file
 from storage_driver.record import SCHEDULE_TOPIC, Entry, MessageQueue, decode_record, tags_code
-from storage_driver.salvage import SalvageWriter
-from storage_driver.scan import Bad, Blank, is_filler, next_good, walk
-from storage_driver.segment import Segment
-from storage_driver.state_file import damaged_tables
+from storage_driver.recovery.salvage import SalvageWriter
 
 Progress = Callable[[int, int], None]
 MOST_FINDINGS = 100

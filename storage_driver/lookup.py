@@ -6,13 +6,13 @@ from functools import partial
 
 import trio
 
-from storage_driver.clock import pieces
-from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
-from storage_driver.disk import Disk
-from storage_driver.index_file import Index
-from storage_driver.known_damage import KnownDamage
+from storage_driver.files.disk import Disk
+from storage_driver.index.index_file import Index
+from storage_driver.log.clock import pieces
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.known_damage import KnownDamage
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
 from storage_driver.reading import Doubtful, Found, FoundStatus, Wanted, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record

@@ -6,22 +6,22 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from storage_driver.appending import Appender
-from storage_driver.clock import ClockEpochs
-from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
 from storage_driver.deletion import Deletion
-from storage_driver.disk import Disk
 from storage_driver.errors import StateDamaged
-from storage_driver.known_damage import KnownDamage
+from storage_driver.files.disk import Disk
+from storage_driver.files.reserve import Reserve
+from storage_driver.files.state_file import StateFile
+from storage_driver.flusher import Tables
+from storage_driver.log.clock import ClockEpochs
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.known_damage import KnownDamage
+from storage_driver.log.segment import Segment
 from storage_driver.lookup import Lookup
 from storage_driver.reader import HEAD_BYTES
 from storage_driver.record import BLANK, MAGIC_V1, MAGIC_V2, MessageQueue, stored_ms_of
-from storage_driver.reserve import Reserve
+from storage_driver.recovery.scrub import Scrub
 from storage_driver.retention import Candidate, DiskState, Forecast, choose, full_reason
-from storage_driver.scrub import Scrub
-from storage_driver.segment import Segment
-from storage_driver.state_file import StateFile
-from storage_driver.tables import Tables
 
 EVERY_S = 10.0
 REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour

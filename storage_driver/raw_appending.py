@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from storage_driver.commit_log import CommitLog
-from storage_driver.consume_queue import ConsumeQueue
-from storage_driver.dispatch import Pending, is_queued
 from storage_driver.errors import NotNext, QueueRestarted, RecordDamaged
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.dispatch import Pending, is_queued
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, Entry, MessageQueue, parse_record
 
 NOWHERE = ConsumeQueue(MessageQueue("", 0), b"")  # of records that no queue has

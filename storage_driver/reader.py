@@ -3,12 +3,12 @@
 import bisect
 from collections.abc import Callable, Sequence
 
-from storage_driver.commit_log import CommitLog
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.errors import RecordDamaged
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.segment import Segment
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.reading import WouldBlock
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, parse_record, stored_ms_of
-from storage_driver.segment import Segment
 
 HEAD_BYTES = 76  # enough of any record to read its store time
 

@@ -5,8 +5,8 @@ from enum import Enum
 from struct import Struct
 from typing import Protocol
 
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.named_tuple import NamedTuple
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 MOST_SCANNED = 800  # entries, as Apache's 16000 bytes

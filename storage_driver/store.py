@@ -8,32 +8,32 @@ from types import MappingProxyType
 import trio
 
 from storage_driver.appending import Appender
-from storage_driver.checkpoint import CommittedFile
-from storage_driver.clock import ClockEpochs
-from storage_driver.commit_log import CommitLog
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ConsumeQueue
 from storage_driver.deletion import Deletion
-from storage_driver.disk import Disk, RealDisk
-from storage_driver.dispatch import Arrival, Dispatcher
 from storage_driver.errors import LogFailed, StoreUnwritable
-from storage_driver.facts import Evidence, Placed, StoreStatistics
-from storage_driver.known_damage import KnownDamage
-from storage_driver.lineage import Lineage
+from storage_driver.files.checkpoint import CommittedFile
+from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.state_file import StateFile
+from storage_driver.flusher import Tables
+from storage_driver.log.clock import ClockEpochs
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.known_damage import KnownDamage
+from storage_driver.log.lineage import Lineage
+from storage_driver.log.segment import Segment, SegmentFacts, SegmentWriter
+from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.lookup import Lookup
 from storage_driver.maintenance import Maintenance
-from storage_driver.mending import Mender
-from storage_driver.opening import Opened, damage_told, open_folder, recovered_topics, state_path
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.dispatch import Arrival, Dispatcher
 from storage_driver.raw_appending import RawAppender
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
 from storage_driver.record import Entry, MessageQueue
-from storage_driver.recovery import Recovered
-from storage_driver.segment import Segment, SegmentFacts, SegmentWriter
-from storage_driver.state_file import StateFile
-from storage_driver.tables import Tables
-from storage_driver.truncation import CutDone, Truncation
-from storage_driver.verdict import RecoveryVerdict
+from storage_driver.recovery.opening import Opened, damage_told, open_folder, recovered_topics, state_path
+from storage_driver.recovery.queue_repair import Mender
+from storage_driver.recovery.recovery import Recovered
+from storage_driver.recovery.verdict import RecoveryVerdict
+from storage_driver.statistics import Evidence, Placed, StoreStatistics
 
 
 def ignore(arrival: Arrival) -> None:

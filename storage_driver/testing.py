@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from storage_driver.disk import FileFacts, ShortWrite, SyncFailed, Usage
+from storage_driver.files.disk import FileFacts, ShortWrite, SyncFailed, Usage
 from storage_driver.named_tuple import NamedTuple
 
 V1 = bytes.fromhex(

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 OURS = "rocketbox"
 NOT_USED = {"Manager", "Service", "Processor", "Helper", "Util", "Utils", "Impl", "Base", "Abstract"}
-WIRE_SPELLING = {"netstack/headers.py", "netstack/bodies.py", "netstack/command.py"}
+WIRE_SPELLING = {"netstack/wire/headers.py", "netstack/wire/bodies.py", "netstack/wire/command.py"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_planted_names_against_the_house_are_found() -> None:
         "queueId",
         "topicName",
     ]
-    assert name_faults("netstack/headers.py", "queueId = 3\n") == []
+    assert name_faults("netstack/wire/headers.py", "queueId = 3\n") == []
 
 
 def test_every_package_says_that_it_is_typed_and_has_its_errors() -> None:

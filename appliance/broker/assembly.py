@@ -35,10 +35,10 @@ from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionRules, Transactions, half_divert
+from appliance.configuration.settings import Config
 from appliance.requests import Handle, deferred, merged
-from appliance.settings import Config
-from netstack.codes import RequestCode
-from netstack.json_body import MessageQueue
+from netstack.wire.codes import RequestCode
+from netstack.wire.json_body import MessageQueue
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong
 from storage_driver.record import Message, encode_properties
 from storage_driver.store import MessageStore, Placed

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import datetime
 from typing import Any
 
-from appliance.commands.cluster import FAILED, OK, add_cluster_arguments, open_instance, print_json, run_command
+from appliance.commands.messaging.cluster import (
+    FAILED,
+    OK,
+    add_cluster_arguments,
+    open_instance,
+    print_json,
+    run_command,
+)
 from appliance.commands.tables import near, print_table
 from netstack.client import ClientError
 from netstack.client.admin import Admin

@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping
 
-from appliance.config import nearest
+from appliance.configuration.config import nearest
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "The box": ("serve", "status", "conditions", "doctor", "selftest", "safe", "config", "metrics", "page", "support"),

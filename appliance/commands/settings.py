@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from appliance.config import Config, Facts, load_config
+from appliance.configuration.config import Config, Facts, load_config
 from appliance.errors import ConfigError, ConfigProblem
 
 INSTALLED = Path("/etc/rocketbox/rocketbox.toml")

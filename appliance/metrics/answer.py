@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
+from appliance.access.page_token import is_token, read_token
+from appliance.box_view import Watched
 from appliance.metrics.gather import Gatherer
-from appliance.page_token import is_token, read_token
-from appliance.watched import Watched
 from appliance.web import Request, Respond, Response, host_is_known, plain
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"

@@ -12,18 +12,18 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from appliance.box_view import Watched
 from appliance.broker.access.permissions import ACCESS
 from appliance.broker.access.request_table import Access
-from appliance.conditions import CATALOGUE, STATES
-from appliance.lag import Ages
+from appliance.health.conditions import CATALOGUE, STATES
+from appliance.health.lag import Ages
 from appliance.metrics import families
 from appliance.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 from appliance.metrics.machine import EXIT_RESULTS, UPDATE_RESULTS, MachineNotes
 from appliance.metrics.topics import oldest_unshipped_s, read_topics
-from appliance.watched import Watched
-from netstack.codes import RequestCode, ResponseCode, names_of
-from netstack.governor import REFUSED
-from netstack.limits import REFUSALS
+from netstack.serving.governor import REFUSED
+from netstack.serving.limits import REFUSALS
+from netstack.wire.codes import RequestCode, ResponseCode, names_of
 from watchdog.feed import FeedStatistics
 from watchdog.reset_reason import RESET_REASONS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from appliance.disk_wear import wear
+from appliance.health.disk_wear import wear
 from watchdog.notes import read_json, read_lines, tally_of
 
 NOTES_S, WEAR_S = 15.0, 3600.0

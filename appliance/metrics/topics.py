@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from appliance.box_view import Watched
 from appliance.broker.admin.stats import Counts
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
-from appliance.condition_watch import is_watched
-from appliance.lag import Ages, lag_of
+from appliance.device.probe import PROBE_TOPIC
+from appliance.health.condition_watch import is_watched
+from appliance.health.lag import Ages, lag_of
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
-from appliance.probe import PROBE_TOPIC
-from appliance.watched import Watched
 from storage_driver.record import MessageQueue, stored_ms_of
 
 if TYPE_CHECKING:

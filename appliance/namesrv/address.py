@@ -7,7 +7,7 @@ Client libraries split an address at its colons, hence IPv4 wherever the interfa
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from appliance.settings import AdvertiseRule
+from appliance.configuration.settings import AdvertiseRule
 
 Interfaces = Mapping[str, Sequence[str]]
 """Interface name → its addresses, IPv4 and IPv6, without zone."""

@@ -5,7 +5,7 @@ Compact, keys in alphabetical order, broker ids quoted. Source: RocketMQ 4.9.8 T
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netstack import fastjson
+from netstack.wire import fastjson
 
 from .route_table import BrokerRow, QueueRow, Route
 

@@ -5,7 +5,7 @@ Source: RocketMQ 4.9.8 NamesrvConfig, NettyServerConfig; the order is that of `m
 
 from collections.abc import Callable, Mapping
 
-from appliance.settings import Config
+from appliance.configuration.settings import Config
 from storage_driver.named_tuple import NamedTuple
 
 MEANT = {

@@ -13,11 +13,11 @@ import trio
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.saving import Saver
 from appliance.requests import Answer, Handle, Held, Peer, Reply
-from netstack import fastjson
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import ProtocolError, Refused
-from netstack.headers_namesrv import (
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers_namesrv import (
     AddWritePermReply,
     BrokerHeader,
     BrokerNameHeader,

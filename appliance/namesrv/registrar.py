@@ -17,13 +17,13 @@ import trio
 from appliance.broker.admin.topics import config_of
 from appliance.broker.tables.topics import PROBE_TOPIC, READ, WRITE, TopicTable
 from appliance.requests import Answer, Handle, Held, Peer
-from netstack.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
-from netstack.channel import Channel, open_channel
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand, request
-from netstack.conversation import Wake
 from netstack.errors import AskTimeout, ChannelClosed, Refused
-from netstack.headers_namesrv import BrokerHeader, RegisterBrokerHeader
+from netstack.serving.channel import Channel, open_channel
+from netstack.wire.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand, request
+from netstack.wire.conversation import Wake
+from netstack.wire.headers_namesrv import BrokerHeader, RegisterBrokerHeader
 
 log = logging.getLogger("appliance.namesrv")
 

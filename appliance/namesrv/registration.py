@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from appliance.broker.tables.topics import MOST_QUEUES
-from netstack import fastjson
 from netstack.errors import ProtocolError
+from netstack.wire import fastjson
 
 from .route_table import DataVersion, QueueRow
 

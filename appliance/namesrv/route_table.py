@@ -8,7 +8,7 @@ Source: RocketMQ 4.9.8 RouteInfoManager.
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from netstack.json_body import MessageQueue
+from netstack.wire.json_body import MessageQueue
 from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1

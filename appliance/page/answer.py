@@ -20,7 +20,9 @@ import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from appliance.access.page_token import is_token, read_token
 from appliance.admin import Question
+from appliance.box_view import Watched
 from appliance.broker.tables.topics import DEAD_PREFIX
 from appliance.metrics.answer import has_bearer, known_names
 from appliance.page import search, words
@@ -29,9 +31,7 @@ from appliance.page.detail import group_values, topic_values
 from appliance.page.history import History
 from appliance.page.overview import Overview
 from appliance.page.tickets import Pace, Tickets
-from appliance.page_token import is_token, read_token
 from appliance.uplink_admin import uplink_actions
-from appliance.watched import Watched
 from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
 
 log = logging.getLogger("appliance.page")

@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from urllib.parse import quote
 
+from appliance.box_view import Watched
 from appliance.broker.consume.send_back import ORIGIN_ID, RETRY_TOPIC
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX, Topic, check_topic_name, random_queue
+from appliance.device.probe import OwnPortSilent
 from appliance.metrics.topics import is_system
 from appliance.page import search, words
 from appliance.page.tickets import Change
-from appliance.probe import OwnPortSilent
-from appliance.watched import Watched
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand, request
-from netstack.headers import ResetOffsetHeader, SendMessageHeader, SendMessageReply, UpdateConsumerOffsetHeader
-from netstack.headers_admin import CreateTopicHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand, request
+from netstack.wire.headers import ResetOffsetHeader, SendMessageHeader, SendMessageReply, UpdateConsumerOffsetHeader
+from netstack.wire.headers_admin import CreateTopicHeader
 from storage_driver.record import MessageQueue, StoredMessage, decode_properties, encode_properties
 
 TEMPLATE, READ_WRITE = "TBW102", 6

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from appliance.box_view import Watched
 from appliance.broker.tables.offsets import NOT_STORED
-from appliance.lag import Ages, lag_of
-from appliance.watched import Watched
+from appliance.health.lag import Ages, lag_of
 from storage_driver.record import MessageQueue
 
 MOST_QUEUES = 200

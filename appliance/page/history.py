@@ -14,8 +14,8 @@ from pathlib import Path
 
 import trio
 
+from appliance.box_view import Watched
 from appliance.page.vitals import Vitals, read_vitals
-from appliance.watched import Watched
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.page")

@@ -11,14 +11,14 @@ from typing import Any
 
 import trio
 
+from appliance.box_view import Watched
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
+from appliance.health.lag import Ages, lag_of
 from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
-from appliance.lag import Ages, lag_of
 from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
 from appliance.page.history import HOUR, REACHES, History, Point, Reach
 from appliance.page.vitals import Vitals
-from appliance.watched import Watched
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from appliance.box_view import Watched
 from appliance.broker.delay.redelivery import records_in
 from appliance.page import words
-from appliance.watched import Watched
 from storage_driver.errors import RecordDamaged
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_host, decode_record, parse_message_id

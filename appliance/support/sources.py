@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.health_file import read_health
+from appliance.health.health_file import read_health
 from appliance.metrics.scrape import SOCKET_NAME, scrape
 from storage_driver.named_tuple import NamedTuple
 

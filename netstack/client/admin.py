@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from netstack.bodies_admin import (
+from netstack.client.consume.queue_reader import QueueReader
+from netstack.client.errors import BadAnswer, BrokerRefused, ClientError, NoRoute, reading
+from netstack.client.instance import Instance
+from netstack.client.messages import MessageQueue, ReceivedMessage
+from netstack.client.records import decode_records
+from netstack.wire.bodies_admin import (
     ConsumerConnection,
     ConsumeStats,
     GroupList,
@@ -20,15 +25,10 @@ from netstack.bodies_admin import (
     TopicOffset,
     TopicStats,
 )
-from netstack.bodies_route import ClusterInfo, KvTable, RouteData, TopicConfig, TopicConfigTable, TopicList
-from netstack.client.errors import BadAnswer, BrokerRefused, ClientError, NoRoute, reading
-from netstack.client.instance import Instance
-from netstack.client.looking import QueueReader
-from netstack.client.messages import MessageQueue, ReceivedMessage
-from netstack.client.records import decode_records
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import ExtFields, RemotingCommand
-from netstack.headers import (
+from netstack.wire.bodies_route import ClusterInfo, KvTable, RouteData, TopicConfig, TopicConfigTable, TopicList
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import ExtFields, RemotingCommand
+from netstack.wire.headers import (
     ConsumerGroupHeader,
     OffsetReply,
     QueryMessageHeader,
@@ -38,13 +38,13 @@ from netstack.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
-from netstack.headers_admin import (
+from netstack.wire.headers_admin import (
     ConsumeStatsHeader,
     CreateTopicHeader,
     DeleteGroupHeader,
     TopicHeader,
 )
-from netstack.headers_namesrv import DeleteTopicInNamesrvHeader
+from netstack.wire.headers_namesrv import DeleteTopicInNamesrvHeader
 
 ASK_S = 10.0
 MASTER = "0"

@@ -15,14 +15,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import trio
 
-from netstack.client import producer as async_producer
-from netstack.client import pull_consumer as async_pull
-from netstack.client import push_consumer as async_push
+from netstack.client.consume import pull_consumer as async_pull
+from netstack.client.consume import push_consumer as async_push
+from netstack.client.consume.pulling import Pulled
+from netstack.client.consume.subscriptions import Sql
 from netstack.client.errors import UsageError
 from netstack.client.messages import MIB, Message, MessageQueue, ReceivedMessage, SendResult
-from netstack.client.pulling import Pulled
-from netstack.client.subscriptions import Sql
-from netstack.client.transactions import Verdict
+from netstack.client.produce import producer as async_producer
+from netstack.client.produce.transactions import Verdict
 from netstack.lazy import make_all
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
+from netstack.wire.codes import ResponseCode
 
 CONNECT_FAILED, TIMED_OUT, BROKER_UNKNOWN, NO_NAME_SERVER, NO_ROUTE, NO_REPLY, REPLY_IMPOSSIBLE, BAD_ANSWER = range(
     10001, 10009

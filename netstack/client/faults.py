@@ -6,7 +6,7 @@ Source: RocketMQ 4.9.8 MQFaultStrategy, LatencyFaultToleranceImpl.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netstack.json_body import MessageQueue
+from netstack.wire.json_body import MessageQueue
 
 LATENCY_MS = (50, 100, 550, 1000, 2000, 3000, 15000)
 AVOIDED_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)

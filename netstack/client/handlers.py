@@ -9,8 +9,8 @@ from enum import Enum
 
 import trio
 
-from netstack.bodies import ConsumeDirectlyResult, ConsumeResult
 from netstack.client.messages import ReceivedMessage
+from netstack.wire.bodies import ConsumeDirectlyResult, ConsumeResult
 
 _log = logging.getLogger("netstack.client")
 

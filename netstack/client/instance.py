@@ -13,11 +13,7 @@ from typing import Self
 
 import trio
 
-from netstack.acl import sign
-from netstack.bodies import HeartbeatData, ProducerData
-from netstack.bodies_route import RouteData
-from netstack.channel import Channel
-from netstack.client.answers import BrokerRequests
+from netstack.client.broker_requests import BrokerRequests
 from netstack.client.errors import (
     BrokerRefused,
     ClientError,
@@ -34,11 +30,15 @@ from netstack.client.links import CONNECT_S, Links
 from netstack.client.members import ConsumerMember, ProducerMember
 from netstack.client.routes import TopicRoute, topic_route
 from netstack.client.text import check_group
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import ExtFields, RemotingCommand, request
 from netstack.errors import AskTimeout, ChannelClosed
-from netstack.headers import UnregisterClientHeader
-from netstack.headers_namesrv import RouteHeader
+from netstack.serving.channel import Channel
+from netstack.wire.acl import sign
+from netstack.wire.bodies import HeartbeatData, ProducerData
+from netstack.wire.bodies_route import RouteData
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import ExtFields, RemotingCommand, request
+from netstack.wire.headers import UnregisterClientHeader
+from netstack.wire.headers_namesrv import RouteHeader
 
 ASK_S = 3.0
 ROUTES_EVERY_S = HEARTBEAT_EVERY_S = 30.0

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import trio
 
-from netstack.bodies import ConsumerRunningInfo, ConsumeStatus, ConsumeType, SubscriptionData
-from netstack.client.consumer_options import ConsumerOptions
-from netstack.client.held import HeldQueue
+from netstack.client.consume.consumer_options import ConsumerOptions
+from netstack.client.consume.held import HeldQueue
+from netstack.client.consume.offsets import OffsetStore
 from netstack.client.instance import Instance
-from netstack.client.offsets import OffsetStore
-from netstack.json_body import MessageQueue
+from netstack.wire.bodies import ConsumerRunningInfo, ConsumeStatus, ConsumeType, SubscriptionData
+from netstack.wire.json_body import MessageQueue
 
 VERSION_TEXT = "V4_9_8"
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 
 import trio
 
-from netstack.channel import Channel, open_channel
 from netstack.client.errors import TimedOut, Unreachable
-from netstack.connection import Handle
+from netstack.serving.channel import Channel, open_channel
+from netstack.serving.connection import Handle
 
 CONNECT_S = 3.0
 

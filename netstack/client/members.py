@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from netstack.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo
 from netstack.client.messages import ReceivedMessage
-from netstack.headers import CheckTransactionHeader
-from netstack.json_body import MessageQueue
+from netstack.wire.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo
+from netstack.wire.headers import CheckTransactionHeader
+from netstack.wire.json_body import MessageQueue
 
 
 class ProducerMember(Protocol):

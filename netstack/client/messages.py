@@ -13,7 +13,7 @@ from netstack.client.compression import COMPRESSED, decompressed
 from netstack.client.errors import MessageRejected
 from netstack.client.ids import offset_message_id
 from netstack.client.text import MAX_PROPERTIES, RETRY, check_topic, decode_properties, encode_properties
-from netstack.json_body import MessageQueue as MessageQueue
+from netstack.wire.json_body import MessageQueue as MessageQueue
 
 MIB = 1 << 20
 MAX_BODY = 4 * MIB

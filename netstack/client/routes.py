@@ -6,9 +6,9 @@ Source: RocketMQ 4.9.8 MQClientInstance.topicRouteData2TopicPublishInfo.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netstack.bodies_route import QueueData, RouteData
 from netstack.client.text import code_units
-from netstack.json_body import MessageQueue
+from netstack.wire.bodies_route import QueueData, RouteData
+from netstack.wire.json_body import MessageQueue
 
 READABLE, WRITABLE = 4, 2
 TEMPLATE_TOPIC = "TBW102"

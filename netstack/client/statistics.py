@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from netstack.bodies import ConsumeStatus
+from netstack.wire.bodies import ConsumeStatus
 
 MINUTE_S = 60.0
 STEP_S = 10.0

@@ -22,7 +22,7 @@ from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder, merged
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
-from netstack.command import RemotingCommand, request
+from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import DELAY_LEVELS_MS, Message, encode_properties
 from storage_driver.store import Placed
 

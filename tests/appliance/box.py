@@ -9,13 +9,13 @@ from pathlib import Path
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.config import Facts, load_config
+from appliance.configuration.config import Facts, load_config
 from appliance.serve import open_ports, serve
-from netstack import fastjson
-from netstack.channel import Channel, open_channel
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand, request
-from netstack.headers import PullMessageHeader, SendMessageHeader
+from netstack.serving.channel import Channel, open_channel
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand, request
+from netstack.wire.headers import PullMessageHeader, SendMessageHeader
 from storage_driver.record import StoredMessage, decode_record
 
 FACTS = Facts(8 << 30, "", "test-box")

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from appliance.access import accounts_path, changing
+from appliance.access.access import accounts_path, changing
 from appliance.broker.access.accounts import Account, Accounts, perm_of
-from netstack.acl import sign
-from netstack.channel import Channel
-from netstack.command import RemotingCommand
+from netstack.serving.channel import Channel
+from netstack.wire.acl import sign
+from netstack.wire.command import RemotingCommand
 from tests.appliance.box import Box, connected, running_box
 
 KEYS_MODE = "[access]\nmode = 'keys'\nadmin = 'keys'\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from appliance.__main__ import main
-from appliance.access import accounts_path, load_accounts
+from appliance.access.access import accounts_path, load_accounts
 
 PLAIN_ACL = """
 globalWhiteRemoteAddresses:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from appliance.configuration.settings import AdvertiseRule
 from appliance.namesrv.address import AnsweredAddress
-from appliance.settings import AdvertiseRule
 
 INTERFACES = {
     "lo": ["127.0.0.1", "::1"],

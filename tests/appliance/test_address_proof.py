@@ -33,7 +33,7 @@ address = "10.77.2.1"
 """
 CLIENT = """
 import json, sys, trio
-from netstack.channel import open_channel
+from netstack.serving.channel import open_channel
 from tests.appliance.box import ask, send
 async def main(port):
     found = {}

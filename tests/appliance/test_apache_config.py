@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import main
-from appliance.config import Facts, load_config
+from appliance.configuration.config import Facts, load_config
 from appliance.namesrv.apache_config import namesrv_options, read_apache
 
 IN_ORDER = (

@@ -1,7 +1,7 @@
 """Settings under Apache's names: units as its tools expect them, and nothing that opens a door."""
 
 from appliance.apache_names import MIB, broker_properties, namesrv_properties
-from appliance.settings import Access, Box, Config, Namesrv, Tls
+from appliance.configuration.settings import Access, Box, Config, Namesrv, Tls
 
 
 def test_units_are_those_of_apache() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import main
-from appliance.commands.brokers import add_arguments, list_brokers
+from appliance.commands.messaging.brokers import add_arguments, list_brokers
 from netstack.client.admin import Admin
 from netstack.client.instance import Instance
 from tests.appliance.box import connected, running_box, send

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import COMMANDS, main
-from appliance.commands.config import with_value
-from netstack.channel import open_channel
+from appliance.commands.box.config import with_value
+from netstack.serving.channel import open_channel
 from tests.appliance.box import messages_of, pull, send
 
 ROOT = Path(__file__).parent.parent.parent
@@ -201,9 +201,8 @@ def test_sockets_handed_over_by_systemd_are_served(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_importing_the_service_brings_nothing_of_spark() -> None:
-    script = (
-        "import appliance.commands.serve, sys; print([m for m in ('numpy', 'pyarrow', 'pyspark') if m in sys.modules])"
-    )
+    never = "('numpy', 'pyarrow', 'pyspark')"
+    script = f"import appliance.commands.box.serve, sys; print([m for m in {never} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
@@ -316,7 +315,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPat
     def interrupted(arguments: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("appliance.commands.doctor.run", interrupted)
+    monkeypatch.setattr("appliance.commands.box.doctor.run", interrupted)
     assert main(["doctor"]) == 130
 
 

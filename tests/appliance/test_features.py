@@ -9,11 +9,11 @@ import orjson
 import pytest
 import trio
 
-from netstack.channel import Channel
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand, request
-from netstack.conversation import Reply
-from netstack.headers import SendMessageHeader
+from netstack.serving.channel import Channel
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand, request
+from netstack.wire.conversation import Reply
+from netstack.wire.headers import SendMessageHeader
 from storage_driver.record import StoredMessage, decode_properties, decode_record
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 

@@ -8,12 +8,12 @@ import psutil
 import pytest
 import trio
 
-from appliance.access import OWN_KEY, changing
+from appliance.access.access import OWN_KEY, changing
 from appliance.admin import short_path
 from appliance.broker.access.accounts import Account, Accounts, perm_of
-from netstack.acl import sign
-from netstack.codes import RequestCode, names_of
-from netstack.command import RemotingCommand, request
+from netstack.wire.acl import sign
+from netstack.wire.codes import RequestCode, names_of
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import Box, connected, heartbeat, messages_of, pull, running_box, send
 from tests.ports import free_port
 from tests.waiting import until

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
+from appliance.access.certificate import make_certificate
+from appliance.access.guard import certificate_conditions
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
-from appliance.certificate import make_certificate
-from appliance.condition_watch import ConditionWatch, Looked
-from appliance.conditions import Condition, worst
-from appliance.guard import certificate_conditions
+from appliance.health.condition_watch import ConditionWatch, Looked
+from appliance.health.conditions import Condition, worst
 from appliance.supervision import conditions_of_store
 from appliance.testing import MemoryFile, wall_ms
-from netstack.tls import TlsConfig, TlsDoor, not_after_ms
-from storage_driver.segment import segment_name
+from netstack.serving.tls import TlsConfig, TlsDoor, not_after_ms
+from storage_driver.log.segment import segment_name
 from tests.appliance.admin_bench import bench
 from uplink_spark.testing_site import MIB, box, fill
 

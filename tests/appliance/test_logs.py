@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CUT_SHORT = """
 import time
-from appliance.commands.serve import cut_short
+from appliance.commands.box.serve import cut_short
 from appliance.logs import start_logging
 start_logging()
 cut_short()

@@ -13,8 +13,8 @@ from appliance.namesrv.kv_config import KvConfig
 from appliance.namesrv.route_table import DataVersion, OwnBroker, QueueRow, RouteTable
 from appliance.requests import Answer, Held, Reply, Responder
 from appliance.testing import FakePeer, MemoryFile
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand, request
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand, request
 
 OWN = {"T": QueueRow("box", 4, 4, 6)}
 BODY = (

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.config import load_config
-from appliance.health_file import read_health
+from appliance.configuration.config import load_config
+from appliance.health.health_file import read_health
 from appliance.serve import Ports, open_ports, serve
 from appliance.supervision import Supervision
-from netstack.codes import RequestCode, ResponseCode
+from netstack.wire.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, Box, ask, connected, messages_of, pull, running_box, send
 from tests.protection import protected
 

@@ -9,8 +9,8 @@ from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.registrar import Registrar, RegistrarRules
 from appliance.requests import Held, Peer
 from appliance.testing import FakePeer, MemoryFile
-from netstack.channel import Channel
-from netstack.command import RemotingCommand
+from netstack.serving.channel import Channel
+from netstack.wire.command import RemotingCommand
 from tests.appliance.box import Box, ask, connected, running_box
 from tests.waiting import until
 

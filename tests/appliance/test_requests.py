@@ -13,8 +13,8 @@ from appliance.requests import (
     without,
 )
 from appliance.testing import FakePeer
-from netstack.command import RemotingCommand, request
 from netstack.errors import Refused
+from netstack.wire.command import RemotingCommand, request
 
 
 def fine(request: RemotingCommand, peer: Peer) -> Answer:

@@ -16,8 +16,8 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
-from netstack.codes import RequestCode
-from netstack.command import request
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import request
 from storage_driver.record import Message
 from tests.waiting import Clock, until
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from appliance.admin import ask
-from appliance.probe import Probe, answered
+from appliance.device.probe import Probe, answered
 from appliance.selftest import SelfTest
-from netstack.command import RemotingCommand
+from netstack.wire.command import RemotingCommand
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.config import load_config
+from appliance.configuration.config import load_config
 from appliance.serve import open_ports, serve
-from netstack.codes import RequestCode, ResponseCode
+from netstack.wire.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
 from uplink_spark.testing import landed_entries

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.config import Facts, load_config
-from appliance.probe import Probe
+from appliance.configuration.config import Facts, load_config
+from appliance.device.probe import Probe
 from appliance.serve import store_config
 from appliance.supervision import DiskTrend, Supervision, Tired, conditions_of_store, running_release
 from provisioning.slots import Slots, SlotState
-from storage_driver.losses import Loss
 from storage_driver.record import encode_host
+from storage_driver.recovery.losses import Loss
 from storage_driver.store import open_store
 from tests.protection import protected
 from watchdog.helper import main as helper

@@ -13,8 +13,8 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand, request
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand, request
 from storage_driver.store import Placed
 from tests.waiting import until
 

@@ -24,7 +24,7 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from appliance.broker.filter.subscriptions import SQL92, Subscription, record_predicate, split_records
-from netstack.channel import Channel, open_channel
+from netstack.serving.channel import Channel, open_channel
 from storage_driver.record import Message, encode_host, encode_properties, encode_record, encode_topic
 from tests.appliance.box import ask, messages_of, pull, send
 from tests.bench.harness import machine, table

@@ -23,8 +23,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from netstack.command import encode_command, request
-from netstack.frame import FrameDecoder
+from netstack.wire.command import encode_command, request
+from netstack.wire.frame import FrameDecoder
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,11 +21,11 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from appliance.access import accounts_path, changing
+from appliance.access.access import accounts_path, changing
 from appliance.broker.access.accounts import Account, Accounts
-from netstack.acl import sign
-from netstack.channel import open_channel
-from netstack.tls import client_context
+from netstack.serving.channel import open_channel
+from netstack.serving.tls import client_context
+from netstack.wire.acl import sign
 from tests.appliance.box import send
 from tests.bench.bench_broker import Running, running
 from tests.bench.harness import machine, table

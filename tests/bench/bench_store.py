@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import trio
 
-from appliance.pauses import settle
+from appliance.gc_tuning import settle
 from storage_driver.config import StoreConfig
-from storage_driver.disk import DiskFile, RealDisk
+from storage_driver.files.disk import DiskFile, RealDisk
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 

@@ -24,7 +24,7 @@ from appliance.broker.intake import Draft
 from appliance.broker.tables.arrivals import Arrivals, Place
 from appliance.testing import STORE_HOST, NoStats, wall_ms
 from storage_driver.config import StoreConfig
-from storage_driver.dispatch import Arrival
+from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
 from storage_driver.store import MessageStore, open_store
 from tests.bench.harness import machine, table

@@ -12,12 +12,12 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from netstack.bodies import ConsumerIdList, HeartbeatData
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Reply
-from netstack.peer import Peer
-from netstack.server import open_listeners, serve_remoting
+from netstack.serving.peer import Peer
+from netstack.serving.server import open_listeners, serve_remoting
+from netstack.wire.bodies import ConsumerIdList, HeartbeatData
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Reply
 from storage_driver.record import Message, encode_record, encode_topic
 
 ROUTE = (

@@ -18,11 +18,11 @@ from appliance.broker.filter.sql92_tokens import ExpressionError
 from appliance.broker.filter.subscriptions import SubscriptionError, parse_subscription
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
-from netstack import fastjson
-from netstack.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
-from netstack.command import HEADER, decode_command, encode_command
 from netstack.errors import ProtocolError, Refused
-from netstack.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
+from netstack.wire import fastjson
+from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
+from netstack.wire.command import HEADER, decode_command, encode_command
+from netstack.wire.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
 from provisioning.frame import FrameDecoder as LineDecoder
 from storage_driver.record import decode_properties
 from uplink_spark.errors import PieceDamaged

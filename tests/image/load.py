@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import trio
 
 from netstack.client import Message, Producer, PullConsumer
-from netstack.client.outgoing import ProducerOptions
+from netstack.client.send_request import ProducerOptions
 from tests.image.vm import ADDRESS
 
 NAMESRV = f"{ADDRESS}:9876"

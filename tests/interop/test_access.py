@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import trio
 
-from appliance.access import changing, load_accounts
+from appliance.access.access import changing, load_accounts
+from appliance.access.certificate import make_certificate
 from appliance.broker.access.accounts import Account, Accounts, perm_of
-from appliance.certificate import make_certificate
 from netstack.client import Credentials, Instance
 from netstack.client.admin import Admin
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
-from netstack.conversation import Reply
-from netstack.peer import Peer
-from netstack.server import open_listeners, serve_remoting
-from netstack.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode
+from netstack.serving.peer import Peer
+from netstack.serving.server import open_listeners, serve_remoting
+from netstack.serving.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Reply
 from tests.interop.box import Box, until
 from tests.interop.client import Make, producer, push_consumer, started, unique
 from tests.interop.conftest import QUICK_CHECKS

@@ -7,11 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from netstack.channel import open_channel
-from netstack.command import RemotingCommand, encode_command, request
-from netstack.governor import Governor
-from netstack.limits import Limits
+from netstack.serving.channel import open_channel
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
 from netstack.testing import serving
+from netstack.wire.command import RemotingCommand, encode_command, request
 from tests.waiting import until, until_it
 
 GARBAGE = {

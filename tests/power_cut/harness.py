@@ -16,14 +16,14 @@ from trio._core import _run as trio_run
 from trio.testing import MockClock
 
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.errors import RecordDamaged, StateDamaged, StorageError
-from storage_driver.index_file import IndexSize
-from storage_driver.opening import Opened, open_folder
+from storage_driver.files.state_file import StateFile
+from storage_driver.index.index_file import IndexSize
+from storage_driver.log.sync_thread import SyncThread
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
-from storage_driver.state_file import StateFile
+from storage_driver.recovery.opening import Opened, open_folder
 from storage_driver.store import MessageStore, Placed, open_store
-from storage_driver.sync_thread import SyncThread
 from storage_driver.testing import MemoryDisk
 from tests.power_cut.promises import Promises, RawEntries
 

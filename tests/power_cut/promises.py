@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES
 from storage_driver.record import MessageQueue, java_hash
 
 TAGS_CODE = java_hash("a")  # of every message

@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.lowlevel
 
-from storage_driver.disk import Usage
 from storage_driver.errors import Busy, Full, LogFailed, StoreRefused, TablesFailed
+from storage_driver.files.disk import Usage
+from storage_driver.files.state_file import StateFile
 from storage_driver.record import MessageQueue, Parts
-from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk, Step
 from tests.power_cut.harness import FOLDERS, Trace, Workload, check, config, deterministic, open_after

@@ -17,12 +17,12 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.disk import RealDisk
 from storage_driver.errors import StorageError
-from storage_driver.index_file import IndexSize
-from storage_driver.opening import open_folder
+from storage_driver.files.disk import RealDisk
+from storage_driver.index.index_file import IndexSize
 from storage_driver.reader import read_record
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host
+from storage_driver.recovery.opening import open_folder
 from storage_driver.store import open_store
 
 HOST = encode_host("127.0.0.1", 10911)

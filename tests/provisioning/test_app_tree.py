@@ -29,7 +29,7 @@ def test_a_slot_holds_the_box_side_compiled_and_lists_its_licences(tmp_path: Pat
     assert '"MIT"' in said["cbor2"]
     needs = {row["ref"].partition("==")[0]: row.get("dependsOn", []) for row in bom["dependencies"]}
     assert any(ref.startswith("outcome==") for ref in needs["trio"])
-    script = "import sys; sys.path.insert(0, sys.argv[1]); import appliance.commands.serve; print(*sys.modules)"
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import appliance.commands.box.serve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-IS", "-c", script, site], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert sum(path.stat().st_size for path in (tmp_path / "tree").rglob("*") if path.is_file()) < 15e6

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import trio
 
-from netstack.command import encode_command, request
-from netstack.frame import JSON, encode_frame
+from netstack.wire.command import encode_command, request
+from netstack.wire.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
-from tests.netstack.test_command import bomb
+from tests.netstack.wire.test_command import bomb
 from uplink_spark.wire.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20

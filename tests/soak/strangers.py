@@ -20,9 +20,9 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from netstack.channel import open_channel
-from netstack.command import request
 from netstack.errors import ChannelClosed
+from netstack.serving.channel import open_channel
+from netstack.wire.command import request
 from tests.bench.bench_uplink import gateway
 from tests.interop.box import Box
 from tests.ports import free_port

@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ENTRY_BYTES
-from storage_driver.disk import RealDisk
 from storage_driver.errors import LogFailed
-from storage_driver.index_file import IndexSize
+from storage_driver.files.disk import RealDisk
+from storage_driver.index.index_file import IndexSize
+from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
 from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk

@@ -6,8 +6,8 @@ import pytest
 
 from storage_driver import fsck
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ENTRY_BYTES
 from storage_driver.errors import StoreRefused
+from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import (
     SCHEDULE_TOPIC,
     Message,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_driver.config import StoreConfig
-from storage_driver.index_file import IndexSize
+from storage_driver.index.index_file import IndexSize
 from storage_driver.lookup import search_spans
 from storage_driver.reading import FoundStatus
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties

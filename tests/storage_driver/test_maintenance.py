@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.consume_queue import ENTRY_BYTES
-from storage_driver.disk import RealDisk, Usage
 from storage_driver.errors import Full
+from storage_driver.files.disk import RealDisk, Usage
 from storage_driver.maintenance import REST_AFTER_STEP_S
+from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
 from storage_driver.store import MessageStore, open_store

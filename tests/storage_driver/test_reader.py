@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_driver.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue, QueueFiles
+from storage_driver.log.segment import Segment, segment_name
+from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, first_from, lowest, nearest, read_log, read_record, segment_at
 from storage_driver.record import BLANK, MAGIC_BLANK, Message, MessageQueue, encode_host, encode_record, encode_topic
-from storage_driver.segment import Segment, segment_name
 from storage_driver.testing import MemoryDisk
 
 HOST = encode_host("127.0.0.1", 10911)

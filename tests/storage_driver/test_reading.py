@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_driver.consume_queue import ENTRY, ENTRY_BYTES, HOLE
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
 from storage_driver.reading import MOST_SCANNED, RUN_BYTES, Doubtful, FoundStatus, Wanted, collect, edge, fetch
 from storage_driver.record import TRANSACTION_ROLLBACK, Message, decode_record, encode_host, encode_record, encode_topic
 

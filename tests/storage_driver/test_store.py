@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.disk import DiskFile, RealDisk
-from storage_driver.dispatch import Arrival
 from storage_driver.errors import Full, MessageIllegal, StoreRefused
-from storage_driver.index_file import IndexSize
+from storage_driver.files.disk import DiskFile, RealDisk
+from storage_driver.index.index_file import IndexSize
+from storage_driver.queues.dispatch import Arrival
 from storage_driver.reading import FoundStatus
 from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store

@@ -150,7 +150,7 @@ def put_on_trial(machine: Machine, slot: Path, version: str, spoil: str) -> None
     target = machine.opt / "slots/b"
     shutil.copytree(slot, target, symlinks=True)
     if spoil:
-        for path in target.glob("lib/python3*/site-packages/appliance/commands/serve.py"):
+        for path in target.glob("lib/python3*/site-packages/appliance/commands/box/serve.py"):
             path.write_text(spoil)
         for path in target.glob("lib/python3*/site-packages/appliance/commands/__pycache__/serve*"):
             path.unlink()
@@ -194,7 +194,7 @@ def test_a_version_that_fails_its_self_test_loses_its_tries_and_the_old_one_is_b
 ) -> None:
     machine.wait_for("rocketbox-commit.service")
     put_on_trial(machine, slot, "1.1.0", "")
-    (selftest,) = (machine.opt / "slots/b").glob("lib/python3*/site-packages/appliance/commands/selftest.py")
+    (selftest,) = (machine.opt / "slots/b").glob("lib/python3*/site-packages/appliance/commands/box/selftest.py")
     for path in selftest.parent.glob("__pycache__/selftest*"):
         path.unlink()
     selftest.write_text(selftest.read_text() + "\n\ndef run(arguments: object) -> int:\n    return 7\n")

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from storage_driver.verdict import RecoveryVerdict
+from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.box.cutter import LogFile
 from uplink_spark.box.gaps import Gap
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class LineageBook(Protocol):
-    """Epochs and runs of the log (storage_driver.lineage)."""
+    """Epochs and runs of the log (storage_driver.log.lineage)."""
 
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]

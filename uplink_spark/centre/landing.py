@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from storage_driver.disk import ask_journal
+from storage_driver.files.disk import ask_journal
 from uplink_spark.centre.adopt import Judge, entries_of, packs_from
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged, UplinkError

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from storage_driver.disk import RealDisk
+from storage_driver.files.disk import RealDisk
 
 MOST_BYTES = 64 << 20
 

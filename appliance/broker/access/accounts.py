@@ -1,6 +1,6 @@
 """Accounts: who may publish to and subscribe which topics and groups, and whose signature a request carries.
 
-Plain values and decisions; the file they come from is `appliance.access`. Texts of refusals and the order of the checks
+Plain values and decisions; `appliance.access.access` reads their file. Texts of refusals and the order of the checks
 are visible to clients. Source: RocketMQ 4.9.8 PlainPermissionManager, PlainAccessValidator.
 """
 
@@ -16,8 +16,8 @@ from appliance.broker.access.permissions import Denied
 from appliance.broker.access.resources import needs
 from appliance.broker.rights import REPLY_TOPIC, Kind, Need, Perm
 from appliance.broker.tables.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from netstack.acl import ACCESS_KEY, is_signed, verify
-from netstack.command import RemotingCommand
+from netstack.wire.acl import ACCESS_KEY, is_signed, verify
+from netstack.wire.command import RemotingCommand
 
 LAYOUT = 1
 LONGEST_SHOWN = 255  # of a name that a stranger chose, in answers and in the log

@@ -14,10 +14,10 @@ from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, Seen, Term,
 from appliance.broker.access.request_table import ROWS, Access
 from appliance.broker.access.signed_fields import foreign, may_have_body
 from appliance.broker.rights import Signer
-from netstack.acl import ACCESS_KEY, SIGNATURE
-from netstack.codes import ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
+from netstack.wire.acl import ACCESS_KEY, SIGNATURE
+from netstack.wire.codes import ResponseCode
+from netstack.wire.command import RemotingCommand
 from storage_driver.named_tuple import NamedTuple
 
 Network = IPv4Network | IPv6Network

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from netstack.codes import RequestCode
+from netstack.wire.codes import RequestCode
 
 OFF, STRICT = "off", "strict"
 MOST_OF_ONE, MOST = 8192, 32_768  # signatures of one key, of all; 12 MiB (CPython 3.11)

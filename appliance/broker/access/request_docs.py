@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from appliance.broker.access.request_table import ROWS, Access, Needs, Row, Server
 from appliance.broker.access.signed_fields import header_of
-from netstack.codes import RequestCode, names_of
-from netstack.ext import ExtHeader, fields_of
+from netstack.wire.codes import RequestCode, names_of
+from netstack.wire.ext import ExtHeader, fields_of
 
 HEAD = """# Requests
 

@@ -6,7 +6,7 @@ over TCP. Source of codes and headers: RocketMQ 4.9.8 and 5.3 RequestCode, `comm
 
 from enum import Enum
 
-from netstack.codes import RequestCode
+from netstack.wire.codes import RequestCode
 from storage_driver.named_tuple import NamedTuple
 
 
@@ -58,7 +58,7 @@ class Server(Enum):
 class Row(NamedTuple):
     """One request code.
 
-    `header`: module and class of its fields below `netstack`; `fields`: more that it may carry; `body`: a change that
+    `header`: module and class of its fields in `netstack.wire`; `fields`: more that it may carry; `body`: a change that
     says something in its body, which no other change may have.
     """
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from appliance.broker.access.request_table import ROWS, Needs
 from appliance.broker.consume.heartbeat import read_lock
 from appliance.broker.rights import ANY, REPLY_TOPIC, Kind, Need, Perm, of_topic
-from netstack.bodies import HeartbeatData, QueryAssignment
-from netstack.command import RemotingCommand
+from netstack.wire.bodies import HeartbeatData, QueryAssignment
+from netstack.wire.command import RemotingCommand
 
 
 def needs(request: RemotingCommand) -> list[Need]:

@@ -10,8 +10,8 @@ from functools import cache
 from importlib import import_module
 
 from appliance.broker.access.request_table import ROWS, Row
-from netstack.acl import ACCESS_KEY, CHANNEL, SECURITY_TOKEN, SIGNATURE
-from netstack.ext import ExtHeader, fields_of
+from netstack.wire.acl import ACCESS_KEY, CHANNEL, SECURITY_TOKEN, SIGNATURE
+from netstack.wire.ext import ExtHeader, fields_of
 
 SIGNING = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, CHANNEL))
 ANY_5X = frozenset(("ns", "nsd", "bname", "oway", "lo"))  # Source: RocketMQ 5.3 RpcRequestHeader, TopicRequestHeader
@@ -31,7 +31,7 @@ def header_of(row: Row) -> type[ExtHeader] | None:
     if not row.header:
         return None
     module, _, name = row.header.partition(".")
-    found: type[ExtHeader] = getattr(import_module(f"netstack.{module}"), name)
+    found: type[ExtHeader] = getattr(import_module(f"netstack.wire.{module}"), name)
     return found
 
 

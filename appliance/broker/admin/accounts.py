@@ -13,11 +13,11 @@ import trio
 from appliance.broker.access.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
 from appliance.requests import Handle, Later, Peer, Reply
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers_admin import AclAccountHeader, AclVersionReply, DeleteAclHeader, WhiteAddressesHeader
-from netstack.json_body import encode
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers_admin import AclAccountHeader, AclVersionReply, DeleteAclHeader, WhiteAddressesHeader
+from netstack.wire.json_body import encode
 
 MASK = "******"
 

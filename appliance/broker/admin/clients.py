@@ -10,13 +10,13 @@ import trio
 
 from appliance.broker.tables.clients import ClientTable
 from appliance.requests import Answer, Handle, Later, Peer
-from netstack.bodies import ConsumerStatus
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import AskTimeout, ChannelClosed, Refused
-from netstack.fastjson import FROM_PEER, Bounds
-from netstack.headers import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
-from netstack.json_body import MessageQueue as NamedQueue
+from netstack.wire.bodies import ConsumerStatus
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.fastjson import FROM_PEER, Bounds
+from netstack.wire.headers import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
+from netstack.wire.json_body import MessageQueue as NamedQueue
 from storage_driver.record import decode_record, parse_message_id
 from storage_driver.store import MessageStore
 

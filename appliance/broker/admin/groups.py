@@ -13,8 +13,9 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import check_topic_name
 from appliance.requests import Answer, Handle, Held, Peer, Reply
-from netstack.bodies import ConsumeFromWhere, ConsumeType, MessageModel
-from netstack.bodies_admin import (
+from netstack.errors import Refused
+from netstack.wire.bodies import ConsumeFromWhere, ConsumeType, MessageModel
+from netstack.wire.bodies_admin import (
     ClientConnection,
     ConsumerConnection,
     GroupForbidden,
@@ -27,12 +28,11 @@ from netstack.bodies_admin import (
     SubscriptionGroupTable,
     shown_language,
 )
-from netstack.bodies_route import DataVersion, TopicList
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
-from netstack.errors import Refused
-from netstack.headers import ConsumerGroupHeader
-from netstack.headers_admin import (
+from netstack.wire.bodies_route import DataVersion, TopicList
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import ConsumerGroupHeader
+from netstack.wire.headers_admin import (
     DeleteGroupHeader,
     GroupForbiddenHeader,
     GroupHeader,

@@ -15,25 +15,25 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.requests import Answer, Handle, Later, Peer, Reply
-from netstack.bodies import ResetOffset
-from netstack.bodies_admin import (
+from netstack.errors import Refused
+from netstack.wire.bodies import ResetOffset
+from netstack.wire.bodies_admin import (
     AllConsumeStats,
     ConsumeStats,
     CorrectionOffsets,
     DelayOffsets,
     OffsetWrapper,
 )
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
-from netstack.errors import Refused
-from netstack.headers import ResetOffsetHeader
-from netstack.headers_admin import (
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import ResetOffsetHeader
+from netstack.wire.headers_admin import (
     AllConsumeStatsHeader,
     CloneOffsetHeader,
     ConsumeStatsHeader,
     CorrectionOffsetHeader,
 )
-from netstack.json_body import MessageQueue as NamedQueue
+from netstack.wire.json_body import MessageQueue as NamedQueue
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 

@@ -12,12 +12,12 @@ from appliance.broker.filter.subscriptions import Subscription, tags_predicate
 from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
 from appliance.requests import Answer, Handle, Later, Peer
-from netstack.bodies import SubscriptionData
-from netstack.bodies_admin import ConsumeQueuePage, QueueEntry
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
-from netstack.headers import QueryMessageHeader, QueryMessageReply, ViewMessageHeader
-from netstack.headers_admin import ConsumeQueueHeader
+from netstack.wire.bodies import SubscriptionData
+from netstack.wire.bodies_admin import ConsumeQueuePage, QueueEntry
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import QueryMessageHeader, QueryMessageReply, ViewMessageHeader
+from netstack.wire.headers_admin import ConsumeQueueHeader
 from storage_driver.errors import RecordDamaged
 from storage_driver.record import MessageQueue, StoredMessage, decode_record, tags_code
 from storage_driver.store import MessageStore

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from appliance.broker.admin.stats import BrokerStats, View
 from appliance.broker.delay.levels import DelayLevels
 from appliance.requests import Answer, Handle, Later, Peer, Reply
-from netstack import fastjson
-from netstack.bodies_admin import BrokerStats as StatsBody
-from netstack.bodies_admin import StatsSpan
-from netstack.bodies_route import DataVersion, KvTable, properties_text
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import VERSION, RemotingCommand
 from netstack.errors import Refused
-from netstack.headers_admin import BrokerStatsHeader, VersionReply
+from netstack.wire import fastjson
+from netstack.wire.bodies_admin import BrokerStats as StatsBody
+from netstack.wire.bodies_admin import StatsSpan
+from netstack.wire.bodies_route import DataVersion, KvTable, properties_text
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import VERSION, RemotingCommand
+from netstack.wire.headers_admin import BrokerStatsHeader, VersionReply
 from storage_driver.record import stored_ms_of
 from storage_driver.store import MessageStore
 

@@ -5,8 +5,8 @@ A value that would promise what this store does not do is refused. Source: Rocke
 
 from collections.abc import Mapping
 
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 
 ALLOWED: Mapping[str, frozenset[str] | None] = {
     "queue.type": frozenset({"SimpleCQ"}),

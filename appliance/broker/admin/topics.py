@@ -17,13 +17,13 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import MOST_QUEUES, PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
 from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
-from netstack.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
-from netstack.bodies_route import DataVersion, TopicConfig, TopicConfigTable, TopicList
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers_admin import CreateTopicHeader, TopicGroupHeader, TopicHeader
-from netstack.json_body import MessageQueue as NamedQueue
+from netstack.wire.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
+from netstack.wire.bodies_route import DataVersion, TopicConfig, TopicConfigTable, TopicList
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers_admin import CreateTopicHeader, TopicGroupHeader, TopicHeader
+from netstack.wire.json_body import MessageQueue as NamedQueue
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from appliance.broker.tables.clients import ClientTable
 from appliance.requests import Answer, Handle, Peer, Reply
-from netstack.bodies import MessageModel, QueryAssignment, QueueAssignment, QueueAssignments
-from netstack.client.rebalance import Averagely, AveragelyByCircle, Strategy, allocate
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
+from netstack.client.consume.rebalance import Averagely, AveragelyByCircle, Strategy, allocate
 from netstack.errors import Refused
-from netstack.json_body import MessageQueue
+from netstack.wire.bodies import MessageModel, QueryAssignment, QueueAssignment, QueueAssignments
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.json_body import MessageQueue
 
 STRATEGIES: dict[str, Strategy] = {each.name: each for each in (Averagely(), AveragelyByCircle())}
 

@@ -10,10 +10,10 @@ from typing import Any
 from appliance.broker.filter.subscriptions import TAG, Subscription, SubscriptionError, parse_subscription
 from appliance.broker.tables.clients import Joining
 from appliance.broker.tables.topics import MOST_QUEUES
-from netstack import fastjson
-from netstack.codes import ResponseCode
 from netstack.errors import ProtocolError, Refused
-from netstack.ext import INT32
+from netstack.wire import fastjson
+from netstack.wire.codes import ResponseCode
+from netstack.wire.ext import INT32
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 

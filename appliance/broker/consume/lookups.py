@@ -7,10 +7,10 @@ from appliance.broker.tables.groups import is_group_name
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicTable
 from appliance.requests import Answer, Handle, Later, Peer, Reply
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import (
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import (
     OffsetReply,
     QueryConsumerOffsetHeader,
     QueueHeader,

@@ -11,8 +11,8 @@ import trio
 
 from appliance.broker.intake import Draft, Intake
 from appliance.broker.tables.topics import OFFSET_MOVED_TOPIC
-from netstack import fastjson
 from netstack.errors import Refused
+from netstack.wire import fastjson
 from storage_driver.record import MessageQueue, encode_host
 
 EVERY_S = 1.0

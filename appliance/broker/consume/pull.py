@@ -26,10 +26,10 @@ from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import FAQ, Topic, TopicTable
 from appliance.requests import Answer, Handle, Later, Peer, Reply
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import PullMessageHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import PullMessageHeader
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found, FoundStatus
 from storage_driver.record import MessageQueue

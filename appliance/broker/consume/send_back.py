@@ -11,10 +11,10 @@ from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import DEAD_PREFIX, FAQ, RETRY_PREFIX, TopicTable, random_queue
 from appliance.requests import Answer, Handle, Later, Peer
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import SendBackHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import SendBackHeader
 from storage_driver.errors import LogFailed, RecordDamaged
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage, decode_record

@@ -16,11 +16,11 @@ from appliance.broker.tables.clients import ClientTable, Joining, Library, Membe
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
 from appliance.requests import Answer, Handle, Later, Peer, Reply
-from netstack import fastjson
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import ConsumerGroupHeader, UnregisterClientHeader
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
 from storage_driver.named_tuple import NamedTuple
 
 CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand

@@ -17,8 +17,8 @@ from appliance.broker.intake import DELAY, Draft
 from appliance.broker.tables.arrivals import Arrivals, Place
 from appliance.broker.tables.saving import StateFile, load_table, rows_of
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.errors import LogFailed, MessageIllegal
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue

@@ -13,10 +13,10 @@ from appliance.broker.delay.timers import DUE_MS, UNIQUE_KEY, Timers
 from appliance.broker.intake import Draft, not_durable, refusals
 from appliance.broker.tables.topics import TIMER_TOPIC, TopicTable
 from appliance.requests import Answer, Handle, Held, Peer
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import MessageIdReply, RecallHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import MessageIdReply, RecallHeader
 from storage_driver.named_tuple import NamedTuple
 
 

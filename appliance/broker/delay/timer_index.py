@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 from struct import Struct
 
-from storage_driver.disk import Disk
+from storage_driver.files.disk import Disk
 from storage_driver.named_tuple import NamedTuple
 
 ENTRY = Struct(">qBqi8s")

@@ -30,13 +30,13 @@ from appliance.broker.intake import TIMERS, Draft
 from appliance.broker.tables.arrivals import Arrivals, Place
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
-from storage_driver.disk import Disk, RealDisk
+from netstack.wire.codes import ResponseCode
 from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
+from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
-from storage_driver.state_file import StateFile
 from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.broker")

@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, Subscription
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
 SMALL = 2 << 10  # bytes of memory: twenty tags, one comparison; such filters are not counted

@@ -35,9 +35,9 @@ from appliance.broker.tables.topics import (
     random_queue,
 )
 from appliance.requests import Peer
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
-from netstack.headers import SendMessageHeader
+from netstack.wire.codes import ResponseCode
+from netstack.wire.headers import SendMessageHeader
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property
 from storage_driver.store import MessageStore

@@ -13,10 +13,10 @@ from appliance.broker.rights import NOBODY, Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.topics import Topic, random_queue
 from appliance.requests import Answer, Handle, Later, Peer
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import AskTimeout, ChannelClosed, Refused
-from netstack.headers import PushReplyHeader, SendMessageHeader, SendMessageReply
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import PushReplyHeader, SendMessageHeader, SendMessageReply
 from storage_driver.errors import LogFailed
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import decode_host, decode_properties, encode_properties, message_id

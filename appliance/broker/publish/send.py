@@ -10,11 +10,11 @@ from appliance.broker.publish.publishing import Publishing
 from appliance.broker.publish.send_batch import is_long
 from appliance.broker.tables.topics import Topic
 from appliance.requests import Answer, Handle, Held, Later, Peer, RefusedWith
-from netstack.codes import RequestCode
-from netstack.command import ONEWAY, RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import SendMessageHeader, SendMessageReply
-from netstack.send_reply import SendReplies
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import ONEWAY, RemotingCommand
+from netstack.wire.headers import SendMessageHeader, SendMessageReply
+from netstack.wire.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.record import message_id
 from storage_driver.store import MessageStore

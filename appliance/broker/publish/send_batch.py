@@ -8,8 +8,8 @@ Magic and CRC are not looked at: clients send zeros. Source: RocketMQ 4.9.8 Mess
 from collections.abc import Mapping
 from struct import Struct, iter_unpack
 
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.record import Part, Parts, decode_properties, encode_properties
 
 _HEAD = Struct(">iiiii")

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 import trio
 
 from appliance.broker.filter.subscriptions import AcceptsTags
-from storage_driver.dispatch import Arrival
 from storage_driver.named_tuple import NamedTuple
+from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
 Key = TypeVar("Key")

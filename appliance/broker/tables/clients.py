@@ -12,8 +12,8 @@ from typing import Protocol
 from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.rights import owner_of
 from appliance.requests import Peer
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
 EXPIRY_MS = 120_000

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.broker.tables.saving import Saver, StateFile, load_table
-from netstack.limits import is_loopback
-from netstack.slots import share_of
+from netstack.serving.limits import is_loopback
+from netstack.serving.slots import share_of
 from storage_driver.named_tuple import NamedTuple
 
 HOUR_MS = 3_600_000

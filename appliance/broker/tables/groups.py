@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from appliance.broker.tables.creations import GROUP, Creations
 from appliance.broker.tables.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
 from appliance.broker.tables.topics import LEGAL
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
 FIRST_GROUPS = (

@@ -12,8 +12,8 @@ import trio
 
 from appliance.broker.tables.saving import StateFile, load_table, rows_of
 from appliance.broker.tables.topics import MOST_QUEUES
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 
 log = logging.getLogger("appliance.broker")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import TOPIC, Creations
 from appliance.broker.tables.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1

@@ -29,10 +29,10 @@ from appliance.broker.transactions.half_messages import (
 )
 from appliance.broker.transactions.half_table import OPEN
 from appliance.requests import Answer, Handle, Later, Peer
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import CheckTransactionHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import CheckTransactionHeader
 from storage_driver.errors import Busy, Full, LogFailed, StorageError
 from storage_driver.record import (
     Message,

@@ -16,10 +16,10 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from appliance.broker.transactions.half_table import OPEN, HalfTable
 from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
-from netstack.codes import RequestCode, ResponseCode
-from netstack.command import RemotingCommand
 from netstack.errors import Refused
-from netstack.headers import EndTransactionHeader
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found

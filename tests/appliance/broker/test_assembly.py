@@ -8,7 +8,7 @@ from types import MethodType
 
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, look_back, make_tables
 from appliance.broker.tables.topics import Topic
-from appliance.config import load_config
+from appliance.configuration.config import load_config
 from appliance.requests import Responder
 from appliance.testing import STORE_HOST, FakePeer, SmallStore, answered, small_store, wall_ms
 from storage_driver.record import Message

@@ -14,11 +14,11 @@ from appliance.broker.access.permissions import ACCESS
 from appliance.broker.access.request_table import Access
 from appliance.broker.rights import NOBODY, Perm, may, may_touch, owner_of
 from appliance.testing import FakePeer
-from netstack.channel import Channel
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand, request
-from netstack.conversation import Reply
-from netstack.headers import SendMessageHeader
+from netstack.serving.channel import Channel
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand, request
+from netstack.wire.conversation import Reply
+from netstack.wire.headers import SendMessageHeader
 from storage_driver.record import parse_message_id
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, KEYS_MODE, PUB, REMARK, SECRET, SUB, signed, write

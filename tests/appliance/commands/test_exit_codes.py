@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import COMMANDS, main
-from appliance.commands import cluster, config, namesrv, selftest, serve, status
+from appliance.commands.box import config, selftest, serve, status
 from appliance.commands.exit_codes import COMMON, OWN, epilog, table
+from appliance.commands.messaging import cluster, namesrv
 from provisioning.errors import EXIT_STATUS
 
 ROOT = Path(__file__).parents[3]

@@ -16,9 +16,9 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.__main__ import main
+from appliance.access.page_token import read_token
 from appliance.metrics.families import FAMILIES
-from appliance.page_token import read_token
-from netstack.codes import RequestCode
+from netstack.wire.codes import RequestCode
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
 from tests.ports import free_port
 from uplink_spark.testing_site import gateway

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.disk_wear import wear
+from appliance.health.disk_wear import wear
 from appliance.metrics.machine import MachineNotes
 from provisioning.slots import Slots, SlotState, committed, rolled_back
 from watchdog.boots import note_boot

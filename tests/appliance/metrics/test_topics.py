@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from appliance.lag import Ages
+from appliance.configuration.settings import Config
+from appliance.health.lag import Ages
 from appliance.metrics.topics import read_topics
-from appliance.settings import Config
 from tests.appliance.admin_bench import Bench, bench
 
 NOON = 1_700_000_000_000

@@ -17,9 +17,9 @@ import pytest
 import trio
 
 from appliance.__main__ import main
-from appliance.page_token import read_token
+from appliance.access.page_token import read_token
 from appliance.web import host_is_known
-from netstack.channel import open_channel
+from netstack.serving.channel import open_channel
 from tests.appliance.box import connected, pull, running_box, send
 from tests.appliance.metrics.test_gather import fetched
 from tests.ports import free_port
@@ -140,10 +140,15 @@ OPTIONAL = (  # of looking in, keys' commands, support, tracing, the uplink: non
         "appliance.page",
         "appliance.metrics.gather",
         "appliance.metrics.machine",
-        "appliance.disk_wear",
+        "appliance.health.disk_wear",
     ),
-    *("appliance.support", "appliance.certificate", "appliance.apache_acl", "appliance.broker.admin.accounts"),
-    *("appliance.doctor", "netstack.client", "psutil", "uplink_spark.config", "uplink_spark.box.shipper"),
+    *(
+        "appliance.support",
+        "appliance.access.certificate",
+        "appliance.access.apache_acl",
+        "appliance.broker.admin.accounts",
+    ),
+    *("appliance.health.doctor", "netstack.client", "psutil", "uplink_spark.config", "uplink_spark.box.shipper"),
 )
 
 

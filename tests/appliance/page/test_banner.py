@@ -6,14 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from appliance.conditions import Condition
-from appliance.health import HealthBoard, Release
+from appliance.configuration.settings import Config
+from appliance.health.conditions import Condition
+from appliance.health.health import HealthBoard, Release
 from appliance.page.answer import Page
 from appliance.page.history import REACHES, Row
 from appliance.page.vitals import Vitals
-from appliance.settings import Config
 from appliance.web import Request
-from netstack.command import RemotingCommand
+from netstack.wire.command import RemotingCommand
 from tests.appliance.admin_bench import bench
 from watchdog.history import BootNote
 

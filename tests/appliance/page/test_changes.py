@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 import pytest
 import trio
 
+from appliance.access.page_token import read_token
 from appliance.page.changes import ChangeRefused, moment_of, number
 from appliance.page.tickets import BURST
-from appliance.page_token import read_token
-from netstack.channel import Channel
-from netstack.codes import RequestCode
+from netstack.serving.channel import Channel
+from netstack.wire.codes import RequestCode
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.appliance.page.test_answer import question, raw
 from tests.ports import free_port

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from appliance.broker.tables.topics import Topic
-from appliance.lag import Ages
+from appliance.configuration.settings import Config
+from appliance.health.lag import Ages
 from appliance.page.history import HOUR, Point
 from appliance.page.overview import (
     MOST_VERDICTS,
@@ -25,7 +26,6 @@ from appliance.page.overview import (
     topic_rows,
 )
 from appliance.page.vitals import Vitals
-from appliance.settings import Config
 from tests.appliance.admin_bench import Bench, bench
 
 NOON = 1_700_000_000_000

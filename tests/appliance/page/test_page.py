@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from appliance.__main__ import main
-from appliance.page_token import new_token, read_token
-from netstack.channel import Channel, open_channel
+from appliance.access.page_token import new_token, read_token
+from netstack.serving.channel import Channel, open_channel
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
 from tests.appliance.page.browser import CHROMIUM, Browser, open_browser
 from tests.interop.box import Box as Process

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from appliance.__main__ import main
-from appliance.box_hands import real_hands
+from appliance.device.device_actions import real_hands
 from appliance.support import bundle
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import Place

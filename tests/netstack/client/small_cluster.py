@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from netstack.bodies import ConsumerIdList, LockReply, LockRequest
 from netstack.client.instance import Instance
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Reply
-from netstack.json_body import MessageQueue
-from netstack.peer import Peer
+from netstack.serving.peer import Peer
 from netstack.testing import serving
+from netstack.wire.bodies import ConsumerIdList, LockReply, LockRequest
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Reply
+from netstack.wire.json_body import MessageQueue
 
 ROUTE = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:%d"},"brokerName":"b","cluster":"C"}],"filterServerTable":{},'

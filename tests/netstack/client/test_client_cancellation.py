@@ -22,11 +22,11 @@ from netstack.client import (
     StartFrom,
     UsageError,
 )
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer
-from netstack.headers import ConsumerGroupHeader
-from netstack.peer import Peer
+from netstack.serving.peer import Peer
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer
+from netstack.wire.headers import ConsumerGroupHeader
 from tests.appliance.box import running_box
 from tests.netstack.client.conftest import fill
 from tests.netstack.client.small_cluster import SmallCluster

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from netstack.acl import verify
 from netstack.client import BrokerRefused, Credentials, Message, NoNameServer, Producer, PushConsumer
 from netstack.client.instance import Instance
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Reply
-from netstack.peer import Peer
+from netstack.serving.peer import Peer
+from netstack.serving.tls import TlsConfig, TlsDoor, TlsMode
 from netstack.testing import serving
-from netstack.tls import TlsConfig, TlsDoor, TlsMode
+from netstack.wire.acl import verify
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Reply
 
 STORED = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffset": "5"}
 ROUTE = (

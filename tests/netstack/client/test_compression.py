@@ -10,7 +10,7 @@ import trio
 from netstack.client import BodyUnreadable, ConsumerOptions, Message, Producer, PushConsumer, StartFrom, compression
 from netstack.client.compression import compressed, decompressed
 from netstack.client.messages import ReceivedMessage
-from netstack.client.outgoing import Outgoing
+from netstack.client.send_request import Outgoing
 from tests.netstack.client.conftest import PATIENT, known
 
 PLAIN = b"box " * 300

@@ -5,11 +5,11 @@ import pytest
 from netstack.client import Instance, Message, MessageQueue, Producer, ProducerOptions, PullConsumer
 from netstack.client.admin import Admin, Broker
 from netstack.client.errors import BadAnswer, BrokerRefused, SendFailed, TimedOut, Unreachable
-from netstack.codes import RequestCode, ResponseCode, names_of
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Reply
-from netstack.peer import Peer
+from netstack.serving.peer import Peer
 from netstack.testing import serving
+from netstack.wire.codes import RequestCode, ResponseCode, names_of
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Reply
 from tests.netstack.client.small_cluster import ROUTE
 
 

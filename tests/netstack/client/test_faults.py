@@ -3,7 +3,7 @@
 import pytest
 
 from netstack.client.faults import FaultTable, next_queue
-from netstack.json_body import MessageQueue
+from netstack.wire.json_body import MessageQueue
 
 A = [MessageQueue("T", "a", number) for number in range(2)]
 B = [MessageQueue("T", "b", number) for number in range(2)]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from netstack.bodies import ConsumeResult
 from netstack.client.handlers import Ordered, Retry, call, consume_directly, for_batch
 from netstack.client.messages import ReceivedMessage
+from netstack.wire.bodies import ConsumeResult
 
 MESSAGE = ReceivedMessage.__new__(ReceivedMessage)
 MESSAGE._properties, MESSAGE.topic, MESSAGE.broker_name = {"UNIQ_KEY": "id"}, "T", "b"

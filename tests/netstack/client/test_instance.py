@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 
-from netstack.bodies import HeartbeatData
 from netstack.client import BrokerRefused, NoNameServer, NoRoute, TimedOut, Unreachable
 from netstack.client.instance import Instance, name_servers
-from netstack.command import RemotingCommand
-from netstack.conversation import Answer, Reply
-from netstack.peer import Peer
+from netstack.serving.peer import Peer
 from netstack.testing import serving
+from netstack.wire.bodies import HeartbeatData
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Answer, Reply
 from tests.waiting import until
 
 ROUTE = (
@@ -51,7 +51,7 @@ class Consumer:
         self.woken += 1
 
     def heartbeat(self) -> Any:
-        from netstack.bodies import ConsumerData
+        from netstack.wire.bodies import ConsumerData
 
         return ConsumerData("CG")
 

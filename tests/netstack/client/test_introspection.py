@@ -2,15 +2,15 @@
 
 import trio
 
-from netstack.bodies import ConsumerRunningInfo, ConsumeType
-from netstack.client.consumer_options import ConsumerOptions
-from netstack.client.held import HeldQueue
+from netstack.client.consume.consumer_options import ConsumerOptions
+from netstack.client.consume.held import HeldQueue
+from netstack.client.consume.offsets import RemoteOffsets
+from netstack.client.consume.subscriptions import subscription
 from netstack.client.instance import Instance
 from netstack.client.introspection import running_info
-from netstack.client.offsets import RemoteOffsets
 from netstack.client.statistics import ConsumeCounts
-from netstack.client.subscriptions import subscription
-from netstack.json_body import MessageQueue
+from netstack.wire.bodies import ConsumerRunningInfo, ConsumeType
+from netstack.wire.json_body import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

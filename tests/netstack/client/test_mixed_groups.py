@@ -17,8 +17,8 @@ from netstack.client import (
     PushConsumer,
     StartFrom,
 )
+from netstack.client.consume.rebalance import Strategy, allocate
 from netstack.client.messages import ReceivedMessage
-from netstack.client.rebalance import Strategy, allocate
 from tests.interop.client import push_consumer as java_consumer
 from tests.netstack.client.conftest import BOX_AND_LATER_APACHE
 

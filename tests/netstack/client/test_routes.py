@@ -1,7 +1,7 @@
 """What a route says to producers and consumers."""
 
-from netstack.bodies_route import BrokerData, QueueData, RouteData
 from netstack.client.routes import any_address, from_template, publish_address, subscribe_address, topic_route
+from netstack.wire.bodies_route import BrokerData, QueueData, RouteData
 
 ROUTE = RouteData(
     (QueueData("b", 2, 1, 6), QueueData("a", 1, 3, 2), QueueData("c", 2, 2, 6), QueueData("d", 1, 1, 4)),

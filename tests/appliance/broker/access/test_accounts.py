@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from appliance.broker.access.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Kind, Need, Perm
-from netstack.acl import sign
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand, request
+from netstack.wire.acl import sign
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import send
 
 SECRET, ADMIN_SECRET = "device-secret", "admin-secret"

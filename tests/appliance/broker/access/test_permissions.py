@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from appliance.access import OWN_KEY
+from appliance.access.access import OWN_KEY
+from appliance.access.guard import make_guard
 from appliance.broker.access.accounts import Account
 from appliance.broker.access.permissions import ACCESS, AccessRules, Permissions, Place
 from appliance.broker.access.request_table import ROWS, Access, Server
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.tables.arrivals import Arrivals
-from appliance.config import load_config
-from appliance.guard import make_guard
+from appliance.configuration.config import load_config
 from appliance.namesrv.address import AnsweredAddress
 from appliance.namesrv.handlers import namesrv_handlers
 from appliance.serve import namesrv_state, store_config
 from appliance.testing import STORE_HOST, FakePeer, wall_ms
-from netstack.codes import RequestCode, names_of
-from netstack.command import RemotingCommand, request
 from netstack.errors import Refused
-from storage_driver.disk import RealDisk
+from netstack.wire.codes import RequestCode, names_of
+from netstack.wire.command import RemotingCommand, request
+from storage_driver.files.disk import RealDisk
 from storage_driver.store import open_store
 from tests.appliance.box import FACTS
 

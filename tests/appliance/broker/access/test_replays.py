@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from appliance.access import Keys
+from appliance.access.access import Keys
 from appliance.broker.access.accounts import Account
 from appliance.broker.access.permissions import AccessRules, Permissions
 from appliance.broker.access.replays import BOUND, HOT, Seen, Term, term_of
 from appliance.testing import FakePeer, wall_ms
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand, request
 from netstack.errors import Refused
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import ask, heartbeat, send
 from tests.appliance.broker.access.test_permissions import NETWORKS
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, DEVICE, PUB, SECRET, SUB, signed, write

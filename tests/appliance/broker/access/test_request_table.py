@@ -8,9 +8,9 @@ from appliance.broker import assembly
 from appliance.broker.access import request_docs, request_table
 from appliance.broker.access.request_table import ROWS, Loaded, Row, loaded
 from appliance.requests import Answer, Handle, Peer, deferred
-from netstack.codes import RequestCode
-from netstack.command import RemotingCommand
-from netstack.command import request as command
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand
+from netstack.wire.command import request as command
 from tests.appliance.box import running_box
 
 

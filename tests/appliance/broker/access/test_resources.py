@@ -8,9 +8,9 @@ from appliance.broker.access.request_table import ROWS, Access, Needs
 from appliance.broker.access.resources import _READERS, needs
 from appliance.broker.consume.heartbeat import read_heartbeat, read_lock
 from appliance.broker.rights import ANY, Kind, Need, Perm, of_topic
-from netstack.codes import RequestCode as Code
-from netstack.command import request
 from netstack.errors import Refused
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import request
 
 T_PUB, T_SUB = Need(Kind.TOPIC, "T", Perm.PUB), Need(Kind.TOPIC, "T", Perm.SUB)
 G_SUB = Need(Kind.GROUP, "g", Perm.SUB)

@@ -6,8 +6,8 @@ import pytest
 
 from appliance.broker.access.request_table import ROWS
 from appliance.broker.access.signed_fields import allowed, foreign, header_of
-from netstack.codes import RequestCode as Code
-from netstack.command import request
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import request
 from tests.appliance.broker.access.test_replays import OPERATOR, STRANGER, admins, box, peer, verdict
 
 

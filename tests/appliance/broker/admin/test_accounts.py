@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.access import accounts_path
+from appliance.access.access import accounts_path
 from appliance.broker.access.accounts import Account, Accounts
 from appliance.broker.admin.accounts import AccountAdmin
 from appliance.requests import Responder
 from appliance.testing import FakePeer, answered
-from netstack.command import RemotingCommand, request
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import ask, send
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, DEVICE, SECRET, guarded, outcome, signed
 

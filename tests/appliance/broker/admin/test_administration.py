@@ -17,8 +17,8 @@ from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder
 from appliance.testing import FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
-from netstack.codes import RequestCode as Code
-from netstack.command import request
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import request
 from storage_driver.record import DELAY_LEVELS_MS
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from appliance.broker.tables.topics import Topic
-from netstack.codes import RequestCode as Code
-from netstack.command import request
 from netstack.errors import AskTimeout, ChannelClosed
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import request
 from storage_driver.record import decode_record
 from tests.appliance.admin_bench import bench
 

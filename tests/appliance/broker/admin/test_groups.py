@@ -7,7 +7,7 @@ import orjson
 from appliance.broker.tables.clients import Member
 from appliance.broker.tables.groups import GroupTable
 from appliance.testing import FakePeer, MemoryFile
-from netstack.codes import RequestCode as Code
+from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.topics import Topic
-from netstack import fastjson
-from netstack.codes import RequestCode as Code
-from netstack.command import RemotingCommand
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand
 from tests.appliance.admin_bench import Bench, bench
 
 

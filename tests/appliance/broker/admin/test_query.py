@@ -8,7 +8,7 @@ import pytest
 from appliance.broker.filter.subscriptions import parse_subscription
 from appliance.broker.tables.clients import Joining, Member
 from appliance.testing import FakePeer
-from netstack.codes import RequestCode as Code
+from netstack.wire.codes import RequestCode as Code
 from storage_driver.record import StoredMessage, decode_record
 from tests.appliance.admin_bench import bench
 

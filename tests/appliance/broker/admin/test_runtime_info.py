@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.admin.runtime_info import DiskFacts, _histogram, _percentile_ms, _runtime, _sized
 from appliance.testing import wall_ms
-from netstack.codes import RequestCode as Code
+from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
 
 READ_BY_TOOLS = (

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from appliance.broker.tables.topics import Topic
-from netstack.codes import RequestCode as Code
+from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
 
 NEW = {

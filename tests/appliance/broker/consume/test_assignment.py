@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from netstack.command import RemotingCommand, request
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import connected, heartbeat, running_box, send
 
 

@@ -13,7 +13,7 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store
-from netstack.command import RemotingCommand, request
+from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import Message
 from tests.appliance.box import ask, connected, running_box, send
 

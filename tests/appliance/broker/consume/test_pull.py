@@ -9,10 +9,10 @@ import trio
 import trio.testing
 
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
-from netstack.channel import Channel
-from netstack.codes import RequestCode
-from netstack.command import ONEWAY, RemotingCommand
-from netstack.headers import PullMessageHeader
+from netstack.serving.channel import Channel
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import ONEWAY, RemotingCommand
+from netstack.wire.headers import PullMessageHeader
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
 

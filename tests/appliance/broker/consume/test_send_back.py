@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netstack.channel import Channel
-from netstack.command import RemotingCommand, request
+from netstack.serving.channel import Channel
+from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import StoredMessage
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 

@@ -12,8 +12,8 @@ import trio
 
 from appliance.broker.consume import heartbeat as heartbeats
 from appliance.broker.consume import sessions
-from netstack.channel import Channel
-from netstack.command import RemotingCommand, request
+from netstack.serving.channel import Channel
+from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
 from tests.waiting import until
 

@@ -15,7 +15,7 @@ from appliance.broker.delay.timer_index import (
     TimerIndex,
     name_of,
 )
-from storage_driver.disk import RealDisk
+from storage_driver.files.disk import RealDisk
 
 
 def entry(due_ms: int, log_offset: int = 0, kind: int = MESSAGE) -> TimerEntry:

@@ -15,9 +15,9 @@ from appliance.broker.delay.timers import BATCH, TimerRules, Timers
 from appliance.broker.intake import Draft, Intake
 from appliance.broker.tables.topics import TIMER_TOPIC, Topic, TopicRules, TopicTable
 from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
-from netstack.codes import RequestCode
-from netstack.command import request
 from netstack.errors import Refused
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import request
 from storage_driver.errors import Full
 from storage_driver.record import Message, MessageQueue, StoredMessage
 from storage_driver.store import Placed

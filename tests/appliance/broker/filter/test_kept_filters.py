@@ -5,8 +5,8 @@ import trio
 
 from appliance.broker.filter.kept_filters import SMALL, Filtered, KeptFilters, filtered
 from appliance.broker.filter.subscriptions import parse_subscription, record_predicate, tags_predicate
-from netstack.codes import ResponseCode
 from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
 
 
 def large(name: str = "t", count: int = 50) -> Filtered:

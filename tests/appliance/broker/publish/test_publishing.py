@@ -17,7 +17,7 @@ from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import FakePeer, MemoryFile, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
-from netstack.headers import SendMessageHeader
+from netstack.wire.headers import SendMessageHeader
 
 
 class Library:

@@ -13,14 +13,14 @@ import trio
 
 from appliance.broker.intake import Space
 from appliance.broker.publish import publishing, send_batch
-from netstack.channel import Channel
-from netstack.command import RemotingCommand, encode_command
 from netstack.errors import Refused
+from netstack.serving.channel import Channel
 from netstack.testing import read_commands
+from netstack.wire.command import RemotingCommand, encode_command
 from storage_driver.appending import Appender
 from storage_driver.errors import Full, MessageIllegal
-from storage_driver.facts import PlacedBatch
 from storage_driver.record import Parts, encode_properties
+from storage_driver.statistics import PlacedBatch
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 
 

@@ -4,7 +4,7 @@ import trio
 import trio.testing
 
 from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals, Place
-from storage_driver.dispatch import Arrival
+from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
 QUEUE = MessageQueue("T", 0)

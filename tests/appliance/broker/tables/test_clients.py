@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.tables.clients import ClientTable, Joining, Member
 from appliance.testing import FakePeer
-from netstack.command import request
 from netstack.errors import Refused
+from netstack.wire.command import request
 
 
 def joining(group: str, *subscriptions: Subscription) -> Joining:

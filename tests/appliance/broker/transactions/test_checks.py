@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
-from netstack.codes import RequestCode
-from netstack.command import request
 from netstack.errors import Refused
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import request
 from storage_driver.record import decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench
 from tests.waiting import until

@@ -1,0 +1,32 @@
+"""The word that lets somebody look at the box from another machine: made at first need, kept with the data."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from pathlib import Path
+
+from appliance.access.private_file import replace_private
+
+NAME = "page.token"
+BYTES = 18  # 24 characters
+
+
+def read_token(data: Path) -> str:
+    """Return the token, making one where there is none. Blocks. Raises OSError."""
+    try:
+        return (data / NAME).read_text().strip() or new_token(data)
+    except FileNotFoundError:
+        return new_token(data)
+
+
+def new_token(data: Path) -> str:
+    """Replace the token, so that the old one lets nobody in any more. Blocks. Raises OSError."""
+    token = secrets.token_urlsafe(BYTES)
+    replace_private(data / NAME, token + "\n")
+    return token
+
+
+def is_token(given: str, token: str) -> bool:
+    """Compare in a time that tells nothing."""
+    return hmac.compare_digest(given.encode(), token.encode())

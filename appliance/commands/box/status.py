@@ -1,0 +1,75 @@
+"""`rocketbox status`: what the box says about itself; the exit code is the state, with --serving whether it serves."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from appliance.commands.settings import add_config_arguments, data_folder
+from appliance.health.health_file import describe, read_health
+
+INSTALLED = Path("/run/rocketbox/health.json")
+EXIT = {"ok": 0, "starting": 1, "degraded": 1}
+SERVING = {"ok": 0, "degraded": 0}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the health as one JSON object")
+    parser.add_argument(
+        "--serving",
+        action="store_true",
+        help="exit 0 if the box accepts messages (ok, degraded), else 1: for containers",
+    )
+    parser.add_argument("--watch", action="store_true", help="print again at each change, until Ctrl-C")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the state once, or until interrupted."""
+    path = health_path(arguments)
+    health = read_health(path)
+    show(health, as_json=arguments.json)
+    while arguments.watch:
+        try:
+            time.sleep(1)
+        except KeyboardInterrupt:
+            break
+        fresh = read_health(path)
+        if _essence(fresh) != _essence(health):
+            show(fresh, as_json=arguments.json)
+        health = fresh
+    state = str(health.get("state"))
+    return SERVING.get(state, 1) if arguments.serving else EXIT.get(state, 2)
+
+
+def health_path(arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where the product writes its health: the box's own place, or beside the data of `--data`."""
+    runtime = environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    if runtime:
+        return Path(runtime) / "health.json"
+    if arguments.data is None and INSTALLED.exists():
+        return INSTALLED
+    return data_folder(arguments) / "run/health.json"
+
+
+def running_ports(arguments: argparse.Namespace) -> dict[str, int]:
+    """Return where the box of the data folder listens, as it wrote down itself: settings and their values.
+
+    Empty where no box has run, and where a file is named by `--config`, which then counts.
+    """
+    said = read_health(health_path(arguments)).get("ports")
+    if getattr(arguments, "config", None) is not None or not isinstance(said, dict):
+        return {}
+    return {f"listen.{name}_port": said[name] for name in ("namesrv", "broker") if isinstance(said.get(name), int)}
+
+
+def show(health: Mapping[str, Any], *, as_json: bool) -> None:
+    print(json.dumps(health) if as_json else describe(health), flush=True)
+
+
+def _essence(health: Mapping[str, Any]) -> tuple[object, ...]:
+    return (health.get("state"), health.get("version"), json.dumps(health.get("reasons")))

@@ -1,0 +1,152 @@
+"""`rocketbox fleet apply boxes.csv`: many boxes, several ports at a time, repeatable."""
+
+import argparse
+from pathlib import Path
+
+import trio
+
+from appliance.commands.device.provision import INTERRUPTED, NOT_AGREED, add_target_arguments
+from appliance.device.bench_console import Console, add_bench_arguments, load_bench
+from appliance.device.provisioning_run import bundle_version, provision_box, render_config
+from provisioning.errors import LinkLost, ProvisioningError
+from provisioning.fleet import Fleet, Result, Row, read_rows
+from provisioning.flow import Outcome, Wanted, load_receipt
+from provisioning.host import Bench, choose_ports, find
+from provisioning.labels import Label, labels_csv, labels_page
+from provisioning.ownership import owner_id
+from provisioning.port import candidates
+from uplink_spark.bounds import whole
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    apply = verbs.add_parser("apply", help="provision all connected boxes of a CSV file")
+    apply.add_argument("file", type=Path, metavar="boxes.csv")
+    add_bench_arguments(apply)
+    add_target_arguments(apply)
+    apply.add_argument(
+        "--port",
+        "--ports",
+        action="append",
+        default=[],
+        metavar="A,B,…",
+        help="serial devices or socket://host:port (default: all adapters)",
+    )
+    apply.add_argument("--jobs", type=whole(1), default=4, metavar="N", help="boxes at the same time")
+    apply.add_argument(
+        "--labels",
+        type=Path,
+        default=Path("labels.csv"),
+        metavar="FILE",
+        help="labels as CSV, and as a page with the suffix .html",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Apply a file; return the exit code of the worst box."""
+    console = Console(as_json=arguments.json, yes=arguments.yes)
+    try:
+        return int(trio.run(_apply, arguments, load_bench(arguments), console))
+    except ProvisioningError as exc:
+        return console.fail(exc)
+    except KeyboardInterrupt:
+        console.warn("interrupted: finished boxes have their receipt, run the same command again for the rest")
+        return INTERRUPTED
+
+
+async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) -> int:
+    try:
+        rows = read_rows(await trio.Path(arguments.file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ProvisioningError("E401", f"cannot read {arguments.file}: {exc}") from exc
+    version = bundle_version(arguments.bundle)
+    configs = {row.line: config_of(row, arguments.file.parent) for row in rows}
+    prints = {row.line: row.fingerprint(configs[row.line] or b"", version) for row in rows}
+    fleet = Fleet(rows, prints, arguments.receipts, bench.fleet_secret)
+    boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
+    planned = fleet.assign(boxes)
+    if arguments.dry_run or not arguments.yes:
+        for row, port, serial in planned:
+            console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
+        if (
+            planned
+            and not arguments.dry_run
+            and not console.ask(f"Set up {len(planned)} boxes, and claim those without an owner?")
+        ):
+            console.warn("nothing was changed: the plan was not confirmed (--yes confirms)")
+            return NOT_AGREED
+    if arguments.dry_run:
+        return 0
+
+    async def work(port: str, serial: str, row: Row) -> Outcome:
+        wanted = Wanted(
+            config=configs[row.line],
+            network=row.network,
+            bundle=arguments.bundle,
+            version=version,
+            downgrade=arguments.downgrade,
+            retry=arguments.retry,
+            row=prints[row.line],
+        )
+        return await provision_box(port, wanted, bench, arguments, console, serial=serial, quiet=True)
+
+    def report(result: Result) -> None:
+        console.say(result.state.capitalize(), f"{result.row.name:<20} {result.serial:<14} {result.text}")
+
+    results = await fleet.run(boxes, work, jobs=max(1, arguments.jobs), report=report)
+    write_labels(arguments.labels, results, arguments.receipts, bench, console)
+    count = {state: sum(one.state == state for one in results) for state in ("done", "skipped", "failed")}
+    console.say("Total", f"{count['done']} done, {count['skipped']} skipped, {count['failed']} failed", **count)
+    return max((exit_of(one) for one in results), default=0)
+
+
+def exit_of(result: Result) -> int:
+    """Return the exit status of one row: that of its E-code."""
+    return ProvisioningError(result.text[:4], "").exit_status if result.state == "failed" else 0
+
+
+def config_of(row: Row, folder: Path) -> bytes | None:
+    """Return a row's configuration; its file is named relative to the CSV file. Raises E401 with the line."""
+    template = folder / row.config if row.config else None
+    try:
+        return render_config(template, name=row.name, site=row.site, settings=row.settings)
+    except ProvisioningError as exc:
+        raise ProvisioningError(exc.code, f"line {row.line}: {exc.text}", **exc.facts) from exc
+
+
+def ports_of(arguments: argparse.Namespace, console: Console) -> list[str]:
+    named = [name.strip() for several in arguments.port for name in several.split(",") if name.strip()]
+    return named or choose_ports(candidates(), console.ask)
+
+
+async def boxes_at(ports: list[str], baud: int, console: Console) -> dict[str, str]:
+    """Return serial -> port of every box that answers; the other ports are told and left alone."""
+    found: dict[str, str] = {}
+
+    async def look(port: str) -> None:
+        try:
+            found[str((await find([port], baud=baud)).identity["serial"])] = port
+        except (ProvisioningError, LinkLost) as exc:
+            console.warn(f"{port}: {exc}")
+
+    async with trio.open_nursery() as nursery:
+        for port in ports:
+            nursery.start_soon(look, port)
+    return found
+
+
+def write_labels(file: Path, results: list[Result], receipts: Path, bench: Bench, console: Console) -> None:
+    """Write labels of all finished boxes as CSV, and as a page where the QR library is there."""
+    labels = []
+    for one in results:
+        receipt = load_receipt(receipts, one.serial) if one.state != "failed" else None
+        if receipt is not None:
+            address = one.row.network.get("address", "dhcp")
+            owner = bench.owner_id or owner_id(bench.fleet_secret)
+            labels.append(Label(one.serial, one.row.name, one.row.site, address, str(receipt["version"]), owner))
+    file.write_text(labels_csv(labels))
+    try:
+        file.with_suffix(".html").write_text(labels_page(labels))
+    except ProvisioningError as exc:
+        console.warn(str(exc))

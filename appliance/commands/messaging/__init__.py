@@ -1,0 +1,1 @@
+"""Commands for topics, groups and messages of any cluster."""

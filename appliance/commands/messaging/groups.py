@@ -1,0 +1,124 @@
+"""`rocketbox groups ...`: list, look at, make, change and delete consumer groups; 0 done, 1 failed."""
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, run, show, stamp
+from appliance.commands.tables import clean, confirmed
+from netstack.client import MessageQueue
+from netstack.client.admin import RETRY, Admin
+from netstack.wire.bodies_admin import OffsetWrapper, SubscriptionGroup
+from uplink_spark.bounds import whole
+
+__all__ = ["add_arguments", "run"]
+EXAMPLES = """  rocketbox groups list
+  rocketbox groups show billing
+  rocketbox groups create billing --retries 5
+  rocketbox groups delete billing --yes
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = Actions(parser, EXAMPLES)
+    listed = actions.add("list", "all groups with members and lag", list_groups)
+    listed.add_argument("--all", action="store_true", help="also groups of the brokers themselves")
+    actions.add("show", "progress of each queue, members and subscriptions", show_group).add_argument("group")
+    for verb, purpose in (("create", "create a group"), ("change", "change a group's settings")):
+        made = actions.add(verb, purpose, put_group)
+        made.add_argument("group")
+        made.add_argument(
+            "--retries", type=whole(0, 1 << 30), metavar="N", help="attempts before the dead letter topic (16)"
+        )
+        made.add_argument("--consume", choices=("on", "off"), help="off: its pulls are refused")
+        made.add_argument("--broadcast", choices=("on", "off"), help="whether it may consume by broadcasting")
+    deleted = actions.add("delete", "delete a group, its offsets, retry and dead letter topic", delete_group)
+    deleted.add_argument("group")
+    deleted.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def lag_of(progress: dict[MessageQueue, OffsetWrapper]) -> int:
+    """Return the messages a group has still to consume, retries included."""
+    return sum(max(0, each.broker_offset - each.consumer_offset) for each in progress.values())
+
+
+async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
+    rows = []
+    for name in sorted(await admin.groups()):
+        if not arguments.all and name.startswith(INNER_GROUPS):
+            continue
+        progress, members = await admin.progress(name), await admin.members(name)
+        topics = sorted({queue.topic for queue in progress if not queue.topic.startswith(RETRY)})
+        rows.append(
+            {
+                "group": name,
+                "members": len(members.connection_set) if members else 0,
+                "model": members.message_model.value.lower() if members else "",
+                "lag": lag_of(progress),
+                "topics": topics,
+                "consumed": ", ".join(topics),
+            }
+        )
+    heads = {"group": "GROUP", "members": "MEMBERS", "model": "MODEL", "lag": "LAG", "consumed": "TOPICS"}
+    return show(rows, heads, as_json=arguments.json)
+
+
+async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
+    progress, members = await admin.progress(arguments.group), await admin.members(arguments.group)
+    if not progress and members is None:
+        known(arguments.group, await admin.groups(), "group")
+    rows: list[dict[str, Any]] = [
+        {
+            "group": arguments.group,
+            "topic": queue.topic,
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "committed": seen.consumer_offset,
+            "end": seen.broker_offset,
+            "lag": max(0, seen.broker_offset - seen.consumer_offset),
+            "newest_consumed_ms": seen.last_ms,
+            "consumed": stamp(seen.last_ms),
+        }
+        for queue, seen in sorted(progress.items())
+    ]
+    heads = {"topic": "TOPIC", "broker": "BROKER", "queue": "QUEUE", "committed": "COMMITTED", "end": "END"}
+    show(rows, {**heads, "lag": "LAG", "consumed": "NEWEST CONSUMED"}, as_json=arguments.json)
+    if not arguments.json:
+        print(f"\nlag {lag_of(progress):,}; ", end="")
+        if members is None:
+            print("no member is connected")
+        else:
+            print(f"{len(members.connection_set)} connected, {members.message_model.value.lower()}:")
+            for each in members.connection_set:
+                print(clean(f"  {each.client_id}  {each.client_addr}  {each.language} {each.version}"))
+            for topic, subscription in sorted(members.subscription_table.items()):
+                print(clean(f"  subscribes {topic}: {subscription.sub_string}"))
+    return OK
+
+
+async def put_group(admin: Admin, arguments: argparse.Namespace) -> int:
+    group = SubscriptionGroup(group_name=arguments.group)
+    if arguments.action == "change":
+        groups = await admin.groups()
+        known(arguments.group, groups, "group")
+        group = groups[arguments.group]
+    if arguments.retries is not None:
+        group = replace(group, retry_max_times=arguments.retries)
+    if arguments.consume:
+        group = replace(group, consume_enable=arguments.consume == "on")
+    if arguments.broadcast:
+        group = replace(group, consume_broadcast_enable=arguments.broadcast == "on")
+    await admin.put_group(group)
+    return OK
+
+
+async def delete_group(admin: Admin, arguments: argparse.Namespace) -> int:
+    known(arguments.group, await admin.groups(), "group")
+    lag = lag_of(await admin.progress(arguments.group))
+    if not confirmed(
+        f"{arguments.group}: offsets, retries and dead letters will be deleted; {lag:,} unread.", arguments.yes
+    ):
+        return FAILED
+    await admin.delete_group(arguments.group)
+    return OK

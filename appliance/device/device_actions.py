@@ -1,0 +1,133 @@
+"""What the serial line may do to the real box: systemd, clock, self-test, support archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from appliance.clock import SET_BY_BENCH
+from appliance.configuration.config import load_config
+from appliance.errors import ConfigError
+from appliance.health.health_file import read_health
+from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
+from appliance.support.sources import Place
+from provisioning.box import Box, Hands, Progress
+from provisioning.errors import ProvisioningError
+
+HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
+UNITS = ("rocketbox-slot.service", "rocketbox.service", "rocketbox-selftest.service", "rocketbox-commit.service")
+RESTART_S = 10  # what it takes on a board, for whoever watches
+RUNTIME, CONFIG = Path("/run/rocketbox"), Path("/etc/rocketbox/rocketbox.toml")
+SERIAL_BYTES = 2 << 20  # three minutes at 115200 baud
+
+
+def real_hands(box: Box) -> Hands:
+    """Return the hands of this machine, or of a box that is only a folder."""
+    root = box.files.root
+    if root != Path("/"):
+        place = Place(box.files.state, root / "run/rocketbox", root / CONFIG.relative_to("/"), root, live=False)
+        return Hands(
+            check_config=check_config,
+            activate=lambda progress: try_slot(box),
+            support=lambda path: write_support(path, place),
+        )
+    return Hands(
+        check_config=check_config,
+        status=lambda: read_health(Path("/run/rocketbox/health.json")),
+        doctor=doctor_facts,
+        set_time=set_time,
+        activate=activate,
+        selftest=selftest,
+        reboot=reboot,
+        leave_safe=lambda: run(*HELPER, "leave"),
+        support=lambda path: write_support(path, Place(box.files.state, RUNTIME, CONFIG)),
+    )
+
+
+def check_config(text: str) -> list[str]:
+    """Return everything that is wrong with a configuration, as `serve` would say it."""
+    from appliance.commands.settings import machine_facts
+
+    try:
+        load_config(text, source="rocketbox.toml", facts=machine_facts(Path("/var/lib/rocketbox")))
+    except ConfigError as exc:
+        return str(exc).splitlines()
+    return []
+
+
+def try_slot(box: Box) -> None:
+    """Run a version on trial in a box that is only a folder: there is nothing to test, so it is kept."""
+    if box.files.slots.load().trial is not None:
+        box.files.slots.boot()
+        box.files.slots.commit()
+
+
+def activate(progress: Progress) -> None:
+    """Restart into what was applied and wait for the self-test and the commit. Raises E501.
+
+    How long that may take is said by the units' own limits, and by nothing here.
+    """
+    run("networkctl", "reload")
+    run("systemctl", "daemon-reload")
+    began_s = time.monotonic()
+    with subprocess.Popen(
+        ["systemctl", "restart", *UNITS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as jobs:
+        while jobs.poll() is None:
+            time.sleep(0.5)
+            progress("restart", min(int(time.monotonic() - began_s), RESTART_S), RESTART_S)
+    if run("systemctl", "is-active", "rocketbox-commit.service").strip() != "active":
+        failed = selftest().get("failed", "no result")
+        raise ProvisioningError("E501", f"self-test failed: {failed}; run `rocketbox doctor`")
+
+
+def selftest() -> Mapping[str, Any]:
+    """Send one message through the running box, return what every step took."""
+    try:
+        return dict(json.loads(run(sys.executable, "-I", "-m", "appliance", "selftest", "--json") or "{}"))
+    except ValueError:
+        return {"ok": False, "failed": "the self-test printed no result"}
+
+
+def doctor_facts() -> Mapping[str, Any]:
+    """Return the findings of `rocketbox doctor`, short enough for one frame."""
+    from appliance.health.doctor import examine
+    from appliance.health.doctor_facts import gather
+
+    findings = [one.to_json() for one in examine(gather(Path("/var/lib/rocketbox")))]
+    return {"findings": [one for one in findings if one["severity"] != "ok"][:12]}
+
+
+def set_time(time_s: int) -> None:
+    """Set the clock and note that it may be trusted for this boot."""
+    time.clock_settime(time.CLOCK_REALTIME, float(time_s))
+    SET_BY_BENCH.touch()
+
+
+def reboot(reason: str) -> None:
+    """Reboot, announced, after the answer had time to leave."""
+    run(*HELPER, "planned", reason, "serial")
+    run("systemd-run", "--on-active=2s", "systemctl", "reboot")
+
+
+def write_support(path: Path, place: Place) -> Path:
+    """Write the support bundle where it is wanted, else into memory; return where. Raises E301."""
+    try:
+        return write_bundle(make_bundle(place, cap=SERIAL_BYTES).data, path)
+    except NowhereToWrite as exc:
+        raise ProvisioningError("E301", str(exc)) from exc
+
+
+def run(*words: str) -> str:
+    """Return what a program prints; one that fails or is missing prints nothing."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
+        return ""
+    return done.stdout

@@ -1,0 +1,1 @@
+"""How the box is: conditions, verdict, doctor."""

@@ -1,0 +1,1 @@
+"""Bytes to commands and back. Sans I/O."""

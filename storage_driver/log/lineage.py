@@ -1,0 +1,101 @@
+"""Who wrote this log: epochs (lines of history), runs (openings of the store), the landing zone that took it.
+
+Every opening appends a run at the recovered end before the first append. No rule here uses a clock.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from storage_driver.errors import StateDamaged, StoreRefused
+from storage_driver.files.state_file import StateFile
+
+LAYOUT = 1
+RUNS_KEPT = TERMS_KEPT = 1024
+
+
+class Lineage:
+    """The identity of this log, kept in `rocketbox/identity.json`."""
+
+    def __init__(self, file: StateFile, new_id: Callable[[], int]) -> None:
+        self.epochs: list[tuple[int, int]] = []  # (epoch, log offset where it begins)
+        self.runs: list[tuple[int, int]] = []  # (run, log offset where it began)
+        self.terms: list[tuple[int, int]] = []  # (term, log offset where it began), of a log that others share
+        self.landing: str | None = None  # hex, the landing zone that this box ships to
+        self.damage: str | None = None  # why the file found could not be used
+        self._file, self._new_id = file, new_id
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return self.epochs[-1][0]
+
+    @property
+    def run(self) -> int:
+        """This opening of the store."""
+        return self.runs[-1][0]
+
+    @property
+    def term(self) -> int:
+        """The newest term, 0 of a log that nobody shares."""
+        return self.terms[-1][0] if self.terms else 0
+
+    def load(self) -> None:
+        """Read the file; a damaged one is noted and counts as missing. Raises StoreRefused for a newer layout."""
+        try:
+            found = self._file.load()
+            if found is None:
+                return
+            layout = int(found["layout"])
+            if layout > LAYOUT + 1:
+                raise StoreRefused(
+                    f"{self._file.path}: layout {layout}, this program reads up to {LAYOUT + 1}: update it"
+                )
+            epochs, runs, terms = _pairs(found["epochs"]), _pairs(found["runs"]), _pairs(found.get("terms", []))
+            landing = found.get("landing")
+            if not epochs or (landing is not None and not isinstance(landing, str)):
+                raise ValueError("no epoch")
+        except (StateDamaged, ValueError, TypeError, KeyError, AttributeError) as exc:
+            self.damage = f"{self._file.path.name}: {exc}"
+            return
+        self.epochs, self.runs, self.terms, self.landing = epochs, runs, terms, landing
+
+    def begin_run(self, first: int, end: int) -> None:
+        """Append this run at the recovered end and make it durable. Raises OSError."""
+        if not self.epochs:
+            self.epochs = [(self._new_id(), first if end > first else 0 if end == 0 else end)]
+        self.runs = [*self.runs[-(RUNS_KEPT - 1) :], (self._new_id(), end)]
+        self.save()
+
+    def fork(self, log_offset: int) -> None:
+        """Begin a new epoch at a log offset and make it durable. Raises OSError."""
+        kept = [(epoch, origin) for epoch, origin in self.epochs if origin < log_offset]
+        self.epochs = [*kept, (self._new_id(), log_offset)]
+        self.save()
+
+    def begin_term(self, term: int, log_offset: int) -> None:
+        """Note the term of what is appended from a log offset on, durably. Raises OSError, ValueError if it falls."""
+        if term <= self.term:
+            raise ValueError(f"term {term} after term {self.term}")
+        self.terms = [*self._terms_below(log_offset), (term, log_offset)][-TERMS_KEPT:]
+        self.save()
+
+    def _terms_below(self, log_offset: int) -> list[tuple[int, int]]:
+        """Return the terms that have records below a log offset."""
+        return [(term, began) for term, began in self.terms if began < log_offset]
+
+    def land(self, landing: str) -> None:
+        """Remember the landing zone and make it durable. Raises OSError."""
+        self.landing = landing
+        self.save()
+
+    def save(self) -> None:
+        """Write the identity. Raises OSError."""
+        value = {"layout": LAYOUT, "epochs": self.epochs, "runs": self.runs, "landing": self.landing}
+        self._file.save({**value, "terms": self.terms} if self.terms else value)
+
+
+def _pairs(value: Any) -> list[tuple[int, int]]:
+    pairs = [(a, b) for a, b in value]
+    if any(type(a) is not int or type(b) is not int or not 0 < a < 1 << 63 or b < 0 for a, b in pairs):
+        raise ValueError("identifiers must be positive 63-bit numbers")
+    return pairs

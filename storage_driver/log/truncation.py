@@ -1,0 +1,97 @@
+"""Cutting the log back: what lies above a log offset goes to quarantine/, then leaves the disk.
+
+A journal makes the steps one: whatever a power cut leaves, the next opening finishes the cut before it looks at the
+log. The bytes above become zeros, so that nothing of a former tail is ever read as records again.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from storage_driver.errors import StateDamaged
+from storage_driver.files.checkpoint import PositionFile
+from storage_driver.files.disk import Disk, zero_fill
+from storage_driver.files.state_file import StateFile
+from storage_driver.log.quarantine import quarantine_range
+from storage_driver.log.segment import Segment, segment_name
+from storage_driver.named_tuple import NamedTuple
+
+BEGUN, COPIED = "begun", "copied"
+
+
+class CutDone(NamedTuple):
+    """What a cut took away: log range [log_offset, end), the names of its bytes in quarantine/."""
+
+    log_offset: int
+    end: int
+    reason: str
+    quarantined: list[str]
+
+
+class Truncation:
+    """Cuts one store's log; blocks, so it is for a thread or for the time before the store serves."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk, self._root = disk, root
+        self._journal = StateFile(disk, root / "rocketbox" / "cut.json")
+
+    def cut(self, log_offset: int, end: int, reason: str) -> CutDone:
+        """Take [log_offset, end) out of the log. Raises OSError; then `finish` has the rest to do."""
+        self._save(CutDone(log_offset, end, reason, []), BEGUN)
+        done = self.finish()
+        assert done is not None, "the journal was just written"
+        return done
+
+    def finish(self) -> CutDone | None:
+        """Finish the cut that the journal speaks of; None when there is none. Raises OSError."""
+        try:
+            found = self._journal.load()
+        except StateDamaged:  # it was never whole, so nothing has been cut
+            found = None
+        if found is None:
+            return None
+        cut = CutDone(found["log_offset"], found["end"], found["reason"], found["quarantined"])
+        segments = self._segments(cut)
+        if found["stage"] == BEGUN:
+            cut = cut._replace(quarantined=self._copy(segments, cut))
+            self._save(cut, COPIED)
+        self._erase(segments, cut)
+        self._set_position_back(cut.log_offset)
+        for path in (self._journal.path, self._journal.path.with_name(self._journal.path.name + ".bak")):
+            self._disk.remove(path)
+        self._disk.sync_folder(self._journal.path.parent)
+        return cut
+
+    def _save(self, cut: CutDone, stage: str) -> None:
+        self._journal.save({**cut._asdict(), "stage": stage})
+
+    def _segments(self, cut: CutDone) -> list[Segment]:
+        """Return the files that reach above the cut, oldest first."""
+        folder, found = self._root / "commitlog", []
+        for facts in self._disk.list(folder):
+            if not facts.is_folder and facts.name.isdecimal() and len(facts.name) == len(segment_name(0)):
+                base, path = int(facts.name), folder / facts.name
+                if base + facts.size > cut.log_offset:
+                    found.append(Segment(base, facts.size, path, self._disk.open(path)))
+        return sorted(found)
+
+    def _copy(self, segments: Sequence[Segment], cut: CutDone) -> list[str]:
+        ranges = [(s, max(s.base, cut.log_offset), min(s.end, cut.end)) for s in segments]
+        return [quarantine_range(self._disk, s, start, end) for s, start, end in ranges if start < end]
+
+    def _erase(self, segments: Sequence[Segment], cut: CutDone) -> None:
+        """Newest first: what is left after a power cut is always the beginning of what was there."""
+        for segment in reversed(segments):
+            if segment.base >= cut.log_offset:
+                self._disk.remove(segment.path)
+                self._disk.sync_folder(segment.path.parent)
+            else:
+                zero_fill(segment.file, cut.log_offset - segment.base, segment.size)
+                segment.file.sync()
+
+    def _set_position_back(self, log_offset: int) -> None:
+        """Recovery starts at the cut, and makes the index anew from what it had synced."""
+        file = PositionFile(self._disk, self._root / "rocketbox" / "position")
+        position = file.load()
+        if position is not None and position.queues_to > log_offset:
+            index_to = min(position.index_to, log_offset)
+            file.save(position._replace(queues_to=log_offset, index_to=index_to, boot=bytes(16)))

@@ -1,0 +1,158 @@
+"""Durable records → queue entries and arrivals, in memory; the index learns of them through its own backlog."""
+
+from collections.abc import Callable, Container, Sequence
+
+import trio
+
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.record import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    MessageQueue,
+    tags_code,
+    tags_codes,
+)
+
+CROWD = 10_000
+HEAVY = 4 << 20  # bytes of properties that wait for the index
+RUN_BYTES = 140  # what a message of a run takes beside the bytes of its properties
+
+
+class Arrival(NamedTuple):
+    """A message that can be pulled from now on."""
+
+    queue: MessageQueue
+    queue_offset: int
+    tags_code: int
+    stored_ms: int
+    log_offset: int
+    size: int
+
+
+class Pending(NamedTuple):
+    """An appended record that is not durable yet."""
+
+    queue: ConsumeQueue
+    log_offset: int
+    size: int
+    queue_offset: int
+    sys_flag: int
+    stored_ms: int
+    properties: bytes
+
+
+class PendingRun(NamedTuple):
+    """Records of one batch, one behind the other in the log and in one queue; not durable yet."""
+
+    queue: ConsumeQueue
+    log_offset: int  # of the first, as queue_offset
+    queue_offset: int
+    sys_flag: int
+    stored_ms: int
+    log_offsets: Sequence[int]
+    sizes: Sequence[int]
+    properties: Sequence[bytes]
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Tell whether a record gets a queue entry: prepared and rollback records do not."""
+    return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+class Dispatcher:
+    """Makes durable records visible; changes memory only."""
+
+    def __init__(
+        self,
+        arrived: Callable[[Arrival], None],
+        delays_ms: tuple[int, ...],
+        *,
+        watched: Container[MessageQueue] | None = None,
+        backlog_limit: int = 150_000,
+        backlog_bytes_limit: int = 24 << 20,
+    ) -> None:
+        """Arrivals in queues that are not watched at that moment are not told; None: all are."""
+        self.dirty: dict[MessageQueue, ConsumeQueue] = {}  # queues with entries that are not in their file
+        self.crowded = trio.Event()  # so many entries wait that a round should begin at once
+        self._dirty_entries = 0
+        self.backlog: list[Pending | PendingRun] = []  # for the index
+        self.backlog_records = self.backlog_bytes = 0
+        self.last_stored_ms = 0
+        self.backlog_lost = False  # the backlog overflowed: the index catches up from the log
+        self._arrived, self._watched = arrived, watched
+        self._delays_ms, self._backlog_limits = delays_ms, (backlog_limit, backlog_bytes_limit)
+
+    def dispatch(self, records: Sequence[Pending | PendingRun]) -> int:
+        """Queue each record's entry and announce it, in log order; return how many records there were."""
+        dirty, arrived, delays_ms, watched, in_runs, held = (
+            self.dirty,
+            self._arrived,
+            self._delays_ms,
+            self._watched,
+            0,
+            0,
+        )
+        for record in records:
+            if isinstance(record, PendingRun):
+                in_runs += len(record.sizes) - 1
+                held += sum(map(len, record.properties)) + RUN_BYTES * len(record.sizes)
+                self._dispatch_run(record)
+                continue
+            queue, log_offset, size, queue_offset, sys_flag, stored_ms, properties = record
+            held += len(properties)
+            if (sys_flag & TRANSACTION_MASK and not is_queued(sys_flag)) or queue.dropped:
+                continue
+            key = queue.key
+            code = tags_code(key.topic, properties, stored_ms, delays_ms)
+            queue.add(queue_offset, log_offset, size, code)
+            dirty[key] = queue
+            if watched is None or key in watched:
+                arrived(Arrival(key, queue_offset, code, stored_ms, log_offset, size))
+        count = len(records) + in_runs
+        if records:
+            self.last_stored_ms = records[-1].stored_ms
+        if not self.backlog_lost:
+            self._keep(records, count, held)
+        self._dirty_entries += count
+        if self._dirty_entries > CROWD or self.is_heavy:
+            self.crowded.set()
+        return count
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether the index is to take the backlog soon, because of its bytes."""
+        return self.backlog_bytes > HEAVY
+
+    def _keep(self, records: Sequence[Pending | PendingRun], count: int, held: int) -> None:
+        """Keep records for the index, unless they become too many: it then reads them from the log."""
+        self.backlog += records
+        self.backlog_records += count
+        self.backlog_bytes += held
+        most_records, most_bytes = self._backlog_limits
+        if self.backlog_records > most_records or self.backlog_bytes > most_bytes:
+            self.take_backlog()
+            self.backlog_lost = True
+
+    def _dispatch_run(self, run: PendingRun) -> None:
+        queue = run.queue
+        if queue.dropped:
+            return
+        key, arrived, stored_ms, delays_ms = queue.key, self._arrived, run.stored_ms, self._delays_ms
+        self.dirty[key] = queue
+        codes = tags_codes(key.topic, run.properties, stored_ms, delays_ms)
+        queue.add_run(run.queue_offset, run.log_offsets, run.sizes, codes)
+        for at, code in enumerate(codes if self._watched is None or key in self._watched else ()):
+            arrived(Arrival(key, run.queue_offset + at, code, stored_ms, run.log_offsets[at], run.sizes[at]))
+
+    def take_backlog(self) -> list[Pending | PendingRun]:
+        """Return what the index has not seen and forget it."""
+        backlog, self.backlog, self.backlog_records, self.backlog_bytes = self.backlog, [], 0, 0
+        return backlog
+
+    def take_dirty(self) -> dict[MessageQueue, ConsumeQueue]:
+        """Return the queues that have entries to write and forget them."""
+        dirty, self.dirty, self._dirty_entries = self.dirty, {}, 0
+        self.crowded = trio.Event()
+        return dirty

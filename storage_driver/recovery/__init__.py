@@ -1,0 +1,1 @@
+"""From any bytes in the folder to a store that serves."""

@@ -1,0 +1,47 @@
+"""What one recovery finds gone: told to the list of losses before it is covered, counted at the end."""
+
+from collections.abc import Iterable
+
+from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.recovery.losses import Loss, Losses, counted, merged
+from storage_driver.recovery.lost_numbers import LostNumbers
+from storage_driver.recovery.witnesses import Witnesses
+
+MOST_REASONS = 8
+
+
+class Losing:
+    """The loss of one recovery, None of most."""
+
+    def __init__(self, losses: Losses, witnesses: Witnesses, numbers: LostNumbers, now_ms: int) -> None:
+        self.witnesses, self.numbers = witnesses, numbers
+        self._losses, self._now_ms = losses, now_ms
+        self._loss: Loss | None = None
+
+    def note(self, start: int, end: int, why: str, *, sure: bool = False) -> None:
+        """A range of the log is gone; what nobody knows to have been durable is none, unless it is sure.
+
+        Call this before the range is covered: after a power cut nothing else tells of it. Raises OSError.
+        """
+        end = end if sure else min(end, self.witnesses.reach)
+        if start >= end or any(low <= start and end <= high for low, high in self.numbers.ranges):
+            return  # none, or it was noted
+        ranges = merged([*self.numbers.ranges, (start, end)])
+        self.numbers.ranges[:] = ranges
+        before = self._loss.reasons if self._loss is not None else []
+        reasons = before if why in before else [*before, why][:MOST_REASONS]
+        number = self._loss.number if self._loss is not None else self._losses.next_number(ranges)
+        self._loss = Loss(number, self._now_ms, ranges, reasons, self.witnesses.beyond(ranges[0][0]))
+        self._losses.note(self._loss)
+
+    def count_all(self, queues: Iterable[ConsumeQueue], below: int = 1 << 63) -> None:
+        """Count the lost messages below a log offset that the queues have: no record tells of them. Raises OSError."""
+        for queue in queues:
+            self.numbers.whole(queue, below)
+
+    def finish(self) -> Loss | None:
+        """Return the loss with what was counted, None when nothing is lost. Raises OSError."""
+        if self._loss is not None:
+            self._loss = counted(self._loss, self.numbers.counts)
+            self._losses.note(self._loss)
+        return self._loss

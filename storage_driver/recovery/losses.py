@@ -1,0 +1,157 @@
+"""`rocketbox/losses.json`: what was durable and is gone, as recoveries found it, until somebody has acknowledged it.
+
+Recovery writes the list before it covers a lost range, and how many messages it was once they are counted, so that a
+power cut on the way forgets nothing. Who acknowledges writes `losses-seen.json` alone: a box may run meanwhile.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from storage_driver.errors import StateDamaged
+from storage_driver.files.disk import Disk
+from storage_driver.files.state_file import StateFile
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue
+
+MOST_LOSSES, MOST_QUEUES = 64, 1000
+_DAMAGED = (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+
+
+class Loss(NamedTuple):
+    """What one recovery found gone."""
+
+    number: int  # rises from 1
+    found_ms: int
+    ranges: list[tuple[int, int]]  # of the log, ascending
+    reasons: list[str]
+    witnesses: dict[str, int]  # who says up to which log offset it was durable
+    messages: int | None = None  # None: a power cut came before they were counted
+    queues: Sequence[tuple[str, int, int]] = ()  # topic, queue, messages; those that lost most first
+    more: int = 0  # queues left out
+
+    @property
+    def bytes(self) -> int:
+        """Length of all ranges."""
+        return sum(end - start for start, end in self.ranges)
+
+    @property
+    def end(self) -> int:
+        """The log went at least so far."""
+        return max(max(self.witnesses.values(), default=0), self.ranges[-1][1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form in the file, in verdicts and of --json."""
+        return {**self._asdict(), "bytes": self.bytes}
+
+    def sentence(self) -> str:
+        """Return in one line what is gone and who says so."""
+        count = "messages, how many was not counted," if self.messages is None else f"at least {self.messages} messages"
+        count = "at least 1 message" if self.messages == 1 else count
+        named = ", ".join(f"{topic}/{queue_id}: {lost}" for topic, queue_id, lost in self.queues[:3])
+        rest = len(self.queues) - 3 + self.more
+        named += f" and {rest} more queues" if rest > 0 else ""
+        start, end = self.ranges[0][0], self.ranges[-1][1]
+        where = f"log offsets {start} to {end}, {self.bytes} bytes"
+        return f"lost {count}{f' ({named})' if named else ''}, {where}: {'; '.join(self.reasons)}"
+
+
+class Losses:
+    """The losses of one store, oldest first."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self.found: list[Loss] = []
+        self._file = StateFile(disk, root / "rocketbox" / "losses.json")
+        self._seen = StateFile(disk, root / "rocketbox" / "losses-seen.json")
+
+    def load(self) -> None:
+        """Read the list; a damaged one counts as empty, as other tables do it is told. Blocks. Raises OSError."""
+        try:
+            self.found = [_loss(item) for item in (self._file.load() or {"losses": []})["losses"]]
+        except _DAMAGED:
+            self.found = []
+
+    @property
+    def known_to(self) -> int:
+        """What lies below and is missing was told before."""
+        return max((loss.end for loss in self.found), default=0)
+
+    def note(self, loss: Loss) -> None:
+        """Add a loss, or replace what is known of it. Blocks. Raises OSError."""
+        kept = [other for other in self.found if other.number != loss.number]
+        self.found = [*kept, loss][-MOST_LOSSES:]
+        self._file.save({"layout": 1, "losses": [loss.to_json() for loss in self.found]})
+
+    def next_number(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Return the number for lost ranges: that of one which was found before and not counted, or a new one."""
+        spans = list(ranges)
+        for loss in self.found:
+            if loss.messages is None and any(a < d and c < b for a, b in spans for c, d in loss.ranges):
+                return loss.number
+        return max((loss.number for loss in self.found), default=0) + 1
+
+    def unacknowledged(self) -> list[Loss]:
+        """Return the losses that nobody is known to have acknowledged. Blocks for one small file, if there are any."""
+        if not self.found:
+            return []
+        seen = self._seen_to()
+        return [loss for loss in self.found if loss.number > seen]
+
+    def _seen_to(self) -> int:
+        try:
+            return int((self._seen.load() or {"to": 0})["to"])
+        except (OSError, *_DAMAGED):
+            return 0
+
+    def messages(self) -> int:
+        """Return how many messages nobody has acknowledged as lost; a loss that was not counted is one at least."""
+        return sum(1 if loss.messages is None else loss.messages for loss in self.unacknowledged())
+
+    def acknowledge(self, now_ms: int) -> list[Loss]:
+        """Take note that somebody knows of every loss; return those that were new. Blocks. Raises OSError."""
+        fresh = self.unacknowledged()
+        if fresh:
+            self._seen.save({"layout": 1, "to": fresh[-1].number, "acknowledged_ms": now_ms})
+        return fresh
+
+
+def _loss(item: Mapping[str, Any]) -> Loss:
+    messages = item["messages"]
+    return Loss(
+        int(item["number"]),
+        int(item["found_ms"]),
+        sorted((int(start), int(end)) for start, end in item["ranges"]),
+        [str(reason) for reason in item["reasons"]],
+        {str(name): int(log_offset) for name, log_offset in item["witnesses"].items()},
+        None if messages is None else int(messages),
+        [(str(topic), int(queue_id), int(count)) for topic, queue_id, count in item["queues"]],
+        int(item["more"]),
+    )
+
+
+def counted(loss: Loss, lost: Mapping[MessageQueue, int]) -> Loss:
+    """Return a loss with how many messages of which queues it was."""
+    rows = sorted(((topic, queue_id, count) for (topic, queue_id), count in lost.items()), key=_most_first)
+    more = max(0, len(rows) - MOST_QUEUES)
+    return loss._replace(messages=sum(lost.values()), queues=rows[:MOST_QUEUES], more=more)
+
+
+def _most_first(row: tuple[str, int, int]) -> tuple[int, str, int]:
+    return -row[2], row[0], row[1]
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order, those that touch as one."""
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if out and start <= out[-1][1]:
+            out[-1] = out[-1][0], max(out[-1][1], end)
+        elif start < end:
+            out.append((start, end))
+    return out
+
+
+def day(at_ms: int) -> str:
+    """Return when a loss was found, for people."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))

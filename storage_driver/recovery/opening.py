@@ -1,0 +1,289 @@
+"""What happens before a store serves: lock, recover, note the run, leave the verdict. Blocks: for a thread."""
+
+import errno
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from storage_driver.config import StoreConfig
+from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
+from storage_driver.files.checkpoint import CommittedFile, FirstFile, Position, PositionFile
+from storage_driver.files.disk import Disk, FileLock
+from storage_driver.files.free_space import lend_room
+from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, put_right
+from storage_driver.files.memory_layer import MemoryLayer
+from storage_driver.files.state_file import StateFile, damaged_tables
+from storage_driver.index.index_file import Index
+from storage_driver.log.commit_log import SPACE_ERRORS
+from storage_driver.log.lineage import Lineage
+from storage_driver.log.truncation import Truncation
+from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
+from storage_driver.record import MessageQueue
+from storage_driver.recovery.losses import Losses
+from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_segments
+from storage_driver.recovery.witnesses import index_reach
+
+VERDICTS_KEPT = 64
+WHY_NOT = {  # and the next step
+    **dict.fromkeys(SPACE_ERRORS, ("the disk is full", "free some MiB on it, and files (df -i)")),
+    **dict.fromkeys((errno.EPERM, errno.EACCES), ("it is protected", "give it to the box's user (ls -l, lsattr)")),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR, errno.ELOOP), ("it is not a folder", "mount or move away what is there")
+    ),
+    errno.EROFS: ("its disk refuses writes", "see the kernel's log, check the disk, mount it rw"),
+    errno.EMFILE: ("too many files are open", "raise the limit: LimitNOFILE= of the unit, ulimit -n"),
+}
+PROTECTED = (errno.EPERM, errno.EACCES, errno.EBADF)  # the last of a segment that was opened to be read
+
+
+class Opened:
+    """A locked and recovered folder; the lock is held as long as this lives."""
+
+    def __init__(
+        self,
+        lock: FileLock,
+        recovered: Recovered,
+        lineage: Lineage,
+        index: Index,
+        *,
+        boot: bytes,
+        committed: CommittedFile | None,
+        losses: Losses,
+    ) -> None:
+        self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
+        self.committed = committed  # of a shared log
+        self.losses = losses
+
+
+def open_folder(
+    config: StoreConfig,
+    disk: Disk,
+    *,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], int],
+    progress: Callable[[int, int], None],
+    others: Mapping[str, int] = MappingProxyType({}),
+) -> Opened:
+    """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable.
+
+    others: who, besides what lies in the folder, knows up to which log offset the log was durable.
+    """
+    refuse_small_segments(config.segment_bytes, config.max_message_bytes)
+    root = config.root
+    try:
+        if not disk.exists(root):
+            disk.make_folder(root)
+        moved = free_lock(disk, root)
+        lock = disk.lock(root / LOCK)
+    except BlockingIOError as exc:
+        raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
+    except OSError as exc:
+        nobody_has_it = disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
+        raise why_refused(root, exc, readable=nobody_has_it) from exc
+    done = False
+    try:
+        moved += _make_folders(disk, root)
+        begin = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
+        recover = partial(begin, moved=moved, others=others)
+        try:
+            opened = recover()
+        except OSError as exc:
+            if exc.errno not in SPACE_ERRORS or not lend_room(disk, root):
+                raise
+            opened = recover()
+        done = True
+        return opened
+    except OSError as exc:
+        raise why_refused(root, exc, readable=not isinstance(disk, MemoryLayer)) from exc
+    finally:
+        if not done:
+            lock.release()
+
+
+def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
+    """Return what to say of a folder that cannot be worked with, and the next step."""
+    if readable and exc.errno in PROTECTED:
+        return StoreUnwritable(exc)
+    why, step = WHY_NOT.get(exc.errno or 0, ("the disk fails", "see the kernel's log"))
+    return StoreRefused(f"{root} cannot be used, {why}: {exc}; {step}")
+
+
+def _make_folders(disk: Disk, root: Path) -> list[str]:
+    """Make the folders there are not, return what had to be moved out of the way. Raises StoreRefused, OSError."""
+    moved = put_right(disk, root)
+    fresh = not disk.exists(root / "abort")
+    for name in ("", *FOLDERS):
+        try:
+            disk.make_folder(root / name)
+        except PermissionError:
+            if name != "config":  # its tables are in memory: what cannot be saved is told
+                raise
+    if fresh:  # a file is only as durable as the names above it; root itself is synced before the store serves
+        disk.sync_folder(root.parent)
+    return moved
+
+
+def _recover(
+    config: StoreConfig,
+    disk: Disk,
+    lock: FileLock,
+    *,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], int],
+    progress: Callable[[int, int], None],
+    moved: list[str],
+    others: Mapping[str, int],
+) -> Opened:
+    began, root = time.perf_counter(), config.root
+    lineage = Lineage(StateFile(disk, root / "rocketbox" / "identity.json"), new_id)
+    lineage.load()
+    fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
+    if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
+        mark.sync()
+    cut = Truncation(disk, root).finish()
+    committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
+    losses, first = Losses(disk, root), FirstFile(disk, root)
+    losses.load()
+    recovered = Recovery(
+        disk,
+        root,
+        config.segment_bytes,
+        files=QueueFiles(disk, root, file_entries=config.queue_file_entries),
+        progress=progress,
+        delays_ms=config.delays_ms,
+        trust_above=config.trust_queues_above,
+        committed=_known_committed(disk, root, committed),
+        losses=losses,
+        others={**others, **_witnesses(config, disk, lineage)},
+        first=first.load(),
+        now_ms=now_ms(),
+    ).run()
+    index, verdict = Index(disk, root, config.index_size), recovered.verdict
+    if cut is not None:
+        aside = ", ".join(cut.quarantined) or "nothing"
+        verdict.reasons.append(
+            f"the log was cut at {cut.log_offset}, it ended at {cut.end}: {cut.reason}; kept: {aside}"
+        )
+    if config.index_enabled:
+        recovered = recovered._replace(position=_load_index(index, root, recovered))
+    found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
+    verdict.reasons += found
+    if lineage.damage is not None:
+        verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
+    if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
+        verdict.verdict = "repaired"
+    first.save(verdict.first)
+    lineage.begin_run(verdict.first, recovered.end)
+    disk.sync_folder(root)
+    verdict.seconds = time.perf_counter() - began
+    if not fresh or verdict.verdict != "clean":
+        _leave_verdict(config, disk, recovered, lineage, now_ms())
+    boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
+    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, losses=losses)
+
+
+def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, int]:
+    """Return what else in the folder tells how far the log was durable. Raises OSError."""
+    found = {"the index": index_reach(disk, config.root, config.index_size)}
+    if (known := CommittedFile(disk, config.root / "rocketbox" / "committed").load()) is not None:
+        found["the committed mark"] = known
+    if lineage.runs and not config.shared:  # a shared log may have been cut below: what was not committed
+        found["the run before"] = lineage.runs[-1][1]
+    return found
+
+
+def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int | None:
+    """Return a log offset below which a shared log was committed; queue files hold what was, and nothing else."""
+    known = file.load() if file is not None else None
+    if known is None:
+        return None
+    position = PositionFile(disk, root / "rocketbox" / "position").load()
+    return max(known, position.queues_to if position is not None else 0)
+
+
+def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | None:
+    """Open the index, return where to go on: entries that are not there come again from the log once the store runs."""
+    index.load(root / "quarantine")
+    verdict, position = recovered.verdict, recovered.position
+    verdict.reasons += index.dropped
+    verdict.index_rebuilt = len(index.dropped)
+    if position is None:
+        return None
+    lost_from = index.lost_from(position.index_to, position.index_count)
+    if lost_from is not None and lost_from < position.index_to:
+        count = index.files[-1].count if index.files else 1
+        position = position._replace(index_to=lost_from, index_count=count)
+        if not index.files:
+            verdict.index_rebuilt += 1
+            verdict.reasons.append("index/ is empty: rebuilt from the log")
+    return position
+
+
+def _verdicts(config: StoreConfig) -> Path:
+    return config.verdicts if config.verdicts is not None else config.root.parent / "verdicts"
+
+
+def damage_told(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the ranges of the log that recoveries of these runs covered, as far as their verdicts are kept. Blocks."""
+    known, ranges = {f"{run:016x}" for run in runs}, list[tuple[int, int]]()
+    folder = _verdicts(config)
+    for name in [facts.name for facts in disk.list(folder) if facts.name.startswith("store-")]:
+        try:
+            told = json.loads(disk.open(folder / name, read_only=True).read(1 << 20, 0))
+            if told["run"] in known:
+                ranges += [(int(damage["from"]), int(damage["to"])) for damage in told["log"]["quarantined"]]
+        except (OSError, ValueError, KeyError, TypeError):  # a verdict is for people: what is not there is not told
+            continue
+    return ranges
+
+
+def _leave_verdict(config: StoreConfig, disk: Disk, recovered: Recovered, lineage: Lineage, now_ms: int) -> None:
+    """Write the verdict file, keep the newest 64; one that cannot be written does not keep the box from starting."""
+    folder = _verdicts(config)
+    start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ms / 1000)) if 0 <= now_ms < 1 << 42 else str(now_ms)
+    content: dict[str, object] = {
+        "start": start,
+        "epoch": f"{lineage.epoch:016x}",
+        "run": f"{lineage.run:016x}",
+    }
+    content |= {**config.start_facts, **recovered.verdict.to_json()}
+    try:
+        disk.make_folder(folder)
+        name = f"store-{len(lineage.runs):06d}-{now_ms:015d}.json"
+        temporary = folder / "verdict.tmp"
+        disk.remove(temporary)
+        file = disk.open(temporary, create=True)
+        file.write([json.dumps(content, indent=1).encode()], 0)
+        file.sync()
+        disk.rename(temporary, folder / name)
+        disk.sync_folder(folder)
+        old = [facts.name for facts in disk.list(folder) if facts.name.startswith("store-")]
+        for name in old[:-VERDICTS_KEPT]:
+            disk.remove(folder / name)
+    except OSError as exc:
+        recovered.verdict.reasons.append(f"verdict not written: {exc.strerror or errno.errorcode.get(exc.errno or 0)}")
+
+
+def state_path(root: Path, name: str, folder: str) -> Path:
+    """Return where a state file lies."""
+    if folder not in ("config", "rocketbox"):
+        raise ValueError(f"state folder {folder!r}: config or rocketbox")
+    return root / folder / (name if name.endswith(".json") else f"{name}.json")
+
+
+def recovered_topics(table_file: StateFile, queues: Mapping[MessageQueue, ConsumeQueue]) -> dict[str, int]:
+    """Return the topics with records newer than the topic table (its `asOf`), and their highest queue."""
+    try:
+        table: Any = table_file.load()
+        as_of = int(table.get("asOf", 0)) if table is not None else 0
+    except (StateDamaged, ValueError, TypeError, AttributeError, OverflowError):
+        as_of = 0
+    topics: dict[str, int] = {}
+    for key, queue in queues.items():
+        if queue.last_log_offset >= as_of:
+            topics[key.topic] = max(key.queue_id, topics.get(key.topic, 0))
+    return topics

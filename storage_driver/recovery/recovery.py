@@ -1,0 +1,254 @@
+"""From any bytes in the folder to a log that can be appended to: scan, cut the tail, cover damage, complete the queues.
+
+Nothing acknowledged is given up: bytes that cannot be read as records are copied aside before they are covered.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from storage_driver.errors import StoreRefused
+from storage_driver.files.checkpoint import CheckpointFile, Position, PositionFile
+from storage_driver.files.disk import Disk, zero_fill
+from storage_driver.log.scan import Bad, Blank, fill, is_filler, next_good, walk
+from storage_driver.log.segment import Segment
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
+from storage_driver.queues.dispatch import is_queued
+from storage_driver.queues.queue_table import QueueTable, load_table, table_file
+from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
+from storage_driver.recovery.log_files import MOST_BRIDGED, LogFiles
+from storage_driver.recovery.losing import Losing
+from storage_driver.recovery.losses import Losses
+from storage_driver.recovery.lost_numbers import LostNumbers
+from storage_driver.recovery.queue_recovery import QueueRecovery
+from storage_driver.recovery.verdict import Damage, RecoveryVerdict
+from storage_driver.recovery.witnesses import Witnesses, whole_from
+
+SYNC_SINGLY = 32  # with more files written one sync of the file system is cheaper
+
+
+class Recovered(NamedTuple):
+    """The state to go on from."""
+
+    segments: list[Segment]
+    end: int
+    segment_bytes: int
+    queues: dict[Any, ConsumeQueue]
+    position: Position | None
+    last_stored_ms: int
+    verdict: RecoveryVerdict
+    trusted: list[MessageQueue]  # queues whose files were not looked at
+    uncommitted: list[Entry]  # records of a shared log above what it knew committed: in no queue
+
+
+class Recovery:
+    """One recovery of one folder; every method may raise OSError when the disk cannot be read."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        segment_bytes: int,
+        *,
+        files: QueueFiles,
+        progress: Callable[[int, int], None],
+        delays_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+        trust_above: int = 1000,
+        committed: int | None = None,
+        losses: Losses,
+        others: Mapping[str, int] = MappingProxyType({}),
+        first: int | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        """committed: of a log that others share, below which all was committed; None: all that is there is.
+
+        others: who else knows how far the log was durable, by name; first: below it the log was deleted on purpose.
+        """
+        self._delays_ms, self._trust_above = delays_ms, trust_above
+        self.verdict = RecoveryVerdict()
+        self._disk, self._root, self._files, self._progress = disk, root, files, progress
+        self._losing = Losing(losses, Witnesses(losses.known_to), LostNumbers(files), now_ms)
+        self._log_files = LogFiles(disk, root, segment_bytes, verdict=self.verdict, losing=self._losing.note)
+        self._others, self._known_to, self._first = others, losses.known_to, first
+        self._last_stored_ms = 0
+        self._committed, self._uncommitted = committed, list[Entry]()
+
+    def run(self) -> Recovered:
+        """Recover and return the state; everything kept is on stable storage then."""
+        began = time.perf_counter()
+        verdict = self.verdict
+        position_file = PositionFile(self._disk, self._root / "rocketbox" / "position")
+        position = position_file.load()
+        if position_file.damage is not None:
+            verdict.reasons.append(f"rocketbox/{position_file.damage}")
+        table = load_table(table_file(self._disk, self._root))
+        self._losing.witnesses.add_all(position, table, self._others)
+        reach = self._losing.witnesses.reach
+        segments = self._log_files.load(position, reach, self._first)
+        self._log_files.bridge(segments, reach)
+        position = self._confirmed(segments, position)
+        start = self._start(segments, position, table)
+        verdict.first = segments[0].base if segments else 0
+        queues = self._load_queues(segments, position, start, table)
+        end = self._scan(segments, start, queues)
+        segments = [segment for segment in segments if segment.base <= end]
+        queues.finish(end, [(damage.start, damage.end) for damage in verdict.quarantined])
+        verdict.lost = self._losing.finish()
+        verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.cut
+        self._sync(queues)
+        verdict.end, verdict.scanned_from, verdict.scanned_bytes = end, start, end - start
+        verdict.judge()
+        verdict.seconds = time.perf_counter() - began
+        return Recovered(
+            segments,
+            end,
+            self._log_files.segment_bytes,
+            queues.queues,
+            position,
+            self._last_stored_ms or (position.stored_ms if position is not None else 0),
+            verdict,
+            list(queues.trusted),
+            self._uncommitted,
+        )
+
+    def _sync(self, queues: QueueRecovery) -> None:
+        if queues.touched > SYNC_SINGLY:
+            self._disk.sync_all(self._root)
+            queues.synced()
+        else:
+            queues.sync()
+
+    def _confirmed(self, segments: list[Segment], position: Position | None) -> Position | None:
+        """The stored position when it lies within the log."""
+        if position is None or not segments:
+            return position
+        if not segments[0].base <= position.queues_to <= segments[-1].end:
+            self.verdict.reasons.append(f"position {position.queues_to} lies outside the log")
+            return None
+        return position
+
+    def _load_queues(
+        self, segments: list[Segment], position: Position | None, start: int, table: QueueTable
+    ) -> QueueRecovery:
+        note, lost = self.verdict.reasons.append, self._losing.numbers
+        queues = QueueRecovery(
+            self._disk, self._root, self._files, segments, note, delays_ms=self._delays_ms, lost=lost
+        )
+        queues.damaged_bytes = sum(end - begin for begin, end in lost.ranges)
+        if start == table.as_of and self._may_trust(table, segments, position):
+            queues.trust(table)
+        else:
+            queues.load(start, [(damage.start, damage.end) for damage in self.verdict.quarantined], table)
+        if not segments:
+            self._losing.note(0, self._losing.witnesses.reach, "commitlog/ holds no file of the log")
+            self._losing.count_all(queues.queues.values())
+        elif self._first is not None and self._first < segments[0].base:
+            self._losing.count_all(queues.queues.values(), segments[0].base)
+        return queues
+
+    def _may_trust(self, table: QueueTable, segments: list[Segment], position: Position | None) -> bool:
+        """Tell whether the queues can be taken from their table: so many that looking at each takes long."""
+        if len(table.rows) <= self._trust_above or position is None or not segments or self.verdict.quarantined:
+            return False
+        return segments[0].base <= table.as_of <= position.queues_to
+
+    def _start(self, segments: list[Segment], position: Position | None, table: QueueTable) -> int:
+        """Return where to scan from: behind the table's `as_of` only the log tells where queues end.
+
+        Entries that were lost from the end of a file would go unseen otherwise, and their numbers be given out anew.
+        Where the log is not what it was before, the scan begins there.
+        """
+        if not segments:  # the whole log is gone: go on behind it
+            known = max(position.queues_to if position is not None else 0, self._losing.witnesses.reach, self._known_to)
+            return -(-known // self._log_files.segment_bytes) * self._log_files.segment_bytes
+        first, suspect = segments[0].base, self._log_files.suspect
+        if position is None:
+            return first if table.rows else self._apache_start(segments)
+        start = max(first, min(position.queues_to, table.as_of))
+        if suspect is not None:
+            start = min(start, max(first, suspect))
+        newest = max((row.last_log_offset for row in table.rows if row.last_log_offset < start), default=-1)
+        return whole_from(segments, start, newest)
+
+    def _apache_start(self, segments: list[Segment]) -> int:
+        times = CheckpointFile(self._disk, self._root / "checkpoint").load()
+        if times is not None:
+            for segment in reversed(segments):
+                head = next(walk(segment, segment.base))
+                if isinstance(head, Entry) and 0 < head.stored_ms <= times.restart_ms:
+                    return segment.base
+        return segments[0].base
+
+    def _scan(self, segments: list[Segment], start: int, queues: QueueRecovery) -> int:
+        """Walk from start to the end of the log, cutting the torn tail and covering damage; return the end."""
+        at = start
+        for number, segment in enumerate(segments):
+            if segment.end <= start:
+                continue
+            is_last = number == len(segments) - 1
+            at = max(at, segment.base)
+            while at < segment.end:
+                at, bad = self._scan_run(segment, at, queues)
+                if bad is None:
+                    break
+                behind = next_good(segment, at + 1)
+                if behind is None and is_last and not self._went_on(segments, at, queues):
+                    return self._cut(segment, at)
+                at = self._cover(segment, bad, behind if behind is not None else segment.end, queues)
+            segment.file.sync()
+            self._progress(segment.end - start, segments[-1].end - start)
+            if number == len(segments) - 1:
+                self._went_on(segments, at, queues)
+        return at
+
+    def _went_on(self, segments: list[Segment], end: int, queues: QueueRecovery) -> bool:
+        """Tell whether the log went on behind what is left of it; then blank segments reach as far as it did."""
+        losing, size = self._losing, self._log_files.segment_bytes
+        losing.witnesses.add("entries of queues", queues.reach(end, segments[-1].end + MOST_BRIDGED * size))
+        reach = losing.witnesses.reach
+        if reach <= end:
+            return False
+        losing.note(end, reach, f"the log ends at {end}, {' and '.join(losing.witnesses.beyond(end))} knew of more")
+        self._log_files.bridge(segments, reach)
+        return True
+
+    def _scan_run(self, segment: Segment, at: int, queues: QueueRecovery) -> tuple[int, Bad | None]:
+        for item in walk(segment, at):
+            if isinstance(item, Blank):
+                return segment.end, None
+            if isinstance(item, Bad):
+                return item.log_offset, item
+            self._last_stored_ms = item.stored_ms
+            if self._committed is not None and item.log_offset >= self._committed:
+                self._uncommitted.append(item)
+            elif is_queued(item.sys_flag) and not is_filler(item):
+                queues.add(item)
+        return at, None
+
+    def _cut(self, segment: Segment, at: int) -> int:
+        self.verdict.torn_bytes = zero_fill(segment.file, at - segment.base, segment.size)
+        segment.file.sync()
+        return at
+
+    def _cover(self, segment: Segment, bad: Bad, end: int, queues: QueueRecovery) -> int:
+        self._losing.note(bad.log_offset, end, f"bytes {bad.log_offset} to {end}: {bad.reason}")
+        name = self._log_files.copy_aside(segment, bad.log_offset, end)
+        if bad.lost is not None and is_queued(bad.lost.sys_flag):
+            queues.lose(bad.lost)
+        queues.damaged_bytes += end - bad.log_offset
+        covered = fill(segment, bad.log_offset, end, self._last_stored_ms)
+        segment.file.sync()
+        self.verdict.quarantined.append(Damage(bad.log_offset, covered, bad.reason, name))
+        return covered
+
+
+def refuse_small_segments(segment_bytes: int, max_message_bytes: int) -> None:
+    """Raise StoreRefused unless the largest record and a blank fit into one segment."""
+    if segment_bytes < max_message_bytes + 65544:
+        raise StoreRefused(
+            f"segments of {segment_bytes} bytes cannot hold a message of {max_message_bytes}: "
+            f"set store.segment_mib to at least {(max_message_bytes + 65544 + (1 << 20) - 1) >> 20}"
+        )

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from appliance.device.device_actions import check_config, real_hands, run
+from provisioning.testing import folder_box
+
+
+def test_a_wrong_configuration_is_told_as_serve_would_tell_it() -> None:
+    assert check_config("[store]\nsegment_mib = 64\n") == []
+    (*_, last) = check_config("[store]\nsegment_mb = 64\nqueues_default = 0\n")
+    found = " ".join(check_config("[store]\nsegment_mb = 64\nqueues_default = 0\n"))
+    assert "segment_mb" in found
+    assert "queues_default" in found
+    assert last
+
+
+def test_a_box_that_is_a_folder_never_touches_this_machine(tmp_path: Path) -> None:
+    box = folder_box(tmp_path / "box")
+    hands = real_hands(box)
+    assert hands.reboot("x") is None
+    assert hands.set_time(0) is None
+    assert hands.selftest()["ok"]
+
+
+def test_a_program_that_is_missing_prints_nothing() -> None:
+    assert run("/no/such/program") == ""

@@ -1,0 +1,132 @@
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from appliance.health.doctor import examine
+from appliance.health.doctor_facts import (
+    answers,
+    certificates,
+    file_system,
+    gather,
+    life_years,
+    swap_bytes,
+    sysctl,
+    uplink,
+    watchdog_driver,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_the_facts_of_this_machine_can_be_gathered_kept_and_judged(tmp_path: Path) -> None:
+    facts = gather(tmp_path / "data")
+    assert facts["sync_ms"]["p50"] > 0
+    assert facts["file_system"]["type"]
+    assert json.loads(json.dumps(facts)) == facts
+    assert {one.code for one in examine(facts)} >= {"D101", "D107"}
+
+
+@pytest.mark.slow
+def test_a_box_that_has_ended_is_told_first_whatever_its_last_word_was(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    file = tmp_path / "health.json"
+    file.write_text(json.dumps({"state": "ok", "since_s": 40, "pid": gone.pid, "reasons": []}))
+    facts = gather(tmp_path, health=file)
+    assert "since_s" not in facts["health"]
+    assert examine(facts)[0].code == "D200"
+
+
+def test_the_longest_mount_wins(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/a / ext4 rw 0 0\n/dev/b /var/lib/rocketbox ext4 rw,noatime 0 0\n/dev/c /var xfs rw 0 0\n")
+    assert file_system(Path("/var/lib/rocketbox/store"), mounts)["device"] == "/dev/b"
+    found = file_system(Path("/var/log"), mounts)
+    assert (found["type"], found["folder"]) == ("xfs", "/var/log")
+    assert file_system(Path("/var/log/../lib/rocketbox"), mounts)["device"] == "/dev/b"
+
+
+def test_swap_in_compressed_memory_does_not_count(tmp_path: Path) -> None:
+    swaps = tmp_path / "swaps"
+    swaps.write_text("Filename Type Size Used Priority\n/dev/zram0 partition 100 0 5\n/swapfile file 2048 0 -2\n")
+    assert swap_bytes(swaps) == 2048 * 1024
+
+
+def test_kernel_settings_and_the_watchdog_are_read_from_the_kernels_files(tmp_path: Path) -> None:
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "vm/swappiness").write_text("60\n")
+    assert sysctl(tmp_path) == {"vm.swappiness": 60}
+    assert watchdog_driver(tmp_path) is None
+    (tmp_path / "watchdog0").mkdir()
+    (tmp_path / "watchdog0/identity").write_text("iTCO_wdt\n")
+    assert watchdog_driver(tmp_path) == "iTCO_wdt"
+
+
+@pytest.mark.slow
+def test_a_port_taken_by_another_program_is_told_from_a_closed_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def greet() -> None:
+            line, _ = listener.accept()
+            with line:
+                line.sendall(b"220 mail.example ESMTP\r\n")
+                line.recv(100)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        assert answers("127.0.0.1", port) == "foreign"
+        thread.join()
+    assert answers("127.0.0.1", port) == "refused"
+
+
+def test_a_certificate_tells_its_days(tmp_path: Path) -> None:
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "12"]
+    more = ["-subj", "/CN=x", "-keyout", str(tmp_path / "k"), "-out", str(tmp_path / "box.crt")]
+    subprocess.run([*words, *more], check=True, capture_output=True)
+    (found,) = certificates([tmp_path, ""])
+    assert found["days"] in (11, 12)
+
+
+def test_an_uplink_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
+    assert uplink("", tmp_path) == {}
+    assert uplink("no.such.host.invalid:7000", tmp_path)["resolved"] is False
+    found = uplink("127.0.0.1:1", tmp_path)
+    assert (found["connected"], "refused" in found["error"].lower()) == (False, True)
+
+
+@pytest.mark.slow
+def test_the_command_judges_a_file_of_facts_and_exits_by_the_worst(tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps({"watchdog": None, "access_mode": "open"}))
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", "doctor", "--facts", str(file), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert [json.loads(line)["code"] for line in done.stdout.splitlines()] == ["D202", "D303"]
+
+
+@pytest.mark.parametrize(
+    ("worn", "years"),
+    [
+        ({"used_percent": 10, "hours": 8766}, 9.0),
+        ({"used_percent": 100, "hours": 8766}, 0.0),
+        ({"used_percent": 0, "hours": 8766}, None),
+        ({"used_percent": 10, "hours": None}, None),
+        (None, None),
+    ],
+)
+def test_the_life_of_a_disk_is_what_is_left_at_the_rate_so_far(
+    worn: dict[str, int | None] | None, years: float | None
+) -> None:
+    assert life_years(worn) == years

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+from storage_driver.files.checkpoint import CheckpointFile, CommittedFile, Position, PositionFile, Times
+from storage_driver.files.disk import RealDisk
+
+
+def position(number: int) -> Position:
+    return Position(number, number - 1, 3, 1700000000000, b"0123456789abcdef")
+
+
+def test_the_newest_intact_position_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "position"
+    assert PositionFile(RealDisk(), path).load() is None
+    file = PositionFile(RealDisk(), path)
+    for number in range(1, 6):
+        file.save(position(number))
+    assert PositionFile(RealDisk(), path).load() == position(5)
+    raw = bytearray(path.read_bytes())
+    for at in (0, 4096):
+        torn = bytearray(raw)
+        torn[at + 20] ^= 1
+        path.write_bytes(torn)
+        assert PositionFile(RealDisk(), path).load() in (position(4), position(5))
+    path.write_bytes(b"\0" * 8192)
+    assert PositionFile(RealDisk(), path).load() is None
+    path.write_bytes(raw[:10])
+    assert PositionFile(RealDisk(), path).load() is None
+
+
+def test_positions_go_on_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "position"
+    for number in range(1, 5):
+        file = PositionFile(RealDisk(), path)
+        file.load()
+        file.save(position(number))
+        assert PositionFile(RealDisk(), path).load() == position(number)
+
+
+def test_the_checkpoint_is_apaches_and_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(bytes(24) + b"\x05" * 16 + bytes(4056))
+    CheckpointFile(RealDisk(), path).save(Times(1700000000456, 1700000000123, 1700000000000))
+    raw = path.read_bytes()
+    assert raw[:40].hex() == "0000018bcfe569c80000018bcfe5687b0000018bcfe56800" + "05" * 16
+    assert len(raw) == 4096
+    times = CheckpointFile(RealDisk(), path).load()
+    assert times is not None
+    assert times.restart_ms == 1700000000123 - 3000
+    path.write_bytes(b"short")
+    assert CheckpointFile(RealDisk(), path).load() is None
+
+
+def test_a_committed_mark_never_falls_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "committed"
+    assert CommittedFile(RealDisk(), path).load() is None
+    for log_offset, known in ((100, 100), (50, 100), (300, 300)):
+        file = CommittedFile(RealDisk(), path)
+        file.load()
+        file.save(log_offset)
+        assert CommittedFile(RealDisk(), path).load() == known
+    raw = bytearray(path.read_bytes())
+    raw[20] ^= raw[4096 + 20] ^ 1
+    path.write_bytes(raw)
+    assert CommittedFile(RealDisk(), path).load() in (100, 300)

@@ -1,0 +1,97 @@
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_driver.errors import StoreRefused
+from storage_driver.files.disk import RealDisk
+from storage_driver.files.state_file import StateFile
+from storage_driver.log.lineage import RUNS_KEPT, TERMS_KEPT, Lineage
+
+
+def lineage(tmp_path: Path, first_id: int = 1) -> Lineage:
+    found = Lineage(StateFile(RealDisk(), tmp_path / "identity.json"), count(first_id).__next__)
+    found.load()
+    return found
+
+
+def test_a_new_log_begins_an_epoch_and_every_opening_a_run(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    assert (one.epochs, one.runs) == ([(1, 0)], [(2, 0)])
+    two = lineage(tmp_path, 10)
+    two.begin_run(0, 500)
+    assert (two.epochs, two.runs, two.epoch, two.run) == ([(1, 0)], [(2, 0), (10, 500)], 1, 10)
+
+
+def test_a_log_without_identity_begins_an_epoch_at_its_first_byte(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(1024, 5000)
+    assert one.epochs == [(1, 1024)]
+
+
+def test_a_fork_ends_the_epochs_behind_it(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.fork(80)
+    one.land("00ff")
+    again = lineage(tmp_path)
+    assert (again.epochs, again.landing) == ([(1, 0), (3, 80)], "00ff")
+    again.fork(0)
+    assert len(again.epochs) == 1
+
+
+def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.runs = [(i + 1, i) for i in range(RUNS_KEPT)]
+    one.begin_run(0, 5000)
+    assert (len(one.runs), one.runs[0]) == (RUNS_KEPT, (2, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"layout":1}', '{"layout":1,"epochs":[],"runs":[]}', '{"layout":1,"epochs":[[0,1]],"runs":[]}'],
+)
+def test_a_damaged_identity_counts_as_missing_and_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "identity.json").write_text(text)
+    one = lineage(tmp_path)
+    assert one.damage is not None
+    one.begin_run(0, 100)
+    assert one.epochs == [(1, 0)]
+
+
+def test_the_next_layout_is_read_and_a_later_one_refused(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text('{"layout":2,"epochs":[[5,0]],"runs":[[6,0]],"new":1}')
+    assert lineage(tmp_path).epoch == 5
+    (tmp_path / "identity.json").write_text('{"layout":3,"epochs":[[5,0]],"runs":[]}')
+    with pytest.raises(StoreRefused, match="update"):
+        lineage(tmp_path)
+
+
+def test_a_term_rises_survives_a_restart_and_is_not_in_the_file_of_a_box_alone(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    assert one.term == 0
+    assert "terms" not in (tmp_path / "identity.json").read_text()
+    one.begin_term(3, 100)
+    one.begin_term(5, 400)
+    assert lineage(tmp_path).terms == [(3, 100), (5, 400)]
+    with pytest.raises(ValueError, match="term 5 after term 5"):
+        one.begin_term(5, 500)
+
+
+def test_a_term_that_begins_below_others_takes_their_place(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.begin_term(3, 100)
+    one.begin_term(5, 400)
+    one.begin_term(6, 400)
+    assert one.terms == [(3, 100), (6, 400)]
+
+
+def test_old_terms_are_forgotten(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.terms = [(number + 1, number) for number in range(TERMS_KEPT)]
+    one.begin_term(TERMS_KEPT + 1, TERMS_KEPT)
+    assert (len(one.terms), one.terms[0]) == (TERMS_KEPT, (2, 1))
