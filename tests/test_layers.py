@@ -64,10 +64,11 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "filter": set(),
         "rights": set(),
         "intake": set(),
+        "large_bodies": set(),
         "tables": {"filter", "rights"},
         "delay": {"intake", "tables"},
-        "publish": {"intake", "rights", "tables", "delay"},
-        "consume": {"intake", "rights", "tables", "filter"},
+        "publish": {"intake", "large_bodies", "rights", "tables", "delay"},
+        "consume": {"intake", "large_bodies", "rights", "tables", "filter"},
         "transactions": {"intake", "rights", "tables", "delay"},
         "access": {"rights", "tables", "consume"},
         "admin": {"rights", "tables", "filter", "delay", "consume", "access"},
@@ -77,8 +78,14 @@ NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
 
 SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
-    *(f"netstack.wire.{m}" for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv")),
-    *(f"netstack.wire.{m}" for m in ("bodies", "bodies_admin", "bodies_route", "fastjson", "json_text", "lenient_json")),
+    *(
+        f"netstack.wire.{m}"
+        for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv")
+    ),
+    *(
+        f"netstack.wire.{m}"
+        for m in ("bodies", "bodies_admin", "bodies_route", "fastjson", "json_text", "lenient_json")
+    ),
     *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "send_reply")),
     *(f"netstack.client.{m}" for m in ("faults", "routes", "ids", "messages", "records", "send_request", "statistics")),
     *(f"netstack.client.{m}" for m in ("text", "errors")),

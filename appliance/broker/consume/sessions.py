@@ -10,6 +10,7 @@ import trio
 from appliance.broker.consume.heartbeat import LockRequest, lock_reply, read_check, read_heartbeat, read_lock
 from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.filter.subscriptions import SubscriptionError
+from appliance.broker.large_bodies import read_in_thread
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
@@ -76,7 +77,7 @@ class Sessions:
     async def _handle_large_heartbeat(self, request: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Take in many groups or topics: a thread reads the body, others have their turn after each group."""
         async with self._large:
-            beat = await trio.to_thread.run_sync(read_heartbeat, request.body)
+            beat = await read_in_thread(read_heartbeat, request)
             for joining in beat.consumers:
                 self._join(beat.client_id, joining, request, peer)
                 await trio.lowlevel.checkpoint()
@@ -137,7 +138,7 @@ class Sessions:
 
         async def later() -> RemotingCommand:
             async with self._large:
-                return run(await trio.to_thread.run_sync(read_lock, request.body))
+                return run(await read_in_thread(read_lock, request))
 
         return Later(later)
 

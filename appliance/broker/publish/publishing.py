@@ -15,6 +15,7 @@ import trio
 
 from appliance.broker.delay.recall import handle_of
 from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable
+from appliance.broker.large_bodies import Carrier, read_in_thread
 from appliance.broker.publish.dedup import DedupWindow, Sent, key_of, packed
 from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Question, Questions
 from appliance.broker.publish.send_batch import check_growth, parse_batch, shared_properties, with_shared
@@ -243,16 +244,17 @@ class Publishing:
             self._dedup.remember(key, sent)
         return PublishedBatch(queue_id, queue_offset, places, end, key, _held_bytes(offsets, end))
 
-    async def long_batch(self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer) -> PublishedBatch:
+    async def long_batch(self, header: SendMessageHeader, sent: Carrier, topic: Topic, peer: Peer) -> PublishedBatch:
         """Store a batch of thousands and wait until it is durable; one at a time: others go on in between.
 
-        A thread takes it apart. It is not looked for among duplicates. Raises as `one` does, Refused also when the
-        topic is gone meanwhile or the disk failed before the batch was durable.
+        A thread takes it apart; its body is gone then. It is not looked for among duplicates. Raises as `one` does,
+        Refused also when the topic is gone meanwhile or the disk failed before the batch was durable.
         """
         async with self._long_batches:
-            batch = await trio.to_thread.run_sync(lambda: self._completed(self._parsed(header, body)))
+            batch = await read_in_thread(lambda body: self._completed(self._parsed(header, body)), sent)
             topic = self.topic_of(header, peer) if self._tables.topics.get(topic.name) is not topic else topic
             queue_id, queue_offset, offsets, end = self._store_batch(header, batch, topic, peer)
+            del batch  # tens of MiB
             durable, reasons = trio.Event(), list[str | None]()
 
             def wake(reason: str | None) -> None:

@@ -88,7 +88,7 @@ class Sends:
     ) -> RemotingCommand | bytes:
         """Answer a batch of thousands when it is durable. Raises Refused."""
         try:
-            batch = await self._publishing.long_batch(header, request.body, topic, peer)
+            batch = await self._publishing.long_batch(header, request, topic, peer)
         except NOT_STORED as exc:
             raise self._refused(exc, topic) from exc
         return self._replies.encoded(request, self._ids_of(batch.places), batch.queue_id, batch.queue_offset)

@@ -17,6 +17,7 @@ from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import FakePeer, MemoryFile, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
+from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import SendMessageHeader
 
 
@@ -82,7 +83,7 @@ async def test_a_batch_is_one_place_after_the_other_in_one_queue(tmp_path: Path)
         peer, sent = FakePeer(), header(queue_id=2)
         body = b"".join(pack(">iiiii", 22 + 1, 0, 0, 0, 1) + letter + pack(">H", 0) for letter in (b"a", b"b", b"c"))
         topic = door.admit(sent, peer, Library())
-        batch = await door.long_batch(sent, body, topic, peer)
+        batch = await door.long_batch(sent, RemotingCommand(320, body=body), topic, peer)
         assert (batch.queue_id, batch.queue_offset, len(batch.places)) == (2, 0, 24)
         assert small.store.committed >= batch.end, "it returns when the batch is durable"
         assert [message.body for message in await small.wait_for("T", 3, 2)] == [b"a", b"b", b"c"]
