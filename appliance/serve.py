@@ -23,9 +23,8 @@ from appliance.clock import clock_trusted, wall_ms
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
-from appliance.group_watch import GroupLimits
-from appliance.guard import Guard, make_guard
 from appliance.health.condition_watch import Looked
+from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined

@@ -13,15 +13,10 @@ from appliance.broker.assembly import BrokerTables
 from appliance.broker.tables.groups import FIRST_GROUPS, INNER_PREFIX
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
-from appliance.condition_rules import GapSeen, SpaceSeen, clock_conditions, gap_conditions, space_conditions
-from appliance.condition_rules import uplink_conditions as decide_uplink
-from appliance.conditions import Condition
-from appliance.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
-from appliance.lag import Ages, lag_of
 from appliance.health.condition_rules import GapSeen, SpaceSeen, clock_conditions, gap_conditions, space_conditions
 from appliance.health.condition_rules import uplink_conditions as decide_uplink
 from appliance.health.conditions import Condition
-from appliance.health.group_watch import DeadSeen, GroupSeen, GroupWatch, dead_letter_conditions
+from appliance.health.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
 from appliance.health.lag import Ages, lag_of
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue

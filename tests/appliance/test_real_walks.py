@@ -15,13 +15,13 @@ import pytest
 import trio
 from prometheus_client.samples import Sample
 
-from appliance import certificate
-from appliance.certificate import make_certificate
+from appliance.access import certificate
+from appliance.access.certificate import make_certificate
+from appliance.access.page_token import read_token
 from appliance.clock import wall_ms
-from appliance.conditions import KINDS
-from appliance.page_token import read_token
-from netstack.channel import open_channel
-from storage_driver.segment import segment_name
+from appliance.health.conditions import KINDS
+from netstack.serving.channel import open_channel
+from storage_driver.log.segment import segment_name
 from storage_driver.store import StoreConfig, open_store
 from tests.appliance.alerting import NEEDED, silent_then_firing
 from tests.appliance.box import ask, heartbeat, messages_of, pull, send

@@ -1,6 +1,6 @@
 """Groups that died or fall behind, and those that only look like it."""
 
-from appliance.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
+from appliance.health.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
 
 DIED_S, BEHIND_S = GroupLimits()
 
