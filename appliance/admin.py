@@ -46,7 +46,7 @@ Action = Callable[[Question], Awaitable[object]]
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a name for path that fits into the 108 bytes of sockaddr_un however deep the folder lies."""
+    """Yield a name for path that fits into the 108 bytes of sockaddr_un however deep the folder is."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -152,7 +152,7 @@ class Supervision(NamedTuple):
         try:
             await trio.to_thread.run_sync(note)
         except OSError:
-            pass  # the stop goes on; the next boot will call it a power cut
+            pass  # the stop continues; the next boot will call it a power cut
 
     async def watch(
         self,

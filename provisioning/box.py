@@ -65,7 +65,7 @@ class Plan:
 
 
 class BoxFiles:
-    """Where things lie on a box, below `root`."""
+    """Where things are on a box, below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

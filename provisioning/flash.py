@@ -160,7 +160,7 @@ def write_facts(disk: Disk, facts: Mapping[str, str]) -> None:
 
 
 def _write_unless_zero(handle: int, block: bytes, at: int, is_block: bool) -> bool:
-    """Write a block; on a disk zeros are written only where something else lies now."""
+    """Write a block; on a disk zeros are written only where something else is now."""
     if is_block and block == ZEROS[: len(block)] and os.pread(handle, len(block), at) == block:
         return False
     rest = memoryview(block)

@@ -290,7 +290,7 @@ async def keep_trying(
 ) -> T:
     """Run `work` on an open conversation; when the line is lost wait for the same box and run it again from the start.
 
-    Patience begins anew with each loss. `work` must be repeatable: every operation of a box is. Raises E101 when the
+    Patience starts again with each loss. `work` must be repeatable: every operation of a box is. Raises E101 when the
     box does not come back, E402 when another one does.
     """
     met: set[str] = {serial} if serial else set()

@@ -83,7 +83,7 @@ class IncomingFile:
 
 
 def arrived(folder: Path, sha256: object) -> Path:
-    """Return where a file lies once it has arrived. Raises E303 for what is no SHA-256 and could name another file."""
+    """Return where a file is once it has arrived. Raises E303 for what is no SHA-256 and could name another file."""
     if not HASH.fullmatch(str(sha256)):
         raise ProvisioningError("E303", f"a bundle is named by its SHA-256, not by {str(sha256)[:80]!r}")
     return folder / str(sha256)

@@ -3,7 +3,7 @@
 python -m provisioning.package_tree TARGET --machine aarch64 [--version 1.4.0]
 
 pip takes wheels for the target, whatever this machine is, and checks the digest of each against .lock-box.txt. The name
-of a compiled module carries the number of its Python, so the modules of every PYTHONS lie side by side in one folder,
+of a compiled module carries the number of its Python, so the modules of every PYTHONS are side by side in one folder,
 and one package fits every release of Debian that has one of these.
 """
 

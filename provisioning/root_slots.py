@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where things lie; a test hands in folders and plain files."""
+    """Where things are; a test hands in folders and plain files."""
 
     root: Path = Path("/")
     run: Callable[[Sequence[str]], object] = lambda words: subprocess.run(words, check=True)

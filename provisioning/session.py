@@ -45,7 +45,7 @@ class Session:
         self._answer: Message | None = None
 
     def heard(self, now_s: float) -> None:
-        """Note a valid frame; after too long a silence everything but the transfers begins anew."""
+        """Note a valid frame; after too long a silence everything except the transfers starts again."""
         if self._heard_s is not None and not self._works and now_s - self._heard_s > EXPIRY_S:
             self.expired = self.authenticated
             self.renew()
@@ -60,7 +60,7 @@ class Session:
         self._works, self._heard_s = self._works - 1, now_s
 
     def renew(self, *, keeping: tuple[int, str, Mapping[str, Any]] | None = None) -> None:
-        """Begin anew: no rights, another nonce; `keeping` is the request that begins it."""
+        """Start again: no rights, another nonce; `keeping` is the request that begins it."""
         self.authenticated, self._last, self._answer = False, keeping, None
         self.nonce = self._fresh_nonce()
 

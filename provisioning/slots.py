@@ -154,7 +154,7 @@ class Slots:
     ) -> str:
         """Unpack into the idle slot, read all back, put it on trial; return the slot.
 
-        Interrupted at any point the box runs what it ran before, and a repeated call starts the slot anew.
+        Interrupted at any point the box runs what it ran before, and a repeated call starts the slot again.
         """
         state = self.load()
         if state.trial is not None:
@@ -237,7 +237,7 @@ def unpack(archive: Path, target: Path, progress: Callable[[int], None]) -> None
 
 
 def add_interpreter(target: Path) -> None:
-    """Make the folder an environment: Python finds the packages from where this link lies, so a slot may be moved."""
+    """Make the folder an environment: Python finds the packages from where this link is, so a slot may be moved."""
     (target / "bin").mkdir(exist_ok=True)
     link = target / "bin/python"
     link.unlink(missing_ok=True)

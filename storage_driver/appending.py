@@ -87,7 +87,7 @@ class Appender:
         return _new(Placed, (queue_offset, log_offset, size, self._log.append(data, pending), stored_ms))
 
     def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> PlacedBatch:
-        """Append messages to one queue, one behind the other in one segment, all or none. Raises as `put`.
+        """Append messages to one queue, one after the other in one segment, all or none. Raises as `put`.
 
         `shared` says what they have in common; its body, properties and flag are not looked at.
         """
@@ -148,7 +148,7 @@ class Appender:
         raise TablesFailed(str(failure))
 
     def rewound(self, dropped: Sequence[Undurable]) -> None:
-        """The log took records back: so do the queues, whose numbers are given out anew."""
+        """The log took records back: so do the queues, whose numbers are given out again."""
         for pending in dropped:
             if is_queued(pending.sys_flag):
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)

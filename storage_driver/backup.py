@@ -28,7 +28,7 @@ class BackupFacts(NamedTuple):
 def backup(store: Path, target: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
     """Copy a store to an empty folder: tables, then the log up to the last whole record; queues come with recovery.
 
-    The tables are copied first, so that no offset in them lies behind the log that was copied. A segment that is
+    The tables are copied first, so that no offset in them is behind the log that was copied. A segment that is
     deleted meanwhile is left out with all before it. No link among the tables is followed, and none in the target.
     Raises StoreRefused, OSError.
     """
@@ -81,7 +81,7 @@ def _copy_tables(disk: Disk, source: Path, copy: Disk, target: Path) -> None:
 
 
 def _copy_segment(disk: Disk, source: DiskFile, target: Path, size: int) -> int:
-    """Copy the whole records of one segment, return the log offset behind them (the file's end for a full one)."""
+    """Copy the whole records of one segment, return the log offset after them (the file's end for a full one)."""
     base = int(target.name)
     segment, end = Segment(base, size, target, source), base
     for item in walk(segment, base):
@@ -97,7 +97,7 @@ def _copy_segment(disk: Disk, source: DiskFile, target: Path, size: int) -> int:
 
 
 def _damage_end(segment: Segment, at: int) -> int:
-    """Return how far to copy although a bad record lies at `at`: to the file's end when good ones follow it."""
+    """Return how far to copy although a bad record is at `at`: to the file's end when good ones follow it."""
     return segment.end if at < segment.end and next_good(segment, at + 1) is not None else at
 
 

@@ -115,7 +115,7 @@ class Deletion:
             await self._in_thread(self._remove_files, old)
 
     def _files_before(self, queue: ConsumeQueue, number: int) -> int:
-        """Return how many files of the queue lie whole below an entry that has a file."""
+        """Return how many files of the queue are whole below an entry that has a file."""
         return (number - queue.first_file) // self._file_entries if queue.first_file is not None else 0
 
     def _remove_files(self, paths: list[Path]) -> None:

@@ -26,7 +26,7 @@ class PropertiesTooLong(MessageIllegal):
 
 
 class LogFailed(StorageError):
-    """The log was sealed after a disk error: no more acknowledgements, reads go on, a restart re-reads the disk."""
+    """The log was sealed after a disk error: no more acknowledgements, reads continue, a restart re-reads the disk."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the log is sealed after a disk error, restart to recover: {reason}")
@@ -66,10 +66,10 @@ class NotNext(StorageError):
 
 
 class QueueRestarted(StorageError):
-    """A record begins a queue anew: its topic was deleted where the record comes from; delete it here, then go on."""
+    """A record restarts a queue: its topic was deleted where the record comes from; delete it here, then continue."""
 
     def __init__(self, topic: str, log_offset: int) -> None:
-        super().__init__(f"the record at {log_offset} begins topic {topic} anew: delete its queues first")
+        super().__init__(f"the record at {log_offset} begins topic {topic} again: delete its queues first")
         self.topic, self.log_offset = topic, log_offset
 
 

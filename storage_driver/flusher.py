@@ -29,9 +29,9 @@ from storage_driver.record import (
 )
 
 SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
-CATCH_UP_S = 0.5  # then others may have the guard: an index made anew from all of the log takes minutes
+CATCH_UP_S = 0.5  # then others may have the guard: an index rebuilt from all of the log takes minutes
 ENDS_EVERY_S = 60.0
-MOST_HOLES = 64  # entries looked at before one that is to be put right
+MOST_HOLES = 64  # entries looked at before one that is to be repaired
 INDEX_BEHIND = 4  # positions of the queues per one of the index, while many messages come
 INDEX_FEW, INDEX_MANY, INDEX_EVERY_S = 200, 30_000, 2.0  # a key costs 12 µs among few, 2 among many
 
@@ -60,7 +60,7 @@ class Tables:
         now_ms: Callable[[], int],
     ) -> None:
         self.failure: OSError | None = None
-        self.sealed = False  # a sync failed: until a restart the position stays, so that recovery writes all anew
+        self.sealed = False  # a sync failed: until a restart the position stays, so that recovery writes all again
         self.index_to = 0  # the index covers the log below
         self._catching_up = False  # the index reads the log, which may take minutes
         self._far_behind = False  # it left off on the way to the log's end, for others
@@ -247,7 +247,7 @@ class Tables:
                 self._dispatcher.backlog_lost = True
 
     def _index_sync_due(self, now: float) -> bool:
-        """Tell whether to sync the index with the queues: its slots lie everywhere, 20 MB of many keys."""
+        """Tell whether to sync the index with the queues: its slots are everywhere, 20 MB of many keys."""
         far = self.index_to - self.position.index_to > INDEX_BEHIND * self._config.position_every_bytes
         return far or now - self._index_synced_at > self._config.position_every_s
 
@@ -315,7 +315,7 @@ class Tables:
         self._checkpoint_file.save(Times(position.stored_ms, position.stored_ms, full))
 
     async def heal(self, entries: list[Entry]) -> int:
-        """Put right the queue entries of these records, return how many were wrong. Raises OSError."""
+        """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
         async with self.guard:  # a queue that is deleted meanwhile must not get a file again
             segments, wanted = tuple(self._log.segments), []
             for entry in entries:
@@ -384,7 +384,7 @@ def _wrong_ends(files: QueueFiles, ends: list[tuple[MessageQueue, int]], segment
 def _in_order(
     files: QueueFiles, segments: Sequence[Segment], key: MessageQueue, queue_offset: int, entry: bytes
 ) -> bool:
-    """Tell whether an entry fits behind the last good one: a record of a deleted topic's life before does not."""
+    """Tell whether an entry fits after the last good one: a record of a deleted topic's life before does not."""
     for at in range(queue_offset - 1, max(-1, queue_offset - 1 - MOST_HOLES), -1):
         before = files.read(key, at, 1)
         if points_at(segments, before, key, at):

@@ -1,4 +1,4 @@
-"""`fsck`: what is wrong with a store's folder, read-only; salvage of intact records; queues and index made anew.
+"""`fsck`: what is wrong with a store's folder, read-only; salvage of intact records; queues and index rebuilt.
 
 Exit codes: 0 nothing wrong, 1 something was found (or repaired), 2 the folder cannot be checked.
 """
@@ -94,7 +94,7 @@ def open_segments(disk: Disk, root: Path, report: Report) -> list[Segment]:
 
 
 def records(segments: list[Segment], report: Report, progress: Progress) -> Iterator[tuple[Segment, Entry]]:
-    """Yield every intact record of the log, noting damage and going on behind it."""
+    """Yield every intact record of the log, noting damage and continuing behind it."""
     total, done = sum(segment.size for segment in segments), 0
     for number, segment in enumerate(segments):
         at, is_last = segment.base, number == len(segments) - 1
@@ -193,7 +193,7 @@ class _QueueCheck:
             if entry.queue_offset:
                 self._bad[key] = f"{key.topic}/{key.queue_id}: number {entry.queue_offset} is used twice in the log"
                 return
-            self._waiting.pop(key, None)  # its topic was deleted and made anew: what was before has no entries
+            self._waiting.pop(key, None)  # its topic was deleted and created again: what was before has no entries
             self._bad.pop(key, None)
         first, raw = self._waiting.setdefault(key, (entry.queue_offset, bytearray()))
         if entry.queue_offset > first + len(raw) // ENTRY_BYTES:

@@ -109,7 +109,7 @@ class Lookup:
         finally:
             for start, end, reason in source.damaged:
                 await self._damage.found(start, end, reason)
-        if not queue.dropped:  # its topic was deleted meanwhile: a queue made anew has other files
+        if not queue.dropped:  # its topic was deleted meanwhile: a new queue has other files
             self.files.adopt(source.files)
         behind = self._log.end - source.last_read
         return result._replace(suggest_slow=source.last_read >= 0 and behind > self._hot_bytes)
@@ -234,6 +234,6 @@ def search_spans(
         if boundary == "lower" and at < b and (at > a or a == low):
             return at
         if boundary == "lower" and at == b and later is not None:
-            return later  # the time lies between the two
+            return later  # the time is between the two
         later = a if at == a else later
     return high if boundary == "lower" and (stored_ms(high - 1) or 0) < time_ms else low

@@ -87,7 +87,7 @@ class Maintenance:
             self.clock.changed = False
 
     def _resume_scrub(self) -> None:
-        """Go on where the scrub was: a box that restarts often would never see the end of a large log."""
+        """Continue where the scrub was: a box that restarts often would never see the end of a large log."""
         try:
             stored = self._scrubbed.load()
         except StateDamaged:

@@ -28,7 +28,7 @@ class RawAppender:
         """Append records, a segment's blank perhaps behind them, all or none; return the log offset just past them.
 
         Raises NotNext when `log_offset` is not the end of this log, RecordDamaged for anything but whole intact
-        records that fit the segment, QueueRestarted for a queue whose numbers begin anew, LogFailed.
+        records that fit the segment, QueueRestarted for a queue whose numbers start again, LogFailed.
         """
         log = self._log
         if log.failure is not None:

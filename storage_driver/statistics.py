@@ -6,7 +6,7 @@ from storage_driver.named_tuple import NamedTuple
 
 
 class Placed(NamedTuple):
-    """Where a message lies; `end` is the mark for `when_committed`."""
+    """Where a message is; `end` is the mark for `when_committed`."""
 
     queue_offset: int
     log_offset: int
@@ -16,7 +16,7 @@ class Placed(NamedTuple):
 
 
 class PlacedBatch(NamedTuple):
-    """Where the messages of a batch lie, one behind the other; `end` is the mark for `when_committed`."""
+    """Where the messages of a batch are, one after the other; `end` is the mark for `when_committed`."""
 
     queue_offset: int  # of the first
     log_offsets: Sequence[int]

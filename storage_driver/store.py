@@ -185,7 +185,7 @@ class MessageStore:
         self._log.share(synced_to)
 
     def commit(self, log_offset: int) -> None:
-        """Let what lies below a log offset be seen and acknowledged, as far as it is synced; never falls."""
+        """Let what is below a log offset be seen and acknowledged, as far as it is synced; never falls."""
         self._log.commit(log_offset)
 
     def commit_alone(self) -> None:
@@ -193,7 +193,7 @@ class MessageStore:
         self._log.commit_alone()
 
     async def truncate(self, log_offset: int, reason: str) -> CutDone | None:
-        """Take back what lies above a log offset, `committed` or higher, on this disk too; it goes to quarantine/.
+        """Take back what is above a log offset, `committed` or higher, on this disk too; it goes to quarantine/.
 
         Raises ValueError below `committed` or above `synced`, LogFailed.
         """
@@ -257,7 +257,7 @@ class MessageStore:
         return self._log.failure
 
     def seal(self, reason: str) -> None:
-        """Refuse every append from now on: reads go on, `failure` is the reason."""
+        """Refuse every append from now on: reads continue, `failure` is the reason."""
         self._log.seal(reason)
 
     def max_offset(self, queue: MessageQueue) -> int:
@@ -365,7 +365,7 @@ class MessageStore:
         await self._maintenance.scrub.whole()
 
     async def heal(self, entries: list[Entry]) -> int:
-        """Put right the queue entries of these records, return how many were wrong. Raises OSError."""
+        """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
         return await self._tables.heal(entries)
 
     async def wrong_ends(self, keys: Sequence[MessageQueue]) -> int:
@@ -476,7 +476,7 @@ async def open_store(
 
     `arrived` is told of messages in queues that are `watched` at that moment, None: in all.
     `progress(done, total)` is called in a thread while the log is scanned. `retain` is `store.retain` from the first
-    round of maintenance on, which comes before the caller sees the store. `others`: who, besides what lies in the
+    round of maintenance on, which comes before the caller sees the store. `others`: who, besides what is in the
     folder, knows up to which log offset the log was durable.
     """
     disk = disk if disk is not None else RealDisk()

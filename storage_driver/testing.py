@@ -243,7 +243,7 @@ class MemoryDisk:
             self.names[name] = number
         self.stable_names = dict(self.names)
         self.unsynced_names: list[tuple[tuple[str, int | None], ...]] = []
-        self._folders: dict[str, builtins.list[str]] | None = None  # folder -> names in it, None: to be made anew
+        self._folders: dict[str, builtins.list[str]] | None = None  # folder -> names in it, None: to be created
 
     def do(self, step: Step) -> None:
         """Note a step and carry it out, or fail."""

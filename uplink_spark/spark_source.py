@@ -4,7 +4,7 @@
     spark.read.format("commitlog").option("topics", "Vitals").load("/landing")
     spark.readStream.format("commitlog").load("/landing")
 
-A position is one sequence number per manifest shard. What a reader sees lies in front of the manifest's last mark, so
+A position is one sequence number per manifest shard. What a reader sees is in front of the manifest's last mark, so
 nothing it has read is ever taken back. Spark calls `reader` and `streamReader` with the keyword `schema`.
 """
 

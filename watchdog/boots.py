@@ -18,7 +18,7 @@ BOOT_ID = "run/rocketbox-boot-id"
 
 
 def note_boot(root: Path, *, now_s: float, trusted: bool, folder: Path | None = None) -> dict[str, Any]:
-    """Append this boot to boots.jsonl unless it is there, return its line. `root` is / but for tests."""
+    """Append this boot to boots.jsonl unless it is there, return its line. `root` is / except in tests."""
     folder = folder or root / "var/lib/rocketbox/watchdog"
     make_folder(folder)
     boots = read_lines(folder / "boots.jsonl")

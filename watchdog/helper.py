@@ -23,7 +23,7 @@ from watchdog.notes import append_line, read_json, read_lines, replace, sync, ta
 
 
 class Box(NamedTuple):
-    """Where things lie under `root`, which is / but for tests; `run` executes a command."""
+    """Where things are under `root`, which is / except in tests; `run` executes a command."""
 
     root: Path
     run: Callable[[Sequence[str]], object]

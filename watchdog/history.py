@@ -27,12 +27,12 @@ class BootNote(NamedTuple):
 
 
 def tired(ends_s: Sequence[float], uptime_s: float, *, settled: bool) -> bool:
-    """Tell whether ten ends, by uptime, lie within the hour, without ten healthy minutes in this boot."""
+    """Tell whether ten ends, by uptime, are within the hour, without ten healthy minutes in this boot."""
     return not settled and sum(uptime_s - end_s <= TIRED_S for end_s in ends_s) >= TIRED_COUNT
 
 
 class Diary:
-    """Notes of one box; `folder` is its `watchdog/`, `root` is / but for tests."""
+    """Notes of one box; `folder` is its `watchdog/`, `root` is / except in tests."""
 
     def __init__(self, folder: Path, *, root: Path = Path("/")) -> None:
         self.folder, self._root = folder, root

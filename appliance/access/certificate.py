@@ -46,7 +46,7 @@ class CertificateError(ApplianceError):
 
 
 def make_certificate(cert: Path, key: Path, name: str, addresses: Sequence[str], *, now: datetime) -> None:
-    """Make both files, replacing what is there. Blocks for some 50 ms. Raises CertificateError, OSError."""
+    """Make both files, replacing what is there. Blocks for about 50 ms. Raises CertificateError, OSError."""
     program = shutil.which("openssl")
     if program is None:
         raise CertificateError(

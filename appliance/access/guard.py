@@ -110,7 +110,7 @@ def allows_everybody(networks: Iterable[str]) -> str:
 
 
 def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
-    """Return where certificate and key lie."""
+    """Return where certificate and key are."""
     folder = data / "tls"
     cert = Path(config.tls.cert) if config.tls.cert else folder / "box.crt"
     return cert, Path(config.tls.private_key) if config.tls.private_key else folder / "box.key"

@@ -13,7 +13,7 @@ BYTES = 18  # 24 characters
 
 
 def read_token(data: Path) -> str:
-    """Return the token, making one where there is none. Blocks. Raises OSError."""
+    """Return the token, making one if there is none. Blocks. Raises OSError."""
     try:
         return (data / NAME).read_text().strip() or new_token(data)
     except FileNotFoundError:

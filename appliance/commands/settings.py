@@ -89,7 +89,7 @@ def read_config(file: Path) -> str:
 
 
 def machine_facts(data: Path) -> Facts:
-    """Return what defaults depend on; a data folder that does not exist yet lies on its nearest parent's disk."""
+    """Return what defaults depend on; a data folder that does not exist yet is on its nearest parent's disk."""
     there = next((folder for folder in (data, *data.absolute().parents) if folder.exists()), Path("/"))
     try:
         serial_number = FACTORY.read_text(encoding="ascii").strip()

@@ -1,6 +1,6 @@
 """The reference of every setting, from `settings.py`: a page, a file with every key commented out, one key.
 
-A setting that is added there is in all three; `test_settings_docs.py` compares what lies in the tree.
+A setting that is added there is in all three; `test_settings_docs.py` compares what is in the tree.
 """
 
 from collections.abc import Iterator

@@ -224,7 +224,7 @@ class GapSeen(NamedTuple):
 
 
 def gap_conditions(gaps: Iterable[GapSeen], now_ms: int) -> list[Condition]:
-    """Return what was given up before the centre had it, but for what an operator discarded; a week is remembered."""
+    """Return what was dropped before the centre had it, except for what an operator discarded, of the last week."""
     lost = [
         gap
         for gap in gaps

@@ -14,7 +14,7 @@ TENTH, OLDEST = 10, 0x0B  # an eMMC counts its life in tenths; the last value me
 
 
 def whole_disk(folder: Path, sys: Path) -> Path:
-    """Return the kernel's folder of the disk that a folder lies on. Raises OSError where there is none."""
+    """Return the kernel's folder of the disk that a folder is on. Raises OSError if there is none."""
     number = os.stat(folder).st_dev
     node = (sys / f"dev/block/{os.major(number)}:{os.minor(number)}").resolve(strict=True)
     return node if (node / "queue").exists() else node.parent

@@ -80,7 +80,7 @@ def sync_ms(folder: Path) -> dict[str, float]:
 
 
 def file_system(folder: Path, mounts: Path) -> dict[str, str]:
-    """Return the folder and the mount that it lies on."""
+    """Return the folder and the mount that it is on."""
     best: list[str] = []
     folder = folder.resolve()
     for line in mounts.read_text().splitlines():
@@ -109,7 +109,7 @@ def disk(folder: Path, sys: Path) -> dict[str, Any]:
 
 
 def life_years(worn: Mapping[str, Any] | None) -> float | None:
-    """Return how long the disk lasts if it goes on like this, None while nothing of it is used up or known."""
+    """Return how long the disk lasts if it continues like this, None while nothing of it is used up or known."""
     if not worn or not worn.get("used_percent") or not worn.get("hours"):
         return None
     used, hours = float(worn["used_percent"]), float(worn["hours"])

@@ -100,7 +100,7 @@ class GroupWatch:
 
 
 def dead_letter_conditions(seen: Iterable[DeadSeen]) -> list[Condition]:
-    """Return whose messages were given up on and lie unread."""
+    """Return whose messages were given up on and are unread."""
     found = []
     for one in seen:
         if one.unread:

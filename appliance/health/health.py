@@ -164,7 +164,7 @@ class HealthBoard:
         return state, told, muted
 
     def write(self) -> None:
-        """Replace the file, unsynced: it lies in memory and is void after a boot. Without room the box goes on."""
+        """Replace the file, unsynced: it is in memory and is void after a boot. Without room the box continues."""
         text = json.dumps({**self.snapshot(), "pid": os.getpid()}) + "\n"
         fresh = self._path.with_name(self._path.name + ".new")
         try:

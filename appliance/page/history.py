@@ -1,6 +1,6 @@
 """An hour and a week of a few figures for the page's curves: a point each ten seconds, and a mean of each half hour.
 
-Both lie in one small file of fixed places, so that a restart goes on with them. It is never synced: the kernel writes
+Both are in one small file of fixed places, so that a restart continues with them. It is never synced: the kernel writes
 it when it likes, each place has a checksum, and a power cut costs the last minutes of the curves and nothing else.
 """
 
@@ -101,7 +101,7 @@ def encode(point: Point) -> bytes:
 
 
 def decode(raw: bytes) -> Point | None:
-    """Return the point in a place, None where there is none or half of one."""
+    """Return the point in a place, None if there is none or half of one."""
     if len(raw) != PLACE_BYTES or not any(raw) or zlib.crc32(raw[:-4]) != struct.unpack("<I", raw[-4:])[0]:
         return None
     return Point(*PLACE.unpack(raw)[:-1])
@@ -130,7 +130,7 @@ class History:
         self._failed = False
 
     async def run(self) -> None:
-        """Go on with what is on disk, then look until cancelled."""
+        """Continue with what is on disk, then look until cancelled."""
         self.take(await trio.to_thread.run_sync(read_file, self._path))
         saved_s = trio.current_time()
         try:
@@ -209,7 +209,7 @@ class History:
 
 
 def read_file(path: Path) -> bytes:
-    """Return what is on disk, nothing where there is none. Blocks."""
+    """Return what is on disk, nothing if there is none. Blocks."""
     try:
         with path.open("rb") as file:
             return file.read(FILE_BYTES)

@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The messages found, newest first but for a search by time, and a sentence about the search."""
+    """The messages found, newest first except for a search by time, and a sentence about the search."""
 
     messages: list[Row]
     said: str

@@ -261,7 +261,7 @@ class Admin:
         return sorted(found, key=lambda each: (each.stored_ms, each.log_offset))[:most]
 
     async def at_log_offset(self, broker: Broker, log_offset: int) -> ReceivedMessage:
-        """Return the message that lies at a place in a broker's log. Raises BrokerRefused."""
+        """Return the message that is at a place in a broker's log. Raises BrokerRefused."""
         answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(log_offset))
         found = _records(answer, broker)
         if not found:

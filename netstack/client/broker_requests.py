@@ -133,7 +133,7 @@ def _only_message(body: bytes) -> ReceivedMessage:
 
 
 def pushed_reply(header: PushReplyHeader, body: bytes, now_ms: int) -> ReceivedMessage:
-    """Return the reply that a broker passes on as a message; it lies in no queue."""
+    """Return the reply that a broker passes on as a message; it is in no queue."""
     message = ReceivedMessage.__new__(ReceivedMessage)
     message.topic, message.queue_id, message.flag, message.sys_flag = (
         header.topic,

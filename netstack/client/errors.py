@@ -146,7 +146,7 @@ def _told_once(attempts: Sequence[tuple[str, ClientError]]) -> list[str]:
 
 
 def _kind(error: ClientError) -> object:
-    """Return what errors have in common that tell the same but for server and time."""
+    """Return what errors have in common that tell the same except for server and time."""
     if isinstance(error, BrokerRefused):
         return error.code, error.remark
     if isinstance(error, Unreachable):

@@ -145,7 +145,7 @@ class Connection:
         return "eof"
 
     async def _give_turn(self) -> None:
-        """Let the answers so far leave, and others go on before the rest of what was received is served."""
+        """Let the answers so far leave, and others continue before the rest of what was received is served."""
         self._let_go()
         if self._governor.paused or self._outbox.full:
             await self._wait_room()

@@ -29,7 +29,7 @@ class Limits(NamedTuple):
     header_bytes: int = MAX_HEADER
     ext_fields: int = 256
     requests_in_flight: int = 2048  # per connection: its reader stops
-    bytes_in_flight: int = 32 * MIB  # per process: all readers stop, and go on at 75 %
+    bytes_in_flight: int = 32 * MIB  # per process: all readers stop, and continue at 75 %
     unsent_bytes: int = 8 * MIB  # per connection: its reader stops
     unsent_in_all: int = 24 * MIB  # per process: then each connection's reader stops at 256 KiB
     unsent_s: float = 30.0  # without progress while something is unsent: close

@@ -20,7 +20,7 @@ class Bounds(NamedTuple):
     """What one text may cost: checked before it is spent."""
 
     bytes: int = 4 << 20
-    values: int = 100_000  # each takes some 100 bytes and as many nanoseconds
+    values: int = 100_000  # each takes about 100 bytes and as many nanoseconds
     lenient: int = 8 << 10  # bytes of a text that is no standard JSON: 1 µs each, and the loop waits meanwhile
     referring: int = 10_000  # values in a text with references: each is walked over; 0: they are values like others
 

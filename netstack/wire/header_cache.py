@@ -1,4 +1,4 @@
-"""Headers of sends that were seen before, but for the three values that change with every message.
+"""Headers of sends that were seen before, except for the three values that change with every message.
 
 A producer writes the same JSON for each message to a queue, except for time, properties and opaque. What surrounds
 them is looked up instead of being parsed again, which was a quarter of all that a send costs. A header that does not

@@ -137,7 +137,7 @@ class Times(NamedTuple):
 
 
 class CheckpointFile:
-    """Apache's `checkpoint`, 4096 bytes; what lies behind the three times is left as found."""
+    """Apache's `checkpoint`, 4096 bytes; what is after the three times is left as found."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk, self._path = disk, path

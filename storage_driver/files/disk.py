@@ -24,7 +24,7 @@ NOWHERE = "a dangling symbolic link"
 class SyncFailed(OSError):
     """A sync failed: what it should have kept may be gone, though the page cache shows it and a second sync succeeds.
 
-    Whoever gets this never syncs the same bytes again: it writes them anew, or stops until a restart has looked.
+    Whoever gets this never syncs the same bytes again: it writes them again, or stops until a restart has looked.
     """
 
 
@@ -396,10 +396,10 @@ _ZEROS = bytes(1 << 20)
 
 
 def data_pieces(file: DiskFile, start: int, end: int, piece: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
-    """Yield position and bytes of what lies in [start, end), leaving out holes and stretches of zeros.
+    """Yield position and bytes of what is in [start, end), leaving out holes and stretches of zeros.
 
     Pages that read-ahead brought in count as data, so that the search would chase it through the whole file: it is off
-    meanwhile, and what it left, or goes on with where an earlier reader set a mark, is dropped before each look.
+    meanwhile, and what it left, or continues with where an earlier reader set a mark, is dropped before each look.
     """
     file.advise(0, 0, os.POSIX_FADV_RANDOM)
     while start < end:

@@ -1,7 +1,7 @@
 """Room for the first small files of a start on a file system that is full to the last block.
 
 Other programs fill a disk, too. What the store holds in advance is let go then: its reserve, the next segment, at last
-some blocks behind the end of the log, which its writer takes again when it gets there.
+some blocks after the end of the log, which its writer takes again when it gets there.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.layout_repair import LOCK, is_segment_name
 
-LENT, BLOCK = 4 << 20, 4096  # bytes; a start writes some 100 KB
+LENT, BLOCK = 4 << 20, 4096  # bytes; a start writes about 100 KB
 AHEAD = ("reserve", "spare.tmp", "next.tmp")
 
 

@@ -123,7 +123,7 @@ class IndexCheck:
             self._note(f"index/{file.path.name}: {broken}; --rebuild rebuilds it")
 
     def _wrong_slot(self, file: IndexFile, heads: "array[int]") -> str | None:
-        """Return which slot leads to another unit than its newest; one behind the end is searched for, not followed."""
+        """Return which slot leads to another unit than its newest; one after the end is searched for, not followed."""
         for start in range(0, self._size.slots, BLOCK_SLOTS):
             found, wanted = array("i"), heads[start : start + BLOCK_SLOTS]
             found.frombytes(file.file.read(4 * len(wanted), HEADER.size + 4 * start))

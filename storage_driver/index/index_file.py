@@ -211,7 +211,7 @@ class IndexFile:
         return [max(0, min((stored_ms - begin_ms) // 1000, MOST_SECONDS)) for stored_ms in times]
 
     def log_offset_of(self, number: int) -> int:
-        """Return where the record of a unit lies; -1 where the file has none. Raises OSError."""
+        """Return where the record of a unit is; -1 where the file has none. Raises OSError."""
         raw = self.file.read(UNIT.size, HEADER.size + 4 * self.size.slots + UNIT.size * number)
         return int(UNIT.unpack(raw)[1]) if len(raw) == UNIT.size else -1
 

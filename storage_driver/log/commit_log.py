@@ -91,7 +91,7 @@ class CommitLog:
         self.segments = list(segments)
         self.segment_bytes = segment_bytes
         self.end = end
-        self.taken_back = 0  # how often appended records were given up, their offsets given out anew
+        self.taken_back = 0  # how often appended records were given up, their offsets given out again
         self.failure: str | None = None  # sticky: a failed sync is never retried
         self.counters = SyncCounters()
         self.proven_at: float | None = None  # trio time of the last completed sync
@@ -133,7 +133,7 @@ class CommitLog:
         return 0.0 if self._oldest_at is None else trio.current_time() - self._oldest_at
 
     def reserve(self, size: int) -> int:
-        """Return the log offset where `size` bytes will lie, ending the segment if need be. Raises LogFailed, Busy."""
+        """Return the log offset where `size` bytes will be, ending the segment if need be. Raises LogFailed, Busy."""
         if self.failure is not None:
             raise LogFailed(self.failure)
         if self._oldest_at is not None and not len(self._pending) % BUSY_CHECK_EVERY and self.waiting_s > BUSY_AFTER_S:
@@ -182,7 +182,7 @@ class CommitLog:
     # ---- what does not become part of the log
 
     async def truncate(self, log_offset: int, reason: str, truncation: Truncation) -> CutDone | None:
-        """Take back what lies above a log offset between `committed` and `synced`; None when nothing does.
+        """Take back what is above a log offset between `committed` and `synced`; None when nothing does.
 
         Who waits for it hears the reason, its bytes on this disk go to quarantine. Appends meanwhile are taken back as
         well. Raises ValueError for another log offset, LogFailed when the disk fails.
@@ -232,7 +232,7 @@ class CommitLog:
         self._synced_to = lambda log_offset: None
 
     def commit(self, log_offset: int) -> None:
-        """Dispatch what lies below a log offset and let it be acknowledged, as far as it is synced.
+        """Dispatch what is below a log offset and let it be acknowledged, as far as it is synced.
 
         A batch is committed as a whole, and the mark never falls.
         """

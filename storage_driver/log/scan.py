@@ -37,7 +37,7 @@ class Blank(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """No good record lies here; `lost` is what the bytes say they are when only the body is wrong."""
+    """No good record is here; `lost` is what the bytes say they are when only the body is wrong."""
 
     log_offset: int
     reason: str

@@ -59,7 +59,7 @@ def segment_name(base: int) -> str:
 
 
 class Stopped(OSError):
-    """The disk took no more: what lies before `base`, where a record ends, is on stable storage.
+    """The disk took no more: what is before `base`, where a record ends, is on stable storage.
 
     With `unsure` the records behind it may be there as well, else none of them is.
     """
@@ -123,11 +123,11 @@ class SegmentWriter:
         return Written(begun, slowest, time.perf_counter() - started)
 
     def go_back(self, log_offset: int) -> None:
-        """Write at a log offset next, which lies before what was written; later segments are gone. Raises OSError."""
+        """Write at a log offset next, which is before what was written; later segments are gone. Raises OSError."""
         self._zeroed = 0
         base = log_offset - log_offset % self._size
         if log_offset == base:
-            self._tail = None  # to be begun anew
+            self._tail = None  # to be started again
         elif self._tail is None or self._tail.base != base:
             path = self._folder / segment_name(base)
             self._tail = Segment(base, self._size, path, self._disk.open(path))

@@ -1,4 +1,4 @@
-"""Cutting the log back: what lies above a log offset goes to quarantine/, then leaves the disk.
+"""Cutting the log back: what is above a log offset goes to quarantine/, then leaves the disk.
 
 A journal makes the steps one: whatever a power cut leaves, the next opening finishes the cut before it looks at the
 log. The bytes above become zeros, so that nothing of a former tail is ever read as records again.
@@ -89,7 +89,7 @@ class Truncation:
                 segment.file.sync()
 
     def _set_position_back(self, log_offset: int) -> None:
-        """Recovery starts at the cut, and makes the index anew from what it had synced."""
+        """Recovery starts at the cut, and makes the index again from what it had synced."""
         file = PositionFile(self._disk, self._root / "rocketbox" / "position")
         position = file.load()
         if position is not None and position.queues_to > log_offset:

@@ -1,6 +1,6 @@
 """The 20-byte entries of one queue: log offset i64, record size i32, tags code i64.
 
-Entries that are not in the file yet are kept in memory; entry n lies at byte 20·n of the queue's endless file.
+Entries that are not in the file yet are kept in memory; entry n is at byte 20·n of the queue's endless file.
 Everything here can be rebuilt from the log.
 """
 
@@ -113,7 +113,7 @@ class QueueFiles:
         self._open: OrderedDict[tuple[MessageQueue, int], DiskFile] = OrderedDict()
 
     def folder(self, key: MessageQueue) -> Path:
-        """Return where the queue's files lie."""
+        """Return where the queue's files are."""
         return _path(f"{self._folder}/{key.topic}/{key.queue_id}")
 
     def path(self, key: MessageQueue, first_entry: int) -> Path:

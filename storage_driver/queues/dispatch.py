@@ -44,7 +44,7 @@ class Pending(NamedTuple):
 
 
 class PendingRun(NamedTuple):
-    """Records of one batch, one behind the other in the log and in one queue; not durable yet."""
+    """Records of one batch, one after the other in the log and in one queue; not durable yet."""
 
     queue: ConsumeQueue
     log_offset: int  # of the first, as queue_offset

@@ -73,7 +73,7 @@ def _row(topic: str, queue_id: int, end: int, first_file: int = -1, last: int = 
 
 
 class RebuildMark:
-    """`rocketbox/rebuilding.json`: the queues whose files are being made anew, so that a cut on the way is noticed."""
+    """`rocketbox/rebuilding.json`: the queues whose files are being rebuilt, so that a cut on the way is noticed."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk, self._path = disk, root / "rocketbox" / "rebuilding.json"

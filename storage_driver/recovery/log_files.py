@@ -39,7 +39,7 @@ class LogFiles:
         self._verdict.reasons.append(f"{path.parent.name}/{path.name}: {why}, moved to quarantine/{name}")
 
     def load(self, position: Position | None, reach: int, first: int | None = None) -> list[Segment]:
-        """Open the log's files; foreign ones are set aside, lengths put right, missing ones replaced by a blank.
+        """Open the log's files; foreign ones are set aside, lengths repaired, missing ones replaced by a blank.
 
         reach: how far the log went at least; first: below it files were deleted on purpose.
         """

@@ -74,7 +74,7 @@ class Losses:
 
     @property
     def known_to(self) -> int:
-        """What lies below and is missing was told before."""
+        """What is below and is missing was told before."""
         return max((loss.end for loss in self.found), default=0)
 
     def note(self, loss: Loss) -> None:

@@ -1,4 +1,4 @@
-"""Counts the numbers in queues whose messages lay in a lost range of the log, before the queue files are put right."""
+"""Counts the numbers in queues whose messages lay in a lost range of the log, before the queue files are repaired."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -35,7 +35,7 @@ class LostNumbers:
         known = self._entries(queue.key, first, entry.queue_offset) if has_files else ()
         for log_offset, size in known:
             if size == HOLE_SIZE or (size > 0 and not self.has(log_offset)) or (before < 0 and size <= 0):
-                count -= 1  # a hole was told before; what lies before the log's first byte has left with it
+                count -= 1  # a hole was told before; what is before the log's first byte has left with it
         if before >= 0 or has_files:
             self.add(queue.key, count)
 
@@ -49,9 +49,9 @@ class LostNumbers:
             first += len(raw) // ENTRY_BYTES
 
     def beyond(self, queue: ConsumeQueue, end: int, most: int) -> tuple[int, int, int]:
-        """Return where a queue's entries behind its end begin in the log, how far they go there, how many there are.
+        """Return where a queue's entries after its end begin in the log, how far they go there, how many there are.
 
-        They must lie one behind the other in the log, from its end up to `most`, else nobody wrote them in this order.
+        They must be one after the other in the log, from its end up to `most`, else nobody wrote them in this order.
         """
         first, at, count = most, end, 0
         for log_offset, size in self._entries(queue.key, queue.visible, 1 << 62):
@@ -65,7 +65,7 @@ class LostNumbers:
         return first, at, count
 
     def whole(self, queue: ConsumeQueue, below: int = 1 << 63) -> None:
-        """Count all entries of a queue that lie in a lost range, and below a log offset."""
+        """Count all entries of a queue that are in a lost range, and below a log offset."""
         if queue.first_file is not None:
             entries = self._entries(queue.key, queue.first_file, queue.visible)
             until = takewhile(lambda entry: entry[1] in (0, HOLE_SIZE) or entry[0] < below, entries)

@@ -70,7 +70,7 @@ def open_folder(
 ) -> Opened:
     """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable.
 
-    others: who, besides what lies in the folder, knows up to which log offset the log was durable.
+    others: who, besides what is in the folder, knows up to which log offset the log was durable.
     """
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
@@ -206,7 +206,7 @@ def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int 
 
 
 def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | None:
-    """Open the index, return where to go on: entries that are not there come again from the log once the store runs."""
+    """Open the index, return where to continue: missing entries come from the log again once the store runs."""
     index.load(root / "quarantine")
     verdict, position = recovered.verdict, recovered.position
     verdict.reasons += index.dropped
@@ -269,7 +269,7 @@ def _leave_verdict(config: StoreConfig, disk: Disk, recovered: Recovered, lineag
 
 
 def state_path(root: Path, name: str, folder: str) -> Path:
-    """Return where a state file lies."""
+    """Return where a state file is."""
     if folder not in ("config", "rocketbox"):
         raise ValueError(f"state folder {folder!r}: config or rocketbox")
     return root / folder / (name if name.endswith(".json") else f"{name}.json")

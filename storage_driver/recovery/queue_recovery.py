@@ -154,7 +154,7 @@ class QueueRecovery:
             self._break(key, problem)
 
     def _reaches(self, queue: ConsumeQueue, end: int) -> bool:
-        """Tell whether entries go on to a number, the last of them holes perhaps."""
+        """Tell whether entries continue to a number, the last of them holes perhaps."""
         at = queue.visible
         while at < end and queue.first_file is not None and self._entry(queue.key, at)[1] == HOLE_SIZE:
             at += 1
@@ -227,7 +227,7 @@ class QueueRecovery:
         return is_filler(entry) or (entry.topic, entry.queue_id, entry.queue_offset) == (*key, number)
 
     def _is_lost(self, segment: Segment, log_offset: int) -> bool:
-        """Tell whether a log offset lies in a range that was lost and covered."""
+        """Tell whether a log offset is in a range that was lost and covered."""
         if any(a <= log_offset < b for a, b in self._lost):
             return True
         for item in walk(segment, segment.base):
@@ -287,7 +287,7 @@ class QueueRecovery:
         return queue_offset - queue.visible > self.damaged_bytes // SMALLEST_RECORD
 
     def reach(self, end: int, most: int) -> int:
-        """Return how far entries behind the end of their queue say that the log went, 0 when there are none.
+        """Return how far entries after the end of their queue say that the log went, 0 when there are none.
 
         One entry alone must be that of the first lost record, else it is taken for a scribble.
         """
@@ -298,9 +298,9 @@ class QueueRecovery:
         return max((at for _, at, _ in said), default=0)
 
     def finish(self, end: int, damaged: list[tuple[int, int]]) -> None:
-        """Write what is missing, cut what lies behind, rebuild broken queues from the log."""
+        """Write what is missing, cut what is after, rebuild broken queues from the log."""
         for key in list(self.trusted) if damaged else ():
-            self._look_at(key)  # an entry behind the end may stand for a message that was lost
+            self._look_at(key)  # an entry after the end may stand for a message that was lost
         if self._broken:
             self._rebuild(end)
         self._write_all()
@@ -328,7 +328,7 @@ class QueueRecovery:
         self._found.setdefault(queue.key, [])
 
     def _keep_numbering(self, queue: ConsumeQueue, damaged: list[tuple[int, int]]) -> None:
-        """Keep entries behind the last record that stand for lost messages, so that no number is given out twice."""
+        """Keep entries after the last record that stand for lost messages, so that no number is given out twice."""
         while queue.first_file is not None:
             log_offset, size, _ = self._entry(queue.key, queue.visible)
             if size != HOLE_SIZE and not (size > 0 and any(a <= log_offset < b for a, b in damaged)):
@@ -339,7 +339,7 @@ class QueueRecovery:
             queue.written = queue.visible
 
     def _cut(self, queue: ConsumeQueue) -> None:
-        """Zero the entries behind the end and delete files behind it."""
+        """Zero the entries after the end and delete files behind it."""
         entries, was_cut = self._files.file_entries, False
         for first in self._found.get(queue.key, ()):
             if first >= queue.visible and first != queue.first_file:
@@ -360,7 +360,7 @@ class QueueRecovery:
         return queue
 
     def _restart(self, key: MessageQueue) -> ConsumeQueue:
-        """Forget what the queue had: its topic was deleted and made again, numbers begin at 0 anew."""
+        """Forget what the queue had: its topic was deleted and made again, numbers begin at 0 again."""
         self._files.forget(key)
         self._disk.remove_folder(self._files.folder(key))
         self._touched = {path: file for path, file in self._touched.items() if path.parent != self._files.folder(key)}
@@ -369,7 +369,7 @@ class QueueRecovery:
         return queue
 
     def _rebuild(self, end: int) -> None:
-        """Write the broken queues anew from the whole log."""
+        """Write the broken queues again from the whole log."""
         self._mark.set(self._broken)
         for key in sorted(self._broken):
             self._restart(key)

@@ -1,6 +1,6 @@
-"""Queue entries that lead to no record of theirs, found by a reader: put right from the log before anything is skipped.
+"""Queue entries that lead to no record of theirs, found by a reader: repaired from the log before anything is skipped.
 
-The log lies between the nearest good entries on both sides; a number that has no intact record there becomes a hole.
+The log is between the nearest good entries on both sides; a number that has no intact record there becomes a hole.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ PIECE_BYTES = 8 << 20
 
 
 class Span(NamedTuple):
-    """Entries [first, end) are doubted; their records lie in [start, stop) of the log."""
+    """Entries [first, end) are doubted; their records are in [start, stop) of the log."""
 
     first: int
     end: int
@@ -39,7 +39,7 @@ class Mender:
         self._thread = trio.CapacityLimiter(1)
 
     async def mend(self, queue: ConsumeQueue, number: int) -> None:
-        """Put right the entries around one, from the log. Raises OSError."""
+        """Repair the entries around one, from the log. Raises OSError."""
         if queue.dropped or number >= queue.written:
             return
         files = QueueFiles(
@@ -61,7 +61,7 @@ class Mender:
     def _look_through(
         self, segments: Sequence[Segment], at: int, span: Span, key: MessageQueue, found: dict[int, bytes]
     ) -> int:
-        """Add the entries of the queue's records in some MiB of the log; return where to go on."""
+        """Add the entries of the queue's records in some MiB of the log; return where to continue."""
         segment = next((s for s in segments if s.base <= at < s.end), None)
         if segment is None:
             return span.stop

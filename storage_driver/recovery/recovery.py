@@ -31,7 +31,7 @@ SYNC_SINGLY = 32  # with more files written one sync of the file system is cheap
 
 
 class Recovered(NamedTuple):
-    """The state to go on from."""
+    """The state to continue from."""
 
     segments: list[Segment]
     end: int
@@ -122,11 +122,11 @@ class Recovery:
             queues.sync()
 
     def _confirmed(self, segments: list[Segment], position: Position | None) -> Position | None:
-        """The stored position when it lies within the log."""
+        """The stored position when it is within the log."""
         if position is None or not segments:
             return position
         if not segments[0].base <= position.queues_to <= segments[-1].end:
-            self.verdict.reasons.append(f"position {position.queues_to} lies outside the log")
+            self.verdict.reasons.append(f"position {position.queues_to} is outside the log")
             return None
         return position
 
@@ -158,10 +158,10 @@ class Recovery:
     def _start(self, segments: list[Segment], position: Position | None, table: QueueTable) -> int:
         """Return where to scan from: behind the table's `as_of` only the log tells where queues end.
 
-        Entries that were lost from the end of a file would go unseen otherwise, and their numbers be given out anew.
+        Entries that were lost from the end of a file would go unseen otherwise, and their numbers be given out again.
         Where the log is not what it was before, the scan begins there.
         """
-        if not segments:  # the whole log is gone: go on behind it
+        if not segments:  # the whole log is gone: continue behind it
             known = max(position.queues_to if position is not None else 0, self._losing.witnesses.reach, self._known_to)
             return -(-known // self._log_files.segment_bytes) * self._log_files.segment_bytes
         first, suspect = segments[0].base, self._log_files.suspect

@@ -18,7 +18,7 @@ from storage_driver.record import SMALLEST_RECORD
 
 
 class Witnesses:
-    """What each of them says; `known_to`: a loss up to there was told before, what lies below says nothing new."""
+    """What each of them says; `known_to`: a loss up to there was told before, what is below says nothing new."""
 
     def __init__(self, known_to: int = 0) -> None:
         self.said: dict[str, int] = {}
@@ -43,7 +43,7 @@ class Witnesses:
         return max(self.said.values(), default=0)
 
     def beyond(self, log_offset: int) -> dict[str, int]:
-        """Return who knows of more than what lies below a log offset."""
+        """Return who knows of more than what is below a log offset."""
         return {who: reach for who, reach in self.said.items() if reach > log_offset}
 
 

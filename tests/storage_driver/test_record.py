@@ -103,7 +103,7 @@ def test_every_prefix_of_a_record_is_damaged(raw: bytes) -> None:
 
 
 def test_a_record_at_another_position_is_not_good() -> None:
-    with pytest.raises(RecordDamaged, match="says it lies at 261"):
+    with pytest.raises(RecordDamaged, match="its offset field says 261"):
         r.parse_record(V2, 0, 262)
 
 

@@ -128,7 +128,7 @@ def allowed_now(metered: Metered, use: MonthUse, *, on_metered: bool) -> Allowed
 def budget_left(metered: Metered, use: MonthUse, *, on_metered: bool, queued: int) -> tuple[int, int]:
     """Return how many frame bytes the month still allows: of data, and of the express lane.
 
-    queued: bytes of pieces that are cut and not sent. Raw bytes bound a piece's frame but for its header.
+    queued: bytes of pieces that are cut and not sent. Raw bytes bound a piece's frame except for its header.
     """
     if not on_metered or not metered.month_mbytes:
         return UNLIMITED, UNLIMITED

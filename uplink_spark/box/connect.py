@@ -63,7 +63,7 @@ class Connection:
 
 
 class Backoff:
-    """0.1 s doubling to 5 min, times 0.5 to 1.5; the first receipt begins it anew, a connect does not."""
+    """0.1 s doubling to 5 min, times 0.5 to 1.5; the first receipt resets it, a connect does not."""
 
     def __init__(self) -> None:
         self._next = BACKOFF_FIRST_S
@@ -129,7 +129,7 @@ async def open_stream(
     config: UplinkConfig, address: str, *, clock_ok: bool
 ) -> AsyncIterator[tuple[Stream, trio.SocketStream]]:
     """Open the stream to a gateway address within 20 s. Raises ConnectFailed, for certificates that are not there too:
-    they may come later, and a box without its uplink goes on serving.
+    they may come later, and a box without its uplink continues serving.
     """
     try:
         host, port = split_address(address)

@@ -1,6 +1,6 @@
 """From the log to a piece: read durable bytes, walk them, wrap them. Blocks; belongs in a thread.
 
-A mismatch in durable bytes is disk damage: what lies up to the next good record goes as a `blob`.
+A mismatch in durable bytes is disk damage: what is up to the next good record goes as a `blob`.
 """
 
 from __future__ import annotations

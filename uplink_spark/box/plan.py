@@ -1,7 +1,7 @@
 """Which range goes next, and when a piece is cut: plain values in, one decision out.
 
 Everything below `durable` that the centre does not hold is either backlog (holes known at connect, or what came back
-refused) or lies at or above the live cursor.
+refused) or is at or above the live cursor.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class LinkRate:
 
     @property
     def fast(self) -> bool:
-        """Whether pieces cut ahead leave so soon that what comes behind them hardly waits; not before it is known."""
+        """Whether pieces cut ahead leave so soon that what comes after them hardly waits; not before it is known."""
         return self.raw is not None and self.raw >= FAST_RAW
 
     def sent(self, now: float, *, idle: bool) -> None:

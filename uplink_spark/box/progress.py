@@ -38,7 +38,7 @@ class Rate:
 class Pace:
     """How long the cutter rests after a piece, so that the senders of this box keep their share of the interpreter.
 
-    Cutting and sending 4 MiB holds it for some 15 of 40 ms. While the log takes BUSY_GROUPS commits within WINDOW_S,
+    Cutting and sending 4 MiB holds it for about 15 of 40 ms. While the log takes BUSY_GROUPS commits within WINDOW_S,
     the cutter rests at least REST times as long as it worked, and longer and longer while commits follow one another
     WORSE times as slowly beside its work as they do while it rests; a box nobody sends to ships as fast as it can.
     """

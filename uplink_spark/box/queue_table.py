@@ -1,4 +1,4 @@
-"""Which queue offsets lie in a range of the log: a bisection in each ConsumeQueue, the log itself is not read.
+"""Which queue offsets are in a range of the log: a bisection in each ConsumeQueue, the log itself is not read.
 
 A unit is 20 bytes: i64 log offset, i32 size, i64 tags code (RocketMQ 4.9.8 ConsumeQueue). Files are named by the byte
 position of their first unit.
@@ -52,7 +52,7 @@ class _Units(Sequence[int]):
 
 
 def lost_queues(store_root: Path | None, start: int, end: int) -> Lost | None:
-    """Return what of each queue lies in log [start, end); None when the queues do not reach back that far. Blocks."""
+    """Return what of each queue is in log [start, end); None when the queues do not reach back that far. Blocks."""
     root = store_root / "consumequeue" if store_root is not None else None
     if root is None or not root.is_dir():
         return None

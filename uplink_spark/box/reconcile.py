@@ -32,7 +32,7 @@ def check_have(owned: Spans, welcome: Welcome, durable: int) -> int | None:
 
 
 def clip_have(owned: Spans, have: Have) -> list[Range]:
-    """Return `have` as ranges of the log that lies here: each epoch counts only where it owns the log."""
+    """Return `have` as ranges of the log that is here: each epoch counts only where it owns the log."""
     ranges: list[Range] = []
     for epoch, low, high in owned:
         held = Intervals((start, end) for owner, start, end in have if owner == epoch)

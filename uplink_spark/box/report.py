@@ -137,7 +137,7 @@ ADVICE = {
 async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[[], Hello]) -> list[Tried]:
     """Try name, TCP, TLS and HELLO one after the other; cause and next step per line.
 
-    The gateway lets a box in once: it ends the shipper's connection, which begins anew right after.
+    The gateway lets a box in once: it ends the shipper's connection, which starts again right after.
     """
     try:
         host, port = split_address(config.gateway)

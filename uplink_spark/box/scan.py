@@ -22,7 +22,7 @@ _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
 _PAIR = struct.Struct(">II")
 _V1 = MAGIC_V1.to_bytes(4, "big")
 HEAD_BYTES = 76  # up to the store time of a record with IPv6 hosts
-STRETCH_BYTES = 128 << 10  # some 400 records of 300 bytes: 0.25 ms
+STRETCH_BYTES = 128 << 10  # about 400 records of 300 bytes: 0.25 ms
 FEW = 8  # records: not worth looking whether they are alike
 SIZE_MAGIC, PLACE, SYS_FLAG, STORED_MS, BODY_BYTES = (
     range(8),

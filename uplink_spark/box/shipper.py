@@ -281,7 +281,7 @@ def make_uplink(
     now_ms: Callable[[], int] = wall_ms,
     clock_ok: Callable[[], bool],
 ) -> Uplink:
-    """Return the uplink of a store, whose state lies in <store_root>/rocketbox. Raises ConfigError.
+    """Return the uplink of a store, whose state is in <store_root>/rocketbox. Raises ConfigError.
 
     clock_ok: whether the time of day is to be believed; HELLO, STATUS and each piece say so.
     """

@@ -100,7 +100,7 @@ class Spool:
         self._path(place).unlink(missing_ok=True)
 
     def put_aside(self, place: Range) -> Path:
-        """Take a piece out of what is to be sent, synced, and return where it lies now. Raises OSError."""
+        """Take a piece out of what is to be sent, synced, and return where it is now. Raises OSError."""
         aside = self._folder / REFUSED
         aside.mkdir(exist_ok=True)
         moved = self._path(place).rename(aside / self._path(place).name)
@@ -113,7 +113,7 @@ class Spool:
 
 
 class SpoolLane:
-    """What of the spool is still to be sent on one connection; but for `sent` its calls block.
+    """What of the spool is still to be sent on one connection. All calls except `sent` block.
 
     Only a receipt of its own lets a piece go: what WELCOME calls held may be a declared loss, which it fills.
     """
@@ -129,7 +129,7 @@ class SpoolLane:
         self.waiting = [place for place in self._spool.places() if place not in self._sent]
 
     def take(self) -> Spooled | None:
-        """Return the oldest piece that waits, None where there is none any more or it cannot be read."""
+        """Return the oldest piece that waits, None if there is none any more or it cannot be read."""
         if not self.waiting:
             return None  # a look came between
         place = self.waiting.pop(0)
@@ -162,6 +162,6 @@ class SpoolLane:
 
     def _aside(self, place: Range) -> str:
         try:
-            return f"not sent again, the piece lies in {self._spool.put_aside(place)}"
+            return f"not sent again, the piece is in {self._spool.put_aside(place)}"
         except OSError as error:
             return f"not sent again on this connection ({error})"

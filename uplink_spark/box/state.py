@@ -148,7 +148,7 @@ class ShipperState:
         clock_ok: Callable[[], bool],
         store_root: Path | None = None,
     ) -> None:
-        self.store_root = store_root  # where consumequeue/ lies
+        self.store_root = store_root  # where consumequeue/ is
         self.source, self.config, self.ledger = source, config, ledger
         self.now_ms, self.clock_ok = now_ms, clock_ok
         self.counts, self.caps, self.rate = ShipperCounts(), Caps(config), LinkRate()
@@ -193,7 +193,9 @@ class ShipperState:
             before = self.source.committed
             self.source.when_committed(before + 1, wake)
             await moved.wait()
-            if failure and self.source.failure is not None:  # else there was no room: it took back what waited, goes on
+            if (
+                failure and self.source.failure is not None
+            ):  # else there was no room: it took back what waited, continues
                 log.error("the log has failed: %s; what is durable is still shipped", failure[0])
                 await trio.sleep_forever()
             now = trio.current_time()
@@ -284,7 +286,7 @@ class ShipperState:
         log.error("gap declared range=%d..%d class=%s reason=%s", gap.start, gap.end, kind, gap.facts["reason"])
 
     def differs(self, last: tuple[int, int, int, bytes] | None) -> int | None:
-        """Return the start of the newest landed piece when those bytes lie here and hash differently. Blocks."""
+        """Return the start of the newest landed piece when those bytes are here and hash differently. Blocks."""
         if last is None:
             return None
         epoch, start, end, sha = last

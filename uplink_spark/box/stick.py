@@ -55,7 +55,7 @@ def _missing(state: ShipperState, spool: Spool) -> _Missing:
 
 
 async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret: bytes, codec: str) -> StickIndex:
-    """Write what is not receipted to target/<box>, synced, index last; shipping and receipts go on meanwhile.
+    """Write what is not receipted to target/<box>, synced, index last; shipping and receipts continue meanwhile.
 
     Raises OSError and, where a new epoch begins meanwhile, StickRefused.
     """
@@ -137,7 +137,7 @@ def _source_of(state: ShipperState, log_offset: int) -> PieceSource:
 async def import_receipts(state: ShipperState, spool: Spool, target: Path, secret: bytes) -> int:
     """Take the receipts of a stick over and save them; returns the receipted bytes.
 
-    A receipt counts only when the bytes still lie here and hash as it says. Raises StickRefused.
+    A receipt counts only when the bytes still are here and hash as it says. Raises StickRefused.
     """
     ledger = state.ledger
     landing, rows = await state.beside(read_receipts, target / state.config.box, secret)
@@ -160,7 +160,7 @@ async def import_receipts(state: ShipperState, spool: Spool, target: Path, secre
 
 
 def _still_true(state: ShipperState, spool: Spool, row: StickReceipt) -> bool:
-    """Whether the piece that was receipted lies in the spool or comes out of the log again as it was."""
+    """Whether the piece that was receipted is in the spool or comes out of the log again as it was."""
     kept = spool.read((row.start, row.end)) if row.kind == "pick" else None
     if kept is not None:
         return (kept.header.epoch, kept.header.sha) == (row.epoch, row.sha)

@@ -1,6 +1,6 @@
 """The way of a piece from the log to the wire: one is read and walked while the one before it is compressed and hashed.
 
-The walk needs the interpreter, compression and digest do not: on two cores both go on at once, and shipping is as fast
+The walk needs the interpreter, compression and digest do not: on two cores both run at once, and shipping is as fast
 as the slower of the two. Pieces keep their order.
 """
 

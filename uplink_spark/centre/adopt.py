@@ -1,4 +1,4 @@
-"""Packs behind the last entry of a manifest: each was whole and synced before its first entry was written.
+"""Packs after the last entry of a manifest: each was whole and synced before its first entry was written.
 
 Such a pack is of the commit that did not end, or of commits whose entries a disk lost after readers had seen them and
 boxes had their receipts. The same pieces in the same order over the same coverage get the entries they had.

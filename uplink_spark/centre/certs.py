@@ -38,7 +38,7 @@ def _key(path: Path) -> None:
 
 
 def make_ca(folder: Path) -> None:
-    """Make ca.key and ca.crt where there are none. Raises ConfigError."""
+    """Make ca.key and ca.crt if there are none. Raises ConfigError."""
     folder.mkdir(parents=True, exist_ok=True)
     _key(folder / "ca.key")
     if not (folder / "ca.crt").exists():
@@ -68,7 +68,7 @@ def _leaf(folder: Path, name: str, subject: str, extensions: list[str], days: in
 
 
 def _names(path: Path) -> list[str]:
-    """Whose certificate lies there, as openssl prints it (`URI:…`, `DNS:…`, `IP Address:…`). Raises ConfigError."""
+    """Whose certificate is there, as openssl prints it (`URI:…`, `DNS:…`, `IP Address:…`). Raises ConfigError."""
     if not path.exists():
         return []
     shown = _openssl("x509", "-in", str(path), "-noout", "-ext", "subjectAltName").strip().splitlines()
@@ -126,7 +126,7 @@ def check_box(folder: Path, box: str) -> None:
 def make_box(folder: Path, box: str, days: int = LEAF_DAYS, name: str = "box", ca: Path | None = None) -> None:
     """Make box.key and box.crt with the box's name as SAN URI; a key that is there stays. Raises ConfigError.
 
-    ca: where the CA lies.
+    ca: where the CA is.
     """
     check_box_name(box)
     uses = [f"subjectAltName=URI:{BOX_URI}{box}", "extendedKeyUsage=clientAuth"]

@@ -19,7 +19,7 @@ Keep = Callable[[str, bytes, int], object]  # box, container, time
 
 
 class Place(NamedTuple):
-    """Where a landed range lies."""
+    """Where a landed range is."""
 
     epoch: int
     kind: str
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def place_of(entry: Entry) -> Place:
-    """Return where an entry's piece lies."""
+    """Return where an entry's piece is."""
     return Place(entry.epoch, entry.kind, entry.start, entry.end, entry.pack, entry.offset, entry.stored_bytes)
 
 

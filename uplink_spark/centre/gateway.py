@@ -85,7 +85,7 @@ class Certificates:
             try:
                 self._made, self._stamps = gateway_context(self._folder), stamps
                 self.ends_s = not_after((self._folder / "gateway.crt").read_text())
-            except ConfigError as error:  # half replaced: what is loaded goes on until the files fit together
+            except ConfigError as error:  # half replaced: what is loaded continues until the files fit together
                 if self._made is None:
                     raise
                 log.error("%s; the certificates loaded before stay in use", error)
@@ -116,7 +116,7 @@ def _cause_of(error: BaseException) -> tuple[str, str]:
 
 
 class Gateway:
-    """Admission of connections; what they share lies in the hub."""
+    """Admission of connections; what they share is in the hub."""
 
     def __init__(self, hub: Hub, certificates: Certificates) -> None:
         self._hub, self._certificates = hub, certificates

@@ -38,7 +38,7 @@ from uplink_spark.wire.stick_files import (
 log = logging.getLogger("uplink_spark.gateway")
 INBOX = "inbox"
 LOOK_S = 60.0
-MAX_INDEX_BYTES = 16 << 20  # of some 150,000 pieces
+MAX_INDEX_BYTES = 16 << 20  # of about 150,000 pieces
 _PIECE = re.compile(r"[0-9a-f]{1,16}/\d{20}-\d{20}(\.pick|\.gap-[0-9a-f]{1,16}-\d{1,20})?\.piece")
 Admit = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -66,7 +66,7 @@ class Inbox:
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Sweep every complete folder that lies there."""
+        """Sweep every complete folder that is there."""
         try:
             names = await trio.to_thread.run_sync(partial(self._store.names, INBOX, deep=True))
         except OSError as error:

@@ -100,7 +100,7 @@ def open_zone(root: Path, shards: int = 1) -> Zone:
 
 
 class LandedBefore(UplinkError):
-    """A commit that failed as far as anyone could tell had landed: these are its entries; judge anew."""
+    """A commit that failed as far as anyone could tell had landed: these are its entries; judge again."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__(f"seq {entries[0].seq} had landed, its receipt was lost")
@@ -122,7 +122,7 @@ class ShardWriter:
     def open(self, cover: Covering) -> None:
         """Lock, load the newest state, show every later entry to cover, drop a torn tail, mark what was not marked.
 
-        What whole packs hold behind the last entry gets its entries again.
+        What whole packs hold after the last entry gets its entries again.
         """
         folder = make_folders(self.root, manifest_folder(self.shard))
         self._take_lock(folder / "lock")
@@ -208,7 +208,7 @@ class ShardWriter:
         return entries
 
     def _adopt(self) -> None:
-        """Give what lies in packs behind the last entry its entries again, which the next commit's must not replace.
+        """Give what is in packs after the last entry its entries again, which the next commit's must not replace.
 
         Raises LandingError where a pack shows that more is gone.
         """

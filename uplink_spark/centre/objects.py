@@ -128,7 +128,7 @@ class ObjectStore:
         return 0 if found is None else int(found["ContentLength"])
 
     def written_ms(self, path: str) -> int:
-        """When an object was put there, by the store's clock; 0 where there is none."""
+        """When an object was put there, by the store's clock; 0 if there is none."""
         found = self._ask(self._client.head_object, Key=self._key(path))
         return 0 if found is None else int(found["LastModified"].timestamp() * 1000)
 
@@ -172,7 +172,7 @@ class ObjectShardWriter:
     def open(self, cover: Covering) -> None:
         """Load the newest state that is whole and every later manifest object.
 
-        What whole packs hold behind the last entry gets its entries again.
+        What whole packs hold after the last entry gets its entries again.
         """
         self._cover = cover
         names = self._store.names(manifest_folder(self.shard))
@@ -204,14 +204,14 @@ class ObjectShardWriter:
         return part
 
     def _refuse_gap(self, found: Sequence[str]) -> None:
-        """Raise LandingError if what was receipted lies behind the last entry: its numbers must not be given anew."""
+        """Raise LandingError if what was receipted is after the last entry: its numbers must not be given again."""
         if found:
             name = manifest_path(self.shard, self.next_seq)
             text = f"s3://{self._store.bucket}: {name} is missing, and {found[0]} follows it"
             raise LandingError(f"{text}; restore it from a copy of the landing zone")
 
     def _adopt(self) -> None:
-        """Make the manifest objects of the packs behind the last one anew.
+        """Make the manifest objects of the packs after the last one again.
 
         Such a pack is of the commit that did not end, or of commits whose objects were lost after readers had seen
         them. Raises LandingError where the packs do not follow one another: more is gone.

@@ -51,7 +51,7 @@ class CentreRecords:
     # What another kind of store does differently
 
     def read(self, path: str) -> bytes | None:
-        """Return a small file, None where there is none. Raises OSError."""
+        """Return a small file, None if there is none. Raises OSError."""
         try:
             return (self._root / path).read_bytes()
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class CentreRecords:
             return file.read(length)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, none where there is none. Raises OSError."""
+        """Return the names in a folder, none if there is none. Raises OSError."""
         try:
             return os.listdir(self._root / folder)
         except FileNotFoundError:

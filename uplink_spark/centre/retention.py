@@ -1,7 +1,7 @@
 """What may leave a landing zone: packs every consumer has read and that are old enough, then their manifest files.
 
 Before the first file goes, `retention/<shard>.json` names the lowest seq that stays: for readers that is where the
-shard begins, and a pack that is missing above it is damage. Whatever lies below it goes with its day: packs of a commit
+shard begins, and a pack that is missing above it is damage. Whatever is below it goes with its day: packs of a commit
 that failed and whose seq was given to another one, too.
 """
 
@@ -89,7 +89,7 @@ def plan_removal(files: Keeping, shard: int, keep_days: int, now_ms: int) -> Rem
 
 
 def _free_below(files: Keeping, shard: int, firsts: Sequence[int], may_go: Callable[[Entry], bool]) -> tuple[int, int]:
-    """Return the first seq whose entry may not go, and the first seq of the pack it lies in."""
+    """Return the first seq whose entry may not go, and the first seq of the pack it is in."""
     end = begins = firsts[0] if firsts else 0
     pack = ""
     for first in firsts:

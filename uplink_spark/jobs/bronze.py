@@ -251,7 +251,7 @@ def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger
     bronze = Bronze(config, run_tasks=on_spark(spark))
     have = bronze.end()
     reader = spark.readStream.format("commitlog_manifest").option("maxBytesPerTrigger", str(config.trigger_bytes))
-    if have:  # only used without a checkpoint: the table says where to go on
+    if have:  # only used without a checkpoint: the table says where to continue
         reader = reader.option("startingOffsets", _offsets(have))
     reader = reader.option("failOnDataLoss", str(config.fail_on_loss).lower())
     stream = reader.load(config.landing).select("shard", "seq", "entry")

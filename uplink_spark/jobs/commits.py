@@ -4,8 +4,8 @@
     <table>/_commits/<20 digits>.checkpoint.json   all live files up to that version, every 100 versions
     <table>/_schemas/<n>.json                      columns, only ever added at the end
 
-A version that exists is never changed. A file that no version lists is no part of the table, whatever lies in the
-folder: a task that ran twice, a driver that died. The `to` of the newest version is where the writer goes on, so the
+A version that exists is never changed. A file that no version lists is no part of the table, whatever is in the
+folder: a task that ran twice, a driver that died. The `to` of the newest version is where the writer continues, so the
 table itself, not a Spark checkpoint, says what it contains.
 """
 
@@ -129,7 +129,7 @@ class Table:
         self._known = EMPTY
 
     def prepare(self) -> None:
-        """Make the folder. Raises TableError where that cannot be, or where a landing zone lies."""
+        """Make the folder. Raises TableError where that cannot be, or where a landing zone is."""
         if (self.root / LANDING_NAME).exists():
             raise TableError(f"{self.root} is a landing zone: give the table a folder of its own")
         try:

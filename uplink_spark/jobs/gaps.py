@@ -30,7 +30,7 @@ GAPS_SCHEMA = pa.schema(
         ("until", TIMESTAMP),
         ("declared", TIMESTAMP),
         ("landed", TIMESTAMP),
-        ("bytes_path", pa.string()),  # of a blob: where its bytes lie
+        ("bytes_path", pa.string()),  # of a blob: where its bytes are
     ]
 )
 _TIMES = ("since", "until", "declared", "landed")

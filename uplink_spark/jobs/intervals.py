@@ -44,7 +44,7 @@ def minus(span: Span, taken: list[Span]) -> Iterator[Span]:
 
 
 def coverage_of(landed: Iterable[Span], lost: Iterable[Span]) -> list[Covered]:
-    """Return one log's stretches in order: data wins over a declared loss, what lies between is still expected."""
+    """Return one log's stretches in order: data wins over a declared loss, what is between is still expected."""
     data = merged(landed)
     gaps = merged(rest for span in merged(lost) for rest in minus(span, data))
     known = sorted([Covered(*span, "landed") for span in data] + [Covered(*span, "gap") for span in gaps])

@@ -39,7 +39,7 @@ def spark_columns(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def folder_of(part: str, day: str) -> str:
-    """Return where files of a landed day lie; other engines read the day as a partition column."""
+    """Return where files of a landed day are; other engines read the day as a partition column."""
     return f"{part}/landed_day={day}"
 
 

@@ -85,7 +85,7 @@ def check_master(url: str, *, wait_s: float = MASTER_WAIT_S) -> None:
     for place in url.removeprefix("spark://").split(","):
         found = MASTER.fullmatch(place)
         if found is None or not 0 < int(found["port"]) < 65536:
-            raise ConfigError(f"master {url}: {place or 'nothing'} is no HOST:PORT; write spark://HOST:PORT")
+            raise ConfigError(f"master {url}: {place or 'nothing'} is not HOST:PORT; write spark://HOST:PORT")
         places.append((place, (found["name"] or found["six"], int(found["port"]))))
     until, told = time.monotonic() + wait_s, False
     while True:

@@ -31,7 +31,7 @@ COVERAGE = "box string, epoch bigint, from_offset bigint, to_offset bigint, stat
 
 
 def open_table(root: str) -> Table:
-    """Return the table. Raises TableError where there is none."""
+    """Return the table. Raises TableError if there is none."""
     table = Table(root)
     if not table.exists():
         raise TableError(

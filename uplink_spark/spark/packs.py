@@ -23,7 +23,7 @@ OnLoss = Callable[["PieceRef", Exception], None]
 
 @dataclass(frozen=True, slots=True)
 class PieceRef:
-    """Where a landed piece lies and which rows of it an entry stands for: all a task needs to know."""
+    """Where a landed piece is and which rows of it an entry stands for: all a task needs to know."""
 
     origin: Origin
     pack: str

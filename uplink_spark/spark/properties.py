@@ -93,7 +93,7 @@ class Properties:
         return pa.MapArray.from_arrays(offsets, found.cast(pa.string()), values).cast(MAP)
 
     def value_of(self, name: str) -> pa.Array:
-        """Return the value of one property in each row, null where there is none."""
+        """Return the value of one property in each row, null if there is none."""
         rows = len(self.stored)
         if self._alike is not None:
             names, values = self._alike
@@ -141,7 +141,7 @@ def _same_names(edges: Ints, data: Bytes) -> _Alike | None:
 
 
 def _words(data: Bytes, borders: tuple[Ints, ...]) -> pa.Array:
-    """Return what lies between each border and the next one, borders[0][0] first, then borders[1][0] …, as strings."""
+    """Return what is between each border and the next one, borders[0][0] first, then borders[1][0] …, as strings."""
     width = len(borders)
     edges = np.empty(width * len(borders[0]) + 1, np.int32)
     for position, border in enumerate(borders):
@@ -158,7 +158,7 @@ def _pieces(edges: Ints, data: Bytes) -> tuple[Ints, Ints, Ints, Ints]:
     rows = len(edges) - 1
     before = np.searchsorted(cuts, edges)
     begins_row = np.zeros(rows + len(cuts) + 1, np.bool_)
-    begins_row[np.arange(rows + 1) + before] = True  # and one behind the last
+    begins_row[np.arange(rows + 1) + before] = True  # and one after the last
     starts = np.empty(len(begins_row), np.int64)
     starts[begins_row], starts[~begins_row] = edges, cuts + 1
     ends = starts[1:] - ~begins_row[1:]
@@ -168,7 +168,7 @@ def _pieces(edges: Ints, data: Bytes) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _first_assigns(assigns: Ints, starts: Ints, ends: Ints, size: int) -> Ints:
-    """Return where the first byte 01 at or after each start is, `size` where there is none."""
+    """Return where the first byte 01 at or after each start is, `size` if there is none."""
     if len(assigns) == len(starts) and bool(((assigns >= starts) & (assigns < ends)).all()):
         return assigns  # one in each piece, as clients write them
     after: Ints = np.append(assigns, size)[np.searchsorted(assigns, starts)]

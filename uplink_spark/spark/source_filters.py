@@ -66,7 +66,7 @@ def _with_range(options: SourceOptions, column: str, one: Filter) -> SourceOptio
     value = _whole(getattr(one, "value", None))
     if value is None:
         return options
-    strict = 0 if column in _TIMES else 1  # the millisecond a time lies in may hold later times
+    strict = 0 if column in _TIMES else 1  # the millisecond a time is in may hold later times
     low = value if isinstance(one, (EqualTo, GreaterThanOrEqual)) else None
     low = value + strict if isinstance(one, GreaterThan) else low
     high = value if isinstance(one, (EqualTo, LessThanOrEqual)) else None
@@ -85,7 +85,7 @@ def _with_range(options: SourceOptions, column: str, one: Filter) -> SourceOptio
 
 
 def _whole(value: object) -> int | None:
-    """Return a number as it is, a time as the millisecond it lies in, None for anything else."""
+    """Return a number as it is, a time as the millisecond it is in, None for anything else."""
     if isinstance(value, datetime):
         when = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (when - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

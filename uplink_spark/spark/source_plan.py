@@ -118,7 +118,7 @@ def refs_of(entries: Iterable[Entry], shard: int, options: SourceOptions) -> Ite
 
 
 def _trimmed(ref: PieceRef, options: SourceOptions) -> PieceRef:
-    """Begin at the asked log offset where it lies inside the range."""
+    """Begin at the asked log offset where it is inside the range."""
     _, offset = options.log_offsets.get(ref.origin.box, (None, 0))
     if offset <= ref.origin.from_offset:
         return ref

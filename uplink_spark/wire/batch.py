@@ -2,7 +2,7 @@
 
     0  "RBU1"   4  u32 H   8  header (CBOR map)   8+H  payload (clen)   ...  size index (ilen)
 
-The same bytes travel on the wire, lie in a pack and on a stick. Any other total length is damage.
+The same bytes travel on the wire, are in a pack and on a stick. Any other total length is damage.
 """
 
 from __future__ import annotations

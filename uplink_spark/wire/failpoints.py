@@ -10,7 +10,7 @@ Step = Callable[[str], None]
 
 
 def no_step(_name: str) -> None:
-    """Go on."""
+    """Continue."""
 
 
 def step_from(setting: str | None) -> Step:

@@ -105,7 +105,7 @@ class Outbox:
         self._work.set()
 
     async def wait_room(self) -> None:
-        """Return once the peer has taken what was put, but for MOST_HELD bytes."""
+        """Return once the peer has taken what was put, except for MOST_HELD bytes."""
         while self._held > MOST_HELD:
             self._room = trio.Event()
             await self._room.wait()

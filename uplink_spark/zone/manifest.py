@@ -1,7 +1,7 @@
 """What has landed: the layout of a landing zone and the bytes of its manifest, entries and marks.
 
 A file is "RBM1", u32 shard, u64 first seq, then items: u32 length, u32 CRC-32, CBOR entry. An item of length 0 is a
-mark whose CRC field holds the low 32 bits of the next seq. Readers use entries up to the last mark only: what lies
+mark whose CRC field holds the low 32 bits of the next seq. Readers use entries up to the last mark only: what is
 behind may be taken back by a power cut. The next file is named by the next seq: nobody lists a folder while following.
 """
 
@@ -93,7 +93,7 @@ def pack_path(shard: int, landed_ms: int, first_seq: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One range that has landed: where its piece lies and which part of it is to be used."""
+    """One range that has landed: where its piece is and which part of it is to be used."""
 
     seq: int
     kind: str  # log, pick, gap, blob
@@ -241,9 +241,9 @@ class Slice:
     entries: tuple[Entry, ...]  # in front of the last mark
     marked: int  # bytes up to and with the last mark
     next_seq: int  # at the last mark
-    pending: tuple[Entry, ...]  # whole entries behind the last mark
+    pending: tuple[Entry, ...]  # whole entries after the last mark
     whole: int  # bytes up to the end of the last whole item
-    fault: str | None  # what is wrong behind `whole`, None if nothing lies there
+    fault: str | None  # what is wrong behind `whole`, None if nothing is there
 
 
 def read_items(data: bytes, next_seq: int) -> Slice:
@@ -277,7 +277,7 @@ def read_items(data: bytes, next_seq: int) -> Slice:
 
 
 def goes_on(data: bytes, at: int, next_seq: int) -> bool:
-    """Tell whether a mark for a later seq lies behind a fault: what the fault hides was synced then, no torn tail."""
+    """Tell whether a mark for a later seq is behind a fault: what the fault hides was synced then, no torn tail."""
     found = data.find(_MARK_START, at)
     while 0 <= found <= len(data) - ITEM_HEAD.size:
         seq = ITEM_HEAD.unpack_from(data, found)[1]

@@ -206,7 +206,7 @@ class ShardLog:
         return self._firsts[0] if self._firsts else 0
 
     def begins(self) -> int:
-        """Return the first seq that readers may ask for: retention has removed what lies below it.
+        """Return the first seq that readers may ask for: retention has removed what is below it.
 
         Raises LandingError.
         """

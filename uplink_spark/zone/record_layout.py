@@ -1,4 +1,4 @@
-"""Where each field of each stored record lies, found for all records at once.
+"""Where each field of each stored record is, found for all records at once.
 
 Works on the raw bytes of one or more pieces laid end to end; the byte layout is that of `storage_driver.record`.
 Only numpy: nothing here looks at one record after the other, except the scan for sizes when a piece has no index.
@@ -64,7 +64,7 @@ class Layout:
     """The records of a buffer: fixed fields as arrays, variable fields as positions.
 
     `edges` begins at each record's body and then runs topic length, topic, properties length, properties, next body:
-    what lies between two edges of a record is one field.
+    what is between two edges of a record is one field.
     """
 
     data: Bytes

@@ -60,7 +60,7 @@ def _ranges(pattern: str) -> Ranges:
 
 
 def _written_ranges(pattern: str) -> Ranges:
-    """Return low and high of each part; behind the first range everything must be open, as in Apache's."""
+    """Return low and high of each part; after the first range everything must be open, as in Apache's."""
     mark, base, count, most = (":", 16, 8, 0xFFFF) if ":" in pattern else (".", 10, 4, 255)
     words, found, opened = pattern.split(mark), list[tuple[int, int]](), False
     if len(words) != count:

@@ -46,7 +46,7 @@ _CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
 
 
 class Place(Enum):
-    """Where a peer's address lies."""
+    """Where a peer's address is."""
 
     LOOPBACK = "loopback"
     INSIDE = "inside"  # the box's own networks, and those that are allowed
@@ -183,7 +183,7 @@ class Permissions:
         return rules.admin == SUBNET and place is not Place.OUTSIDE
 
     def place_of(self, address: str) -> Place:
-        """Return where an address lies; remembered until the box's networks change."""
+        """Return where an address is; remembered until the box's networks change."""
         networks = self._networks()
         if networks is not self._known or len(self._places) > REMEMBERED:
             self._known = networks

@@ -77,7 +77,7 @@ def _looks(request: RemotingCommand) -> list[Need]:
 
 
 def _any_topic(request: RemotingCommand) -> list[Need]:
-    """A message by its id may lie in any topic, so the account must be let into those that are not listed."""
+    """A message by its id may be in any topic, so the account must be let into those that are not listed."""
     return [Need(Kind.TOPIC, "*", Perm.SUB)]
 
 

@@ -21,7 +21,7 @@ from storage_driver.record import decode_record, parse_message_id
 from storage_driver.store import MessageStore
 
 CALL_S, STATUS_S = 10.0, 5.0
-STATUS = Bounds(bytes=256 << 10, lenient=256 << 10)  # of some 3,000 queues
+STATUS = Bounds(bytes=256 << 10, lenient=256 << 10)  # of about 3,000 queues
 CALLABLE_SINCE = 62  # V3_1_8_SNAPSHOT
 
 
@@ -121,6 +121,6 @@ class ClientCalls:
 
     async def _read_status(self, body: bytes) -> dict[NamedQueue, int]:
         read = partial(ConsumerStatus.from_bytes, body, STATUS)
-        if len(body) > FROM_PEER.lenient:  # then others go on meanwhile
+        if len(body) > FROM_PEER.lenient:  # then others continue meanwhile
             return (await trio.to_thread.run_sync(read, limiter=self._reader)).message_queue_table
         return read().message_queue_table

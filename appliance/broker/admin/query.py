@@ -65,7 +65,7 @@ class Queries:
         return request.reply(body=record)
 
     def handle_entries(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """QUERY_CONSUME_QUEUE (321): where the messages of a queue lie, and which of them a group would get."""
+        """QUERY_CONSUME_QUEUE (321): where the messages of a queue are, and which of them a group would get."""
         return Later(partial(self._entries, request, ConsumeQueueHeader.from_ext(request.ext)))
 
     async def _entries(self, request: RemotingCommand, asked: ConsumeQueueHeader) -> RemotingCommand:

@@ -74,7 +74,7 @@ class Lookups:
         if self._topics.get(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if not is_group_name(header.consumer_group):
-            text = f"group {header.consumer_group[:80]!a} is no legal name of a group"
+            text = f"group {header.consumer_group[:80]!a} is not a legal name of a group"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         store = self._offsets.commit if request.is_oneway else self._offsets.move
         store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)

@@ -98,7 +98,7 @@ class Sessions:
         """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
         group = self._tables.groups.find(joining.group, peer.remote[0])
         if group is None and not is_group_name(joining.group):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {joining.group[:80]!a} is no legal name of a group")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {joining.group[:80]!a} is not a legal name of a group")
         if group is not None and group.retry_queues > 0:
             self._tables.topics.ensure(f"{RETRY_PREFIX}{group.name}", queues=group.retry_queues, unit=joining.unit)
 
@@ -181,7 +181,7 @@ class Sessions:
         while True:
             await trio.sleep(SCAN_S)
             for peer in self._tables.clients.expire():
-                peer.close("silent")  # its client connects anew and is heard of again
+                peer.close("silent")  # its client connects again and is heard of again
             self._tables.locks.drop_expired()
 
 

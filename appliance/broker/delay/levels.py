@@ -81,7 +81,7 @@ class DelayLevels:
         self._saved = dict(self._offsets)
         self._levels: list[int] | None = None  # those that are delivered, also of an earlier configuration
         self._floors: dict[int, int] = {}  # level → log offset: nothing of the level that is below waits
-        self._forced: dict[int, int] = {}  # level → queue offset: what lies below was stored by a clock that was ahead
+        self._forced: dict[int, int] = {}  # level → queue offset: what is below was stored by a clock that was ahead
 
     def divert(self, draft: Draft) -> None:
         """Let a draft with DELAY rest at its level; levels above the last are the last. Raises Refused."""
@@ -198,7 +198,7 @@ class DelayLevels:
         return self._now_ms()
 
     async def _deliver(self, draft: Draft) -> int:
-        """Store one message where it belongs; return the log offset behind it, 0 when it belongs nowhere."""
+        """Store one message where it belongs; return the log offset after it, 0 when it belongs nowhere."""
         if not unpark(draft) or draft.topic == HALF_TOPIC:
             log.warning("event=delayed_message_dropped reason='its topic and queue are unknown' topic=%s", draft.topic)
             return 0

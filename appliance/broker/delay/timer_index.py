@@ -20,7 +20,7 @@ from storage_driver.named_tuple import NamedTuple
 
 ENTRY = Struct(">qBqi8s")
 RECALL, MESSAGE = 0, 1
-HEAP_ENTRIES = 32_768  # 2.3 MB; a run of them is written in some 30 ms
+HEAP_ENTRIES = 32_768  # 2.3 MB; a run of them is written in about 30 ms
 BLOCK_ENTRIES = 128
 MOST_RUNS = 1000  # 32 million waiting messages
 DAMAGE = (EIO, ENOENT)

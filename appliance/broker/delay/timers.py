@@ -84,7 +84,7 @@ class Timers:
         self._caught_up = False
         self._waiting = -1  # in the index, as of the last round; -1: not known yet
         self._floor, self._floor_at = 0, -SAVE_S
-        self._indexed_log_to = 0  # log offset behind the newest record that is in the index
+        self._indexed_log_to = 0  # log offset after the newest record that is in the index
 
     def divert(self, draft: Draft) -> None:
         """Let a draft with a timer property rest until its moment; DELAY wins over it. Raises Refused."""
@@ -266,7 +266,7 @@ class Timers:
         return await trio.to_thread.run_sync(lambda: [self._store.read_log(e.log_offset, e.size) for e in entries])
 
     async def _deliver(self, entry: TimerEntry, record: bytes) -> int:
-        """Store one message where it belongs; return the log offset behind it, 0 when it is lost."""
+        """Store one message where it belongs; return the log offset after it, 0 when it is lost."""
         try:
             stored = decode_record(record)
         except RecordDamaged as exc:

@@ -45,7 +45,7 @@ def _compiled(text: str) -> Callable[[Properties], bool] | ExpressionError:
     return matches
 
 
-SMALL_TEXT = 1024  # characters: some 30 KB when compiled; the largest have a megabyte
+SMALL_TEXT = 1024  # characters: about 30 KB when compiled; the largest have a megabyte
 _compiled_small = lru_cache(maxsize=256)(_compiled)
 _compiled_large = lru_cache(maxsize=8)(_compiled)
 

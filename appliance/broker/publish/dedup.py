@@ -21,7 +21,7 @@ REAL_TOPIC = "REAL_TOPIC"
 
 
 class Sent(NamedTuple):
-    """Where the first copy lies, and who sent it; `peer` is None after a restart."""
+    """Where the first copy is, and who sent it; `peer` is None after a restart."""
 
     queue_id: int
     queue_offset: int
@@ -124,7 +124,7 @@ class DedupWindow:
         return age_s <= DEFAULT_WINDOW_S and (sent.peer is None or not self._connected(sent.peer))
 
     def forget(self, key: int, end: int) -> None:
-        """Forget a send that the log took back: another message will lie where it lay.
+        """Forget a send that the log took back: another message will be where it lay.
 
         One that is durable stays known, though its sender was told of a failure with those that it waited with.
         """

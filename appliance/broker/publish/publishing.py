@@ -1,7 +1,7 @@
 """What a send means: the checks of its topic, its properties, delay, half, duplicates, batches. Knows no wire.
 
 A front door hands over the fields of the send (`SendMessageHeader`, a plain value), body and peer, and gets back
-where the message lies and the mark from which on it is durable. Most messages go straight from these fields into a
+where the message is and the mark from which on it is durable. Most messages go straight from these fields into a
 record. Those whose properties have a meaning to the broker (delay, timer, half), resent ones and those for a retry
 topic become a `Draft` first.
 Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
@@ -83,7 +83,7 @@ class PublishTables(NamedTuple):
 
 
 class PublishedBatch(NamedTuple):
-    """Where a batch lies: `places` are the log offsets of its messages, i64 each."""
+    """Where a batch is: `places` are the log offsets of its messages, i64 each."""
 
     queue_id: int
     queue_offset: int
@@ -245,7 +245,7 @@ class Publishing:
         return PublishedBatch(queue_id, queue_offset, places, end, key, _held_bytes(offsets, end))
 
     async def long_batch(self, header: SendMessageHeader, sent: Carrier, topic: Topic, peer: Peer) -> PublishedBatch:
-        """Store a batch of thousands and wait until it is durable; one at a time: others go on in between.
+        """Store a batch of thousands and wait until it is durable; one at a time: others continue in between.
 
         A thread takes it apart; its body is gone then. It is not looked for among duplicates. Raises as `one` does,
         Refused also when the topic is gone meanwhile or the disk failed before the batch was durable.

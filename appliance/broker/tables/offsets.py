@@ -18,7 +18,7 @@ from netstack.wire.codes import ResponseCode
 log = logging.getLogger("appliance.broker")
 
 SAVE_S = 5.0
-MOST_OFFSETS = 500_000  # of queues, some 100 bytes each
+MOST_OFFSETS = 500_000  # of queues, about 100 bytes each
 MOST_NAME = 255  # characters of a topic, as of a group
 MOST_PAIRS_BYTES = 32 << 20  # of topics and groups that have offsets
 PAIR_BYTES = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
@@ -122,7 +122,7 @@ class OffsetTable:
         self._changes += 1
 
     def drop_topic(self, topic: str) -> None:
-        """Forget all offsets on a topic: one that is made anew begins anew."""
+        """Forget all offsets on a topic: one that is created again starts again."""
         for group in self.groups_of(topic):
             self._drop(f"{topic}@{group}")
         self._changes += 1

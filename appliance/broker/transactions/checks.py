@@ -208,7 +208,7 @@ class TransactionChecks:
         self._tell(producers[self._turn[group] % len(producers)], half, placed)
 
     def _store_again(self, half: StoredMessage, times: int) -> Placed:
-        """Store an open half once more and close the old one; return where the copy lies."""
+        """Store an open half once more and close the old one; return where the copy is."""
         draft = draft_of(half)
         draft.properties[CHECK_TIMES] = str(times)
         placed = self._store.put(draft.to_message())

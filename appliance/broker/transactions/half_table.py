@@ -29,7 +29,7 @@ class HalfTable:
         self._successors: dict[int, int] = {}  # a half that was stored again for a check → its copy
 
     def state(self, half: int) -> int:
-        """Return OPEN, DECIDED or SETTLED; what lies below the base is settled."""
+        """Return OPEN, DECIDED or SETTLED; what is below the base is settled."""
         if half < self.base:
             return SETTLED
         at = half - self.base

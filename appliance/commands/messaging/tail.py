@@ -62,7 +62,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 async def _follow(reader: QueueReader, ends: dict[MessageQueue, int], tags: str) -> None:
-    """Print what comes behind the ends, until interrupted."""
+    """Print what comes after the ends, until interrupted."""
 
     async def follow(queue: MessageQueue, at: int) -> None:
         while True:

@@ -107,7 +107,7 @@ class Assignment:
                 settled = False
                 continue
             if held is not None:
-                held.drop()  # a round that was under way when it was reset has begun it anew
+                held.drop()  # a round that was under way when it was reset has begun it again
                 self._offsets.set(queue, position)
                 await self._offsets.persist([queue])
                 self._offsets.forget(queue)

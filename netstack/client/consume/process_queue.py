@@ -84,7 +84,7 @@ class ProcessQueue:
         return found
 
     def commit(self) -> int:
-        """Finish what was taken; return the offset behind it, -1 when nothing was."""
+        """Finish what was taken; return the offset after it, -1 when nothing was."""
         if not self._taken:
             return -1
         last = max(self._taken)

@@ -298,7 +298,7 @@ class PullConsumer(QueueReader):
         return known if known >= 0 else await self._offsets.read(queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset behind the last polled message, -1 before the first. Raises NotAssigned."""
+        """Return the offset after the last polled message, -1 before the first. Raises NotAssigned."""
         self._queue(queue)
         return self._positions.get(queue, -1)
 

@@ -191,7 +191,7 @@ class Pipeline:
     async def _slowly(
         self, pending: Pending, failures: list[tuple[str, ClientError]], fixed: MessageQueue | None
     ) -> None:
-        """Go on as a plain send would; cancelled with the producer, whoever waits for the result learns of it."""
+        """Continue as a plain send would; cancelled with the producer, whoever waits for the result learns of it."""
         result, failure = None, None
         try:
             result = await self._sender.go_on(pending.out, failures, (pending.began, pending.until), fixed)

@@ -172,7 +172,7 @@ async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_a
         await until(lambda: "spool_refused" in uplink.statistics().alarms)  # told once the piece has been put aside
         seen = uplink.statistics()
         assert (seen.counts.refused, set(seen.alarms)) == ({"bad_records": 3}, {"spool_refused"})
-        assert f"the piece lies in {path.parent}/refused/{path.name}" in seen.alarms["spool_refused"]
+        assert f"the piece is in {path.parent}/refused/{path.name}" in seen.alarms["spool_refused"]
     picks = [entry for entry in landed_entries(tmp_path / "landing", "box-17") if entry.kind == "pick"]
     assert sum(entry.records for entry in picks) == 12 - header.records
     assert len(list((tmp_path / "landing/quarantine").iterdir())) == 3

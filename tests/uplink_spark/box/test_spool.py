@@ -146,7 +146,7 @@ async def test_a_kept_piece_that_is_never_taken_is_put_aside_and_told(tmp_path: 
     assert aside.read_bytes() == kept.container
     assert spool.size() == size  # it counts, so that refusals cannot fill the disk
     assert told is not None
-    assert f"log 0..{len(RAW)} are refused ({code}: planted): not sent again, the piece lies in {aside}; Spark" in told
+    assert f"log 0..{len(RAW)} are refused ({code}: planted): not sent again, the piece is in {aside}; Spark" in told
 
 
 async def test_a_refused_piece_that_cannot_be_put_aside_rests_until_the_next_connection(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_master_that_is_none_is_told_and_of_several_one_is_enough() -> None:
     with pytest.raises(ConfigError, match=rf"no Spark master at spark://127.0.0.1:{port},a..b:1 \(127.0.0.1:{port}: "):
         check_master(f"spark://127.0.0.1:{port},a..b:1", wait_s=0)
     for wrong in ("localhost", "localhost:0", "", "h:70777", "[::1]", "a,b:1"):
-        with pytest.raises(ConfigError, match="is no HOST:PORT; write spark://HOST:PORT"):
+        with pytest.raises(ConfigError, match="is not HOST:PORT; write spark://HOST:PORT"):
             check_master(f"spark://{wrong}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         check_master(f"spark://127.0.0.1:{port},127.0.0.1:{server.getsockname()[1]}")

@@ -110,7 +110,9 @@ async def test_a_box_of_another_ca_learns_where_to_look(certs: Path, tmp_path: P
     shutil.copy(certs / "ca.crt", other / "ca.crt")
     found = await refusal(certs, other, tmp_path / "landing")
     serial = serial_and_end((other / "box.crt").read_text())[0]
-    assert f"gateway closed before WELCOME: certificate not accepted? it is serial {serial} and ends 20" in str(found)
+    assert f"gateway closed before WELCOME: certificate not accepted? it is serial {serial} and expires 20" in str(
+        found
+    )
 
 
 async def test_a_gateway_of_another_ca_is_refused_with_what_to_copy(certs: Path, tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ async def test_an_expired_box_certificate_is_refused(certs: Path, tmp_path: Path
     found = await refusal(certs, mine, tmp_path / "landing")
     ended = datetime.fromtimestamp(serial_and_end((mine / "box.crt").read_text())[1], UTC)
     assert ended < datetime.now(UTC)
-    assert f"ends {ended:%Y-%m-%d %H:%M} UTC; see the gateway's log" in str(found)
+    assert f"expires {ended:%Y-%m-%d %H:%M} UTC; see the gateway's log" in str(found)
 
 
 async def test_an_expired_gateway_is_refused_but_not_by_a_box_without_a_clock(certs: Path, tmp_path: Path) -> None:

@@ -109,10 +109,10 @@ async def test_the_connection_of_a_silent_client_is_closed(tmp_path: Path, monke
 async def test_a_group_whose_name_is_not_legal_has_no_members(tmp_path: Path) -> None:
     async with running_box(tmp_path) as box, connected(box) as channel:
         answer = await channel.ask(heartbeat("c@1", consumers={"g\x1b[2J": {"T": "*"}}))
-        assert (answer.code, answer.remark) == (1, "group 'g\\x1b[2J' is no legal name of a group")
+        assert (answer.code, answer.remark) == (1, "group 'g\\x1b[2J' is not a legal name of a group")
         assert (await channel.ask(send("T"))).code == 0
         offset = ask(15, consumerGroup="g\n", topic="T", queueId=0, commitOffset=1)
-        assert "no legal name" in ((await channel.ask(offset)).remark or "")
+        assert "not a legal name" in ((await channel.ask(offset)).remark or "")
 
 
 async def test_a_thread_reads_large_bodies_and_the_answers_are_the_same(
