@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from pathlib import Path
 
 STA_UNSYNC, TIME_ERROR = 0x0040, 5
@@ -24,11 +23,6 @@ class _Timex(ctypes.Structure):
         ("status", ctypes.c_int),
         ("rest", ctypes.c_byte * 256),
     )
-
-
-def wall_ms() -> int:
-    """Return the time of day in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def clock_trusted(mark: Path = SET_BY_BENCH) -> bool:

@@ -11,21 +11,11 @@ import time
 from collections import deque
 from types import TracebackType
 
-_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+from uplink_spark.console import JournalFormatter
+
 STDERR = 2
 MOST_WAITING = 1000
 LAST_WORDS_S = 0.5
-
-
-class JournalFormatter(logging.Formatter):
-    """`<N>logger event=...`, N as in sd-daemon(3); the lines of a traceback carry it too."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)
-        lines = f"logger={record.name} {record.getMessage()}".splitlines()
-        if record.exc_info:
-            lines += self.formatException(record.exc_info).splitlines()
-        return "\n".join(f"<{priority}>{line}" for line in lines)
 
 
 class PatientHandler(logging.Handler):
@@ -94,7 +84,7 @@ def _ended(kind: type[BaseException], exc: BaseException, trace: TracebackType |
 def start_logging(level: int = logging.INFO) -> PatientHandler:
     """Send what the parts log to stderr, and what ends the process."""
     handler = PatientHandler()
-    handler.setFormatter(JournalFormatter())
+    handler.setFormatter(JournalFormatter("logger={}"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     sys.excepthook = _ended
     return handler

@@ -19,7 +19,7 @@ from appliance.broker.delay.levels import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
-from appliance.clock import clock_trusted, wall_ms
+from appliance.clock import clock_trusted
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
@@ -46,6 +46,7 @@ from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.layout_repair import free_tables
 from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile
+from storage_driver.log.clock import wall_ms
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
 from storage_driver.retention import RetentionClass, RetentionRules

@@ -10,12 +10,12 @@ import trio
 
 from appliance.broker.rights import Signer
 from appliance.broker.tables.arrivals import Arrivals, Place
-from appliance.clock import wall_ms as wall_ms
 from netstack.wire.command import RemotingCommand, decode_command
 from netstack.wire.conversation import Answer, Held, Later, Reply
 from netstack.wire.frame import FrameDecoder
 from storage_driver.config import StoreConfig
 from storage_driver.index.index_file import IndexSize
+from storage_driver.log.clock import wall_ms as wall_ms
 from storage_driver.record import DELAY_LEVELS_MS, MessageQueue, StoredMessage, decode_record, encode_host
 from storage_driver.retention import RetentionRules
 from storage_driver.store import Arrival, MessageStore, open_store

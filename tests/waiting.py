@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from appliance.clock import wall_ms
+from storage_driver.log.clock import wall_ms
 
 
 class Clock:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
-from uplink_spark.box.shipper import Uplink, make_uplink, wall_ms
+from uplink_spark.box.shipper import Uplink, make_uplink
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig
 

@@ -8,7 +8,7 @@ from appliance.access.access import Keys, accounts_path
 from appliance.access.lazy_tls import LateDoor
 from appliance.admin import Action
 from appliance.broker.access.permissions import KEYS, AccessRules, Permissions
-from appliance.clock import clock_trusted, wall_ms
+from appliance.clock import clock_trusted
 from appliance.configuration.settings import Config
 from appliance.device.probe import OwnWay
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
@@ -18,6 +18,7 @@ from appliance.interfaces import Network, everywhere, is_loopback, read_addresse
 from appliance.requests import Handle, deferred
 from netstack.serving.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsStatistics, TlsUnusable, client_context
 from netstack.wire.codes import RequestCode
+from storage_driver.log.clock import wall_ms
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance")

@@ -14,9 +14,10 @@ from appliance.commands.messaging.cluster import (
     print_json,
     run_command,
 )
-from appliance.commands.tables import near, print_table
+from appliance.commands.tables import near
 from netstack.client import ClientError
 from netstack.client.admin import Admin
+from uplink_spark.console import print_table
 
 SYSTEM = ("RMQ_SYS_", "SCHEDULE_TOPIC_", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest", "rmq_sys_")
 INNER_GROUPS = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_", "__MONITOR_CONSUMER", "CLIENT_INNER_")

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from appliance.commands.tables import near, print_table
+from appliance.commands.tables import near
 from netstack.client import ClientError
+from uplink_spark.console import print_table
 
 DONE, NOT_DONE = 0, 1
 EXAMPLE = """examples:

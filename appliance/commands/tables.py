@@ -2,42 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
-
-GAP = "  "
-
-
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns as wide as their widest cell; numbers to the right."""
-    print(table(head, rows), flush=True)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return what `print_table` prints."""
-    given = [tuple(row) for row in rows]
-    cells = [tuple(head), *(tuple(_text(cell) for cell in row) for row in given)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
-    numeric = [bool(given) and all(isinstance(row[at], int | float) for row in given) for at in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        placed = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
-        return GAP.join(placed).rstrip()
-
-    return "\n".join(map(line, cells))
-
-
-def _text(cell: object) -> str:
-    if cell is None or cell == "":
-        return "-"
-    return f"{cell:,.1f}" if isinstance(cell, float) else clean(str(cell))
-
-
-def clean(text: str) -> str:
-    """Return the text without control characters, which others' names may hold."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:

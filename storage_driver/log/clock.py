@@ -4,6 +4,7 @@ A new epoch begins with every opening of the store and with every step of the cl
 was running, each stretch by its own clock, so no step and no wrong date on start makes a message old.
 """
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,11 @@ from storage_driver.named_tuple import NamedTuple
 STEP_MS = 60_000  # smaller steps back are waited out: store times stand still
 EPOCHS_KEPT = 256
 PARTS = {"layout", "epochs"}  # once there was no checksum
+
+
+def wall_ms() -> int:
+    """Return the time of day in milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 class ClockEpoch(NamedTuple):

@@ -18,9 +18,9 @@ from prometheus_client.samples import Sample
 from appliance.access import certificate
 from appliance.access.certificate import make_certificate
 from appliance.access.page_token import read_token
-from appliance.clock import wall_ms
 from appliance.health.conditions import KINDS
 from netstack.serving.channel import open_channel
+from storage_driver.log.clock import wall_ms
 from storage_driver.log.segment import segment_name
 from storage_driver.store import StoreConfig, open_store
 from tests.appliance.alerting import NEEDED, silent_then_firing

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message
 from storage_driver.store import MessageStore, StoreConfig, open_store
-from uplink_spark.box.shipper import Shipper, make_uplink, wall_ms
+from uplink_spark.box.shipper import Shipper, make_uplink
 from uplink_spark.config import UplinkConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

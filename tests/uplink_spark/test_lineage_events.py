@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from storage_driver.log.clock import wall_ms
 from storage_driver.store import open_store
 from tests.ports import free_port
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, store_config, until
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from storage_driver.log.clock import wall_ms
 from uplink_spark.box.caps import KBIT, PIECE_OVERHEAD, SMALLEST_PIECE, Allowed, Bucket
 from uplink_spark.box.plan import (
     MIN_TARGET,
@@ -26,7 +27,6 @@ from uplink_spark.box.plan import (
     make_plan,
     target_bytes,
 )
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, Metered

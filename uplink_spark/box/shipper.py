@@ -6,13 +6,13 @@ OSError, TLS errors, ProtocolError and refusals end one connection; any other ex
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import trio
 
+from storage_driver.log.clock import wall_ms
 from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
 from uplink_spark.box.conversation import Conversation
 from uplink_spark.box.ledger import Ledger
@@ -267,10 +267,6 @@ class Uplink:
 
     def statistics(self) -> UplinkStatus:
         return self.shipper.state.status()
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def make_uplink(

@@ -10,7 +10,8 @@ from typing import Any
 
 from uplink_spark.bounds import whole
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json, print_table
+from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json
+from uplink_spark.console import print_table
 from uplink_spark.zone.manifest import Entry
 from uplink_spark.zone.reader import ZoneReader
 

@@ -6,11 +6,11 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-LEVELS = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+from uplink_spark.console import JournalFormatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +28,14 @@ class Command:
         parser.set_defaults(run=self.run)
 
 
-class JournalFormatter(logging.Formatter):
-    """key=value lines with the journald priority in front."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"<{LEVELS.get(record.levelno, 6)}>{super().format(record)}"
-
-
 def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JournalFormatter("%(name)s: %(message)s"))
+    handler.setFormatter(JournalFormatter("{}:"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def print_json(value: object) -> None:
     print(json.dumps(value, sort_keys=True, default=str))
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as wide as their widest cell."""
-    cells = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def human_bytes(count: float) -> str:

@@ -9,7 +9,7 @@ once its last message has expired. Sans I/O.
 from collections.abc import Callable
 from typing import Any
 
-from appliance.broker.tables.saving import Saver, StateFile, load_table
+from appliance.broker.tables.saving import SavedTable, StateFile, load_table
 from netstack.serving.limits import is_loopback
 from netstack.serving.slots import share_of
 from storage_driver.named_tuple import NamedTuple
@@ -29,12 +29,12 @@ class Uses(NamedTuple):
     delete: Callable[[str], object]
 
 
-class Creations:
+class Creations(SavedTable):
     """Topics and groups that were made by the way, until they are used."""
 
     def __init__(self, file: StateFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
         self._per_hour, self._now_ms = per_hour, now_ms
-        self._saver = Saver(file, self.to_json)
+        super().__init__(file)
         self._made = _rows(load_table(file, "creations"))  # (kind, name) -> when, oldest first
         self._left: dict[str, tuple[float, int]] = {}  # share of an address -> how many more, as of when
 
@@ -94,14 +94,6 @@ class Creations:
     def to_json(self) -> dict[str, object]:
         """Return what is saved."""
         return {"made": [[kind, name, since] for (kind, name), since in self._made.items()]}
-
-    async def run(self) -> None:
-        """Save changes until cancelled."""
-        await self._saver.run()
-
-    async def flush(self) -> None:
-        """Save what is not on disk yet."""
-        await self._saver.flush()
 
 
 def _rows(content: dict[str, Any]) -> dict[tuple[str, str], int]:

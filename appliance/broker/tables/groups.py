@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import GROUP, Creations
-from appliance.broker.tables.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
+from appliance.broker.tables.saving import DataVersion, SavedTable, StateFile, load_table, number, rows_of
 from appliance.broker.tables.topics import LEGAL
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -46,7 +46,7 @@ def is_group_name(name: str) -> bool:
     return len(name) <= MOST_NAME and LEGAL.fullmatch(name) is not None
 
 
-class GroupTable:
+class GroupTable(SavedTable):
     """name -> Group, with its version; the save mark of a change is what `when_saved` waits for."""
 
     def __init__(
@@ -54,7 +54,7 @@ class GroupTable:
     ) -> None:
         self._auto_create, self._most, self._now_ms = auto_create, most, now_ms
         self.creations: Creations | None = None  # what was made by consuming alone
-        self._saver = Saver(file, self.to_json)
+        super().__init__(file)
         content = load_table(file, "groups")
         self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
         self._groups = rows_of(content.get("subscriptionGroupTable"), group_from_json, "groups")
@@ -121,18 +121,6 @@ class GroupTable:
         topics[topic] = topics.get(topic, 0) | READ_BIT if read else topics.get(topic, 0) & ~READ_BIT
         self._forbidden[name] = {topic: bits for topic, bits in topics.items() if bits}
         return self._changed()
-
-    def when_saved(self, mark: int, wake: Wake) -> None:
-        """Call wake once the change with this mark is on disk."""
-        self._saver.when_saved(mark, wake)
-
-    async def run(self) -> None:
-        """Save changes until cancelled."""
-        await self._saver.run()
-
-    async def flush(self) -> None:
-        """Save what is not on disk yet."""
-        await self._saver.flush()
 
     def to_json(self) -> dict[str, object]:
         """Return what `subscriptionGroup.json` holds."""

@@ -6,17 +6,17 @@ Offsets of dead letter topics tell what was read in order; who resends one of ma
 from collections.abc import Collection
 from typing import Any
 
-from appliance.broker.tables.saving import Saver, StateFile, load_table
+from appliance.broker.tables.saving import SavedTable, StateFile, load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
 
 MOST = 10_000  # of all queues: by hand nobody gets there
 
 
-class Resent:
+class Resent(SavedTable):
     """Offsets of dead letters by topic and queue."""
 
     def __init__(self, file: StateFile) -> None:
-        self._saver = Saver(file, self.to_json)
+        super().__init__(file)
         self._offsets = _rows(load_table(file, "resent dead letters"))
 
     def note(self, topic: str, queue_id: int, offset: int) -> None:
@@ -48,14 +48,6 @@ class Resent:
     def to_json(self) -> dict[str, object]:
         """Return what is saved."""
         return {"resent": [[*key, sorted(offsets)] for key, offsets in self._offsets.items() if offsets]}
-
-    async def run(self) -> None:
-        """Save changes until cancelled."""
-        await self._saver.run()
-
-    async def flush(self) -> None:
-        """Save what is not on disk yet."""
-        await self._saver.flush()
 
 
 def _rows(content: dict[str, Any]) -> dict[tuple[str, int], set[int]]:

@@ -142,6 +142,29 @@ class Saver:
             self._waiting.popleft()[1](reason)
 
 
+class SavedTable:
+    """A table with a `Saver` of its own, which writes what `to_json` returns."""
+
+    def __init__(self, file: StateFile, *, calm_s: float = CALM_S) -> None:
+        self._saver = Saver(file, self.to_json, calm_s=calm_s)
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is saved."""
+        raise NotImplementedError
+
+    def when_saved(self, mark: int, wake: Wake) -> None:
+        """Call wake once the change with this mark is on disk."""
+        self._saver.when_saved(mark, wake)
+
+    async def run(self) -> None:
+        """Save changes until cancelled."""
+        await self._saver.run()
+
+    async def flush(self) -> None:
+        """Save what is not on disk yet."""
+        await self._saver.flush()
+
+
 def number(item: Mapping[str, object], name: str, otherwise: int) -> int:
     """Return a whole number of a record that others wrote. Raises ValueError."""
     return int(str(item.get(name, otherwise)))

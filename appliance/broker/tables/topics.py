@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import TOPIC, Creations
-from appliance.broker.tables.saving import DataVersion, Saver, StateFile, Wake, load_table, number, rows_of
+from appliance.broker.tables.saving import DataVersion, SavedTable, StateFile, load_table, number, rows_of
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
@@ -80,7 +80,7 @@ class TopicRules(NamedTuple):
     most: int = 10_000
 
 
-class TopicTable:
+class TopicTable(SavedTable):
     """name -> Topic, with its version; the save mark of a change is what `when_saved` waits for."""
 
     def __init__(
@@ -90,7 +90,7 @@ class TopicTable:
         self._now_ms, self._log_end = now_ms, log_end or (lambda: 0)
         self.creations: Creations | None = None  # what was made by sending alone
         self._changes: list[Callable[[str], None]] = []
-        self._saver = Saver(file, self.to_json)
+        super().__init__(file)
         content = load_table(file, "topics")
         self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
         self._topics = rows_of(content.get("topicConfigTable"), topic_from_json, "topics")
@@ -194,18 +194,6 @@ class TopicTable:
     def on_change(self, callback: Callable[[str], None]) -> None:
         """Call back with the topic's name after each change."""
         self._changes.append(callback)
-
-    def when_saved(self, mark: int, wake: Wake) -> None:
-        """Call wake once the change with this mark is on disk."""
-        self._saver.when_saved(mark, wake)
-
-    async def run(self) -> None:
-        """Save changes until cancelled."""
-        await self._saver.run()
-
-    async def flush(self) -> None:
-        """Save what is not on disk yet."""
-        await self._saver.flush()
 
     def to_json(self) -> dict[str, object]:
         """Return what `topics.json` holds; `asOf` is the log offset below which every topic with records is known."""

@@ -14,12 +14,13 @@ from appliance.access.access import accounts_path, changing, load_accounts
 from appliance.admin import NAME, AdminRefused, AdminSilent, ask
 from appliance.broker.access.accounts import WORDS, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
-from appliance.clock import wall_ms
 from appliance.commands.box.status import health_path
 from appliance.commands.settings import add_config_arguments, as_owner_of, chosen_config, data_folder
-from appliance.commands.tables import confirmed, print_table
+from appliance.commands.tables import confirmed
 from appliance.errors import ConfigError
+from storage_driver.log.clock import wall_ms
 from uplink_spark.bounds import amount
+from uplink_spark.console import print_table
 
 DONE, NOT_DONE = 0, 1
 HOUR_MS = 3_600_000

@@ -9,10 +9,10 @@ from typing import Any
 from appliance.admin import NAME, AdminRefused, AdminSilent, ask
 from appliance.commands.box.status import health_path
 from appliance.commands.settings import add_config_arguments
-from appliance.commands.tables import print_table
 from appliance.health.conditions import documentation
 from appliance.health.health_file import read_health
 from uplink_spark.bounds import whole
+from uplink_spark.console import print_table
 
 COULD_NOT_ASK, WRONG_WORDS = 1, 2
 VERBS = ("list", "mute", "unmute")

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, run, show, stamp
-from appliance.commands.tables import clean, confirmed
+from appliance.commands.tables import confirmed
 from netstack.client import MessageQueue
 from netstack.client.admin import RETRY, Admin
 from netstack.wire.bodies_admin import OffsetWrapper, SubscriptionGroup
 from uplink_spark.bounds import whole
+from uplink_spark.console import clean
 
 __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox groups list

@@ -9,9 +9,9 @@ import trio
 from appliance.commands.asking import INNER_GROUPS, add_action, add_examples, is_system_topic, rates, run
 from appliance.commands.messaging.cluster import OK, print_json
 from appliance.commands.messaging.groups import lag_of
-from appliance.commands.tables import table
 from netstack.client.admin import DEAD, RETRY, Admin
 from uplink_spark.bounds import amount, whole
+from uplink_spark.console import table
 
 __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox top

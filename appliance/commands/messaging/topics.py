@@ -4,9 +4,10 @@ import argparse
 from typing import Any
 
 from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, run, show, stamp
-from appliance.commands.tables import clean, confirmed
+from appliance.commands.tables import confirmed
 from netstack.client.admin import DEAD, RETRY, Admin
 from uplink_spark.bounds import whole
+from uplink_spark.console import clean
 
 __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox topics list

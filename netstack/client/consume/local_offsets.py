@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from netstack.client.consume.offsets import UNKNOWN
+from netstack.client.consume.offsets import KnownOffsets
 from netstack.client.errors import ClientError
 from netstack.errors import Refused
 from netstack.wire.bodies import ResetOffset
@@ -20,13 +20,13 @@ from netstack.wire.json_body import MessageQueue
 _log = logging.getLogger("netstack.client")
 
 
-class LocalOffsets:
+class LocalOffsets(KnownOffsets):
     """Loaded once at start, written whole on every persist."""
 
     def __init__(self, folder: Path | None, client_id: str, group: str) -> None:
+        super().__init__()
         base = folder or Path.home() / ".rocketmq_offsets"
         self.path = base / client_id / group / "offsets.json"
-        self._offsets: dict[MessageQueue, int] = {}
         self._one_thread = trio.CapacityLimiter(1)  # what is persisted last is written last
 
     async def load(self) -> None:
@@ -47,16 +47,6 @@ class LocalOffsets:
         if faults:
             raise ClientError(f"offsets are not readable: {'; '.join(faults)}; delete or repair the file")
         return {}
-
-    def get(self, queue: MessageQueue) -> int:
-        return self._offsets.get(queue, UNKNOWN)
-
-    def set(self, queue: MessageQueue, queue_offset: int) -> None:
-        self._offsets[queue] = queue_offset
-
-    def raise_to(self, queue: MessageQueue, queue_offset: int) -> None:
-        if queue_offset > self._offsets.get(queue, UNKNOWN):
-            self._offsets[queue] = queue_offset
 
     def forget(self, queue: MessageQueue) -> None:
         """Nothing: the file is the only place that remembers."""

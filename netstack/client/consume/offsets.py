@@ -42,11 +42,10 @@ class OffsetStore(Protocol):
     async def persist(self, queues: Iterable[MessageQueue]) -> None: ...
 
 
-class RemoteOffsets:
-    """Kept by the queue's broker. Source: RocketMQ 4.9.8 RemoteBrokerOffsetStore."""
+class KnownOffsets:
+    """What both stores of offsets have in memory."""
 
-    def __init__(self, instance: Instance, group: str) -> None:
-        self._instance, self._group = instance, group
+    def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
 
     def get(self, queue: MessageQueue) -> int:
@@ -58,6 +57,14 @@ class RemoteOffsets:
     def raise_to(self, queue: MessageQueue, queue_offset: int) -> None:
         if queue_offset > self._offsets.get(queue, UNKNOWN):
             self._offsets[queue] = queue_offset
+
+
+class RemoteOffsets(KnownOffsets):
+    """Kept by the queue's broker. Source: RocketMQ 4.9.8 RemoteBrokerOffsetStore."""
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        super().__init__()
+        self._instance, self._group = instance, group
 
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)

@@ -210,8 +210,8 @@ async def test_reject_new_refuses_until_receipts_lift_it(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_uplink_switched_on_late_begins_with_one_never_receipted_gap(tmp_path: Path) -> None:
+    from storage_driver.log.clock import wall_ms
     from storage_driver.store import open_store
-    from uplink_spark.box.shipper import wall_ms
     from uplink_spark.testing_site import store_config
 
     async with open_store(store_config(tmp_path / "store"), now_ms=wall_ms) as store:

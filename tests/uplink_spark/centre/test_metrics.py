@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
+from storage_driver.log.clock import wall_ms
 from tests.ports import free_port
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.centre.fleet import boxes
 from uplink_spark.centre.gateway import open_landers, run_gateway
 from uplink_spark.centre.metrics import gateway_text, serve_metrics

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import trio
 
+from storage_driver.log.clock import wall_ms
 from uplink_spark.__main__ import main
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.box.stick import export_pieces, import_receipts
 from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.fleet import check

@@ -1,15 +1,13 @@
-"""What the commands of the centre print: columns, sizes, ages, lines for the journal."""
+"""What the commands of the centre print: sizes, ages, JSON."""
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 
 import pytest
 
 from uplink_spark.commands import COMMANDS
-from uplink_spark.commands.parts import JournalFormatter, human_age, human_bytes, print_json, print_table
+from uplink_spark.commands.parts import human_age, human_bytes, print_json
 
 
 @pytest.mark.parametrize(
@@ -31,29 +29,11 @@ def test_ages_keep_their_unit_up_to_its_border(seconds: float, text: str) -> Non
     assert human_age(seconds) == text
 
 
-def test_columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_table(["A", "LONG"], [["wide", 1], ["", None]])
-    assert capsys.readouterr().out == "A     LONG\nwide  1\n      None\n"
-    print_table(["A", "B"], [])
-    assert capsys.readouterr().out == "A  B\n"
-
-
 def test_json_is_one_sorted_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"b": b"\xff", "a": "ü\n"})
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert list(json.loads(out)) == ["a", "b"]
-
-
-def test_a_log_line_begins_with_its_priority_for_the_journal() -> None:
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JournalFormatter("%(name)s: %(message)s"))
-    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL, 25):
-        handler.handle(logging.LogRecord("g", level, "", 0, "m", None, None))
-    assert [line[:3] for line in stream.getvalue().splitlines()] == ["<7>", "<6>", "<4>", "<3>", "<2>", "<6>"]
 
 
 def test_each_command_has_its_own_name_and_a_line_of_help() -> None:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
-from uplink_spark.box.shipper import Uplink, make_uplink, wall_ms
+from uplink_spark.box.shipper import Uplink, make_uplink
 from uplink_spark.config import UplinkConfig
 
 HOST = encode_host("127.0.0.1", 10911)

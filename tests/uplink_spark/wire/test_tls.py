@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from storage_driver.log.clock import wall_ms
 from uplink_spark.box.connect import ConnectFailed, TurnedAway, greet, open_stream
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig

@@ -9,12 +9,12 @@ import trio.testing
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.publish.dedup import DedupRules, DedupWindow, Sent, key_of
 from appliance.broker.tables.arrivals import Arrivals
-from appliance.clock import wall_ms
 from appliance.configuration.config import load_config
 from appliance.requests import Handle
 from appliance.testing import FakePeer, answered
 from netstack.errors import Refused
 from netstack.wire.command import ONEWAY, RemotingCommand
+from storage_driver.log.clock import wall_ms
 from storage_driver.record import MessageQueue, decode_record
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk, Step
