@@ -63,7 +63,7 @@ class Diary:
         return f"{'exit' if last.get('code') == 'exited' else 'signal'} {last.get('status')}"
 
     def ends_in_this_boot(self) -> int:
-        """Return how often the product has ended since the machine started, for whatever reason."""
+        """Return how often the service has exited since the machine started, for whatever reason."""
         return len(self._ends_here())
 
     def tired(self, *, uptime_s: float, settled: bool) -> bool:

@@ -118,7 +118,7 @@ def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
 
 
 def open_door(config: Config, data: Path) -> TlsDoor | LateDoor | None:
-    """Return the door, None for a box without TLS. Raises ConfigError when TLS is a must and cannot be."""
+    """Return what accepts TLS, None for a box without TLS. Raises ConfigError if TLS is required and unavailable."""
     said, (cert, _) = config.tls, tls_files(config, data)
     plain = (said.mode, said.client_auth, said.cert) == (TlsMode.PERMISSIVE, ClientAuth.NONE, "")
     if plain and is_loopback(config.listen.host) and not cert.exists():

@@ -15,7 +15,7 @@ ASK_S = 5.0
 
 
 def own_key(path: Path) -> dict[str, Any] | None:
-    """Return key, secret, mode and whether TLS is a must; None where nobody answers or this user may not ask."""
+    """Return key, secret, mode and whether TLS is required; None if nobody answers or this user may not ask."""
     if not path.parent.is_dir():
         return None
     try:

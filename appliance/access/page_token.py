@@ -21,7 +21,7 @@ def read_token(data: Path) -> str:
 
 
 def new_token(data: Path) -> str:
-    """Replace the token, so that the old one lets nobody in any more. Blocks. Raises OSError."""
+    """Replace the token, so that the old one is no longer valid. Blocks. Raises OSError."""
     token = secrets.token_urlsafe(BYTES)
     replace_private(data / NAME, token + "\n")
     return token

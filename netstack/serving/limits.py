@@ -1,4 +1,4 @@
-"""How much a peer may take, and the decision whether one more connection is let in.
+"""How much a peer may take, and the decision whether one more connection is accepted.
 
 Whatever a peer can grow has a limit here and a stated behaviour at it. Times are those of one monotonic clock.
 """

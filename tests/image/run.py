@@ -192,7 +192,7 @@ class Story:
             self.vm.next_boot()
         trio.run(wait_answer, PATIENCE_S)
         text = f"1.1.0 serves again after {self.vm.boots - boots} boots, {time.monotonic() - began:.0f} s"
-        self.note(what, f"rolled back without help: {text}")
+        self.note(what, f"automatic rollback: {text}")
         refused = self.vm.shell(
             f"mount -o ro /dev/vdb /mnt; rocketbox update /mnt/{version}.rbx; umount /mnt", PATIENCE_S
         )

@@ -134,7 +134,7 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"topisc": "A"}, "option topisc is not known, did you mean topics?; known are: path, columns"),
+        ({"topisc": "A"}, "option topisc is not known, did you mean topics?; known options: path, columns"),
         ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': name each column once"),
         (
             {"startingOffsets": "latest", "endingOffsets": "earliest"},

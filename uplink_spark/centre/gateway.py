@@ -144,7 +144,7 @@ class Gateway:
             begun.ended()
 
     async def admit_stick(self, stream: trio.SocketStream) -> None:
-        """Serve a sweep that came through the local door."""
+        """Serve a sweep that came through the local socket."""
         await self._to_its_end(stream, "door", "door", self._open_stick)
 
     async def _to_its_end(self, stream: trio.SocketStream, host: str, peer: str, opening: Open) -> None:

@@ -1,4 +1,4 @@
-"""The gateway's local door: a socket in the landing zone through which a stick is swept while the gateway runs.
+"""The gateway's local socket: a socket in the landing zone through which a stick is swept while the gateway runs.
 
 It speaks the frames of the wire. Who may open the socket may write the landing zone, so no certificate is asked for.
 """

@@ -51,7 +51,7 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
 
 
 def _piece_lines(hub: Hub) -> list[str]:
-    """Pieces by kind and result; `refused` counts those turned away when they were to be landed and before."""
+    """Pieces by kind and result; `refused` counts those refused at landing or before."""
     name = f"{PREFIX}pieces_total"
     pieces = sum((lander.counts.pieces for lander in hub.landers), Counter[tuple[str, str]]())
     pieces.update({(kind, "refused"): count for kind, count in hub.counts.refused_kinds.items()})

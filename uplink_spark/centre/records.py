@@ -115,7 +115,7 @@ class CentreRecords:
         return None if owner == self._own else str(owner)
 
     def retire(self, box: str) -> None:
-        """From its next connection on the box is turned away. Raises OSError."""
+        """The gateway refuses the next connection of this box. Raises OSError."""
         self.replace(self._place(box, "retired"), b"")
 
     def known(self) -> set[str]:

@@ -1,6 +1,6 @@
 """Sweeping a stick into a landing zone: every file is treated as a PIECE that came over the wire.
 
-A gateway that runs on the zone takes the files through its local door; where none runs, the sweep is the writer.
+A gateway that runs on the zone takes the files through its local socket; where none runs, the sweep is the writer.
 """
 
 from __future__ import annotations

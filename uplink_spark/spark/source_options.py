@@ -272,7 +272,7 @@ def parse_options(
         name = _KNOWN.get(key.lower())
         if name is None or name not in known:
             names = [name for name in OPTIONS if name in known]
-            raise OptionError(f"option {key} is not known{_meant(key, names)}; known are: {', '.join(names)}")
+            raise OptionError(f"option {key} is not known{_meant(key, names)}; known options: {', '.join(names)}")
         values[name] = parse_time(name, value, now_ms()) if name in TIMES else OPTIONS[name][1](name, value)
     if "path" not in values:
         raise OptionError("option path is missing: give the folder or URL of the landing zone, as .load('/landing')")

@@ -125,7 +125,7 @@ class Permissions:
         if account.bound and self._rules.replay != OFF:
             self._check_replay(request, peer, account)
         if wanted is Access.DATA or self._rules.mode == KEYS:
-            peer.signer = account  # elsewhere the same peer's data is let in without a key
+            peer.signer = account  # elsewhere the same peer may send data without a key
 
     def _note_unasked(self, request: RemotingCommand, peer: Asker) -> None:
         """Remember a signature that was not needed: as a change, where it is, it may come from somebody else."""

@@ -303,7 +303,7 @@ class Publishing:
         self._tables.stats.put_failed()
 
     def refused(self, topic: Topic | None, exc: BaseException) -> None:
-        """Count a send that was refused, and why, if it was for want of space."""
+        """Count a send that was refused, and why, if space was missing."""
         self._tables.stats.put_failed()
         if topic is not None:
             self._space.note(topic.name, exc.__cause__ if isinstance(exc, Refused) else exc)

@@ -85,7 +85,7 @@ def _is_here(namesrv: str) -> bool:
 
 
 def _own_way(arguments: argparse.Namespace) -> tuple[Credentials | None, ssl.SSLContext | None]:
-    """Return the key that the box on this machine gives to whoever may open its socket, and TLS where it is a must."""
+    """Return the key that the box on this machine gives to whoever may open its socket, and TLS if it is required."""
     said = own_key(health_path(arguments).with_name(SOCKET))
     if said is None:
         return None, None

@@ -130,7 +130,7 @@ class PullConsumer(QueueReader):
     async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         """Join the group for a topic; its members share the queues. Raises UsageError after assign, StrategyFailed.
 
-        After any error or a cancellation all stays as it was.
+        An error or a cancellation changes nothing.
         """
         route, before = await self.instance.route(topic), self._subscriptions.get(topic)
         if self._fixed is not None:

@@ -158,7 +158,7 @@ class PushConsumer:
     async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         """Consume a topic, or change what is wanted of it: tags `a || b`, `*`, or Sql(...).
 
-        Raises BrokerRefused for a bad expression, StrategyFailed. After an error or a cancellation all is as it was.
+        Raises BrokerRefused for a bad expression, StrategyFailed. An error or a cancellation changes nothing.
         """
         before = self._subscriptions.get(topic)
         self._subscriptions.put(topic, expression)

@@ -109,12 +109,12 @@ def test_options_that_exclude_one_another_are_named_together(options: dict[str, 
     ],
 )
 def test_a_misspelt_option_or_the_kafka_sources_is_answered_with_the_one_meant(typed: str, meant: str) -> None:
-    with pytest.raises(OptionError, match=f"option {typed} is not known, did you mean {meant}[?]; known are: path"):
+    with pytest.raises(OptionError, match=f"option {typed} is not known, did you mean {meant}[?]; known options: path"):
         parsed(**{typed: "a"})
 
 
 def test_an_unknown_option_is_answered_with_none_that_this_source_lacks() -> None:
-    with pytest.raises(OptionError, match="option topic is not known; known are: path, boxes"):
+    with pytest.raises(OptionError, match="option topic is not known; known options: path, boxes"):
         parse_options({"path": "/x", "topic": "a"}, known=MANIFEST_OPTIONS)
 
 
