@@ -11,7 +11,7 @@ IN := JAVA_HOME=$(CURDIR)/.venv/java TMPDIR=$(CURDIR)/.build/tmp PYSPARK_PYTHON=
 
 PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/pip --disable-pip-version-check
 
-SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod systemd-boot-efi \
+SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
 .PHONY: apt release test-wheel test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
@@ -33,8 +33,8 @@ help:
 	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
 	@echo 'make release           .build/release: all of these with parts (SBOM), checksums and signature (RELEASE_KEY=…, IMAGE=: none)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
-	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates'
-	@echo 'make test-image        test that image in an emulator, from flashing to a frozen kernel (an hour; STEPS="flash first_boot": only these)'
+	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates (ARCH=arm64)'
+	@echo 'make test-image        test that image in an emulator, from flashing to a frozen kernel (an hour; STEPS="flash first_boot": only these; ARCH=arm64)'
 	@echo 'make test-systemd      (root) test the box under real systemd'
 	@echo 'make test-packages     (root) run the container images; test the Debian package in bookworm and trixie, from installation to purge'
 	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
@@ -198,7 +198,7 @@ apt: deb
 	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
 
 bundle: .venv/.ready
-	@nice $(PY) -m provisioning.make_bundle .build/bundle $(SIGN) $(ARGS)
+	@for arch in $(or $(ARCH),''); do nice $(PY) -m provisioning.make_bundle .build/bundle $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
 
 # Everything a release has, with its parts, checksums and a signature. The key lies outside of what `make clean` removes, and
 # signs bundle and image too; another one: RELEASE_KEY=current.pem. IMAGE= leaves the image out (250 MB fetched, minutes).
@@ -216,14 +216,16 @@ release: $(RELEASE_KEY) wheel deb container bundle $(IMAGE)
 
 # Two root partitions, boot loader, first boot: systemd/make-image.sh says which Debian packages it wants.
 image: .venv/.ready
-	@nice systemd/make-image.sh .build/image $(PY) $(SIGN) $(ARGS)
+	@for arch in $(or $(ARCH),''); do nice systemd/make-image.sh .build/image $(PY) $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
 
-# A good image, a good update, one whose self-test fails, one that panics; ARGS=--reuse: those of the last time.
+# A good image, a good update, one whose self-test fails, one that panics; ARGS=--reuse: those of the last time. ARCH=arm64: on
+# QEMU's `virt` with a processor as in the Raspberry Pi 4.
+TEST_IMAGE = .build/test-image$(addprefix -,$(ARCH))
 test-image: .venv/.ready
 	@mkdir -p .build/tmp; case ' $(ARGS) ' in *' --reuse '*) ;; *) for each in 1.0.0 '1.1.0 --bundle-only' \
 	  '1.2.0 --bundle-only --spoil selftest' '1.3.0 --bundle-only --spoil panic'; do \
-	  nice systemd/make-image.sh .build/test-image $(PY) --root-shell --version $$each || exit; done ;; esac
-	@$(IN) $(PY) -u -m tests.image.run .build/test-image $(if $(STEPS),--only $(STEPS)) $(filter-out --reuse,$(ARGS))
+	  nice systemd/make-image.sh $(TEST_IMAGE) $(PY) $(addprefix --arch ,$(ARCH)) --root-shell --version $$each || exit; done ;; esac
+	@$(IN) $(PY) -u -m tests.image.run $(TEST_IMAGE) $(addprefix --arch ,$(ARCH)) $(if $(STEPS),--only $(STEPS)) $(filter-out --reuse,$(ARGS))
 
 # Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
 test-packages: .venv/.ready

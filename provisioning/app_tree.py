@@ -1,21 +1,26 @@
 """Builds what a slot holds: the six packages and the few libraries they need, compiled, from this environment.
 
-python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0]
+    python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0] [--machine aarch64]
+
+For another processor than this machine's the libraries are the locked wheels for it; byte code is the same everywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata as metadata
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
 from provisioning.errors import ProvisioningError
+from provisioning.wheels import fetch
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 CENTRE_ONLY = ("uplink_spark/jobs", "uplink_spark/spark/rows.py", "uplink_spark/spark_source.py")
@@ -31,14 +36,15 @@ LOCK = ".lock-box.txt"
 SBOM = "lib/sbom.cdx.json"
 
 
-def build_tree(target: Path, top: Path, python: str, version: str) -> dict[str, str]:
+def build_tree(target: Path, top: Path, python: str, version: str, *, machine: str = "") -> dict[str, str]:
     """Fill `target/lib`, return name -> version of every library in it."""
-    site = target / "lib" / f"python{python_version(python)}" / "site-packages"
+    number, foreign = python_version(python), machine not in ("", platform.machine())
+    site = target / "lib" / f"python{number}" / "site-packages"
     if target.exists():
         shutil.rmtree(target)
     site.mkdir(parents=True)
     copy_packages(top, site)
-    libraries = copy_libraries(top, site)
+    libraries = fetch_libraries(top, site, machine, number) if foreign else copy_libraries(top, site)
     write_own_metadata(site, version)
     write_sbom(target / SBOM, top, libraries, version)
     words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(target), str(site)]
@@ -77,6 +83,19 @@ def copy_libraries(top: Path, site: Path) -> dict[str, metadata.Distribution]:
         needs = [line for line in found[name].requires or [] if "extra ==" not in line and wanted_here(line)]
         waiting += [distribution_name(line) for line in needs]
         copy_distribution(found[name], site)
+    return dict(sorted(found.items()))
+
+
+def fetch_libraries(top: Path, site: Path, machine: str, python: str) -> dict[str, metadata.Distribution]:
+    """Do as copy_libraries does for another processor. Raises ProvisioningError where a library has no wheel for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        fetch(Path(folder), top / LOCK, machine, python)
+        for path in Path(folder).rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and on_a_box(name) and not name.startswith("bin/"):
+                (site / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, site / name)
+    found = {distribution_name(one.name): one for one in metadata.distributions(path=[str(site)])}
     return dict(sorted(found.items()))
 
 
@@ -142,13 +161,14 @@ def main() -> int:
     parser.add_argument("target", type=Path)
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--version")
+    parser.add_argument("--machine", default=platform.machine())
     arguments = parser.parse_args()
     top = Path(__file__).resolve().parents[1]
     if sys.version_info[:2] != tuple(map(int, python_version(arguments.python).split("."))):
         print(f"{arguments.python} is another Python than {sys.executable}: its libraries would not load")
         return 1
     version = arguments.version or project_version(top)
-    libraries = build_tree(arguments.target, top, arguments.python, version)
+    libraries = build_tree(arguments.target, top, arguments.python, version, machine=arguments.machine)
     size = sum(path.stat().st_size for path in arguments.target.rglob("*") if path.is_file())
     print(
         f"{arguments.target}: rocketbox {version}, {size / 1e6:.1f} MB, "

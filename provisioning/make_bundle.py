@@ -1,6 +1,7 @@
 """`make bundle`: the product of this checkout as a signed bundle.
 
     python -m provisioning.make_bundle WORK [--version V] [--key private.pem] [--models x1,x2] [--oldest V]
+        [--arch arm64]
 
 Without --key a key pair for tests is made in WORK; its public half must be put into a box's /usr/lib/rocketbox/keys/.
 """
@@ -17,6 +18,9 @@ from provisioning.app_tree import SBOM, build_tree, project_version, python_vers
 from provisioning.bundle import Manifest, build_bundle, describe_part, make_key, pack_app
 from provisioning.errors import ProvisioningError
 
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name of a processor and the kernel's
+HERE = next((arch for arch, machine in MACHINES.items() if machine == platform.machine()), None)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m provisioning.make_bundle", description=__doc__)
@@ -26,6 +30,7 @@ def main() -> int:
     parser.add_argument("--models", default="", help="comma-separated; empty: any")
     parser.add_argument("--oldest", default="0", help="oldest version this one may follow")
     parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--arch", choices=MACHINES, default=HERE, required=HERE is None, help="processor of the box")
     parser.add_argument("--root", type=Path, help="bundle this root file system (of make image) instead of the product")
     arguments = parser.parse_args()
     try:
@@ -39,22 +44,23 @@ def main() -> int:
 
 def make(arguments: argparse.Namespace) -> Path:
     """Build the part and the bundle around it, return the bundle."""
+    machine = MACHINES[arguments.arch]
     work, top = arguments.work, Path(__file__).resolve().parents[1]
     work.mkdir(parents=True, exist_ok=True)
     version = arguments.version or project_version(top)
-    name, kind = f"rocketbox-{version}", "app"
+    name, kind = f"rocketbox-{version}" + (f"-{arguments.arch}" if arguments.arch != "amd64" else ""), "app"
     files: dict[str, tuple[int, int, str]] = {}
     if arguments.root:
         name, kind, content = f"{name}-image", "root", arguments.root
     else:
-        build_tree(work / "tree", top, arguments.python, version)
+        build_tree(work / "tree", top, arguments.python, version, machine=machine)
         content = work / f"{name}.tar.xz"
         files = pack_app(work / "tree", content)
     key = arguments.key or test_key(work)
     manifest = Manifest(
         version=version,
         models=tuple(filter(None, arguments.models.split(","))),
-        arch=platform.machine(),
+        arch=machine,
         python=python_version(arguments.python),
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         key_id=key.stem,

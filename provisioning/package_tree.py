@@ -14,7 +14,6 @@ import importlib.metadata as metadata
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -30,9 +29,9 @@ from provisioning.app_tree import (
     write_sbom,
 )
 from provisioning.errors import ProvisioningError
+from provisioning.wheels import fetch
 
 PYTHONS = ("3.11", "3.13")  # of Debian bookworm and of trixie
-GLIBC = range(17, 37)  # wheels for glibc 2.17 to 2.36, which is bookworm's
 LICENCE = r"\.dist-info/(licenses/)?(LICEN[CS]E|COPYING|NOTICE)[^/]*$"
 # Of a library's own notes only these: the rest tells of one Python's wheel.
 KEPT = re.compile(rf"^(?!bin/)(?!.*\.dist-info/)|\.dist-info/METADATA$|{LICENCE}")
@@ -48,7 +47,7 @@ def build_tree(target: Path, top: Path, machine: str, version: str) -> None:
     copy_packages(top, site)
     with tempfile.TemporaryDirectory() as scratch:
         for python in PYTHONS:
-            fetch(Path(scratch, python), top, machine, python)
+            fetch(Path(scratch, python), top / LOCK, machine, python)
             merge(Path(scratch, python), site)
     write_own_metadata(site, version)
     for python in PYTHONS:
@@ -58,24 +57,6 @@ def build_tree(target: Path, top: Path, machine: str, version: str) -> None:
     (target / "bin/python").symlink_to("../../../../bin/python3")  # /usr/bin, from /usr/lib/rocketbox/env/bin
     (target / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     write_sbom(target / "sbom.cdx.json", top, [one for one in locked_versions(top) if is_installed(site, one)], version)
-
-
-def fetch(target: Path, top: Path, machine: str, python: str) -> None:
-    """Install the locked libraries for another processor and Python. Raises ProvisioningError when pip cannot."""
-    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-    words += [
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary=:all:",
-        "--implementation=cp",
-        f"--python-version={python}",
-    ]
-    words += [f"--platform=manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"--platform=manylinux2014_{machine}"]
-    words += ["-r", str(top / LOCK), "--target", str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ProvisioningError("E303", f"no libraries for Python {python} on {machine}: {last}")
 
 
 def merge(source: Path, site: Path) -> None:

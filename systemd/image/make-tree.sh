@@ -1,7 +1,12 @@
 #!/bin/bash
-# make-tree.sh WORK BASE VERSION KEY_NAME ROOT_SHELL SPOIL: root.erofs, vmlinuz, initrd and options in WORK; as root, or mapped to it.
+# make-tree.sh WORK BASE ARCH VERSION KEY_NAME ROOT_SHELL SPOIL: root.erofs, vmlinuz, initrd, options and loader.efi in WORK.
+# As root, or mapped to it.
 set -euo pipefail
-work=$1 base=$2 version=$3 key=$4 shell=$5 spoil=$6
+work=$1 base=$2 arch=$3 version=$4 key=$5 shell=$6 spoil=$7
+case $arch in # serial lines: of console and provisioning, of the root shell
+amd64) line=ttyS0 second=ttyS1 ;;
+arm64) line=ttyAMA0 second=ttyS0 ;;
+esac
 here=$(dirname "$(readlink -f "$0")")
 tree=$work/tree
 [ ! -e "$tree" ] || { chmod -R u+w "$tree"; rm -rf "$tree"; }
@@ -13,7 +18,9 @@ kernel=$(ls "$tree/lib/modules")
 full=$tree/lib/modules/$kernel kept=$work/modules
 rm -rf "$kept"
 mkdir -p "$kept/lib/modules/$kernel/kernel"
-grep -v '^#' "$here/modules" | while read -r path; do
+more=$here/modules-$arch
+[ -e "$more" ] || more=
+grep -hv '^#' "$here/modules" $more | while read -r path; do
     [ -e "$full/kernel/$path" ] || continue
     mkdir -p "$kept/lib/modules/$kernel/kernel/$(dirname "$path")"
     cp -a "$full/kernel/$path" "$kept/lib/modules/$kernel/kernel/$(dirname "$path")/"
@@ -30,6 +37,8 @@ rm -rf "$full"
 cp -a "$kept/lib/modules/$kernel" "$full"
 depmod -b "$tree" "$kernel"
 cp "$tree/boot/vmlinuz-$kernel" "$work/vmlinuz"
+cp "$tree"/usr/lib/systemd/boot/efi/systemd-boot*.efi "$work/loader.efi"
+rm -rf "$tree/usr/lib/systemd/boot"
 
 # --- initrd: busybox, drivers, one script
 initrd=$work/initrd.d
@@ -38,7 +47,7 @@ mkdir -p "$initrd"/{bin,dev,proc,sys,run,sysroot,m}
 cp "$tree/bin/busybox" "$initrd/bin/"
 install -m 755 "$here/initrd-init" "$initrd/init"
 grep -v '^#' "$here/initrd-modules" | while read -r name; do
-    modprobe -d "$tree" -S "$kernel" --show-depends "$name" 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    { modprobe -d "$tree" -S "$kernel" --show-depends "$name" 2>/dev/null || true; } | sed -n 's/^insmod \([^ ]*\).*/\1/p'
 done | awk '!seen[$0]++' | while read -r path; do
     cp "$path" "$initrd/m/"
     echo "/m/$(basename "$path")"
@@ -66,7 +75,7 @@ sed -i -e '/^IMAGE_/d' "$tree/usr/lib/os-release"
 printf 'IMAGE_ID=rocketbox\nIMAGE_VERSION=%s\n' "$version" >> "$tree/usr/lib/os-release"
 # panic=10 also before sysctl; the label of the root is put in front by whoever installs it. fsck.repair=yes: a torn block
 # of the file system itself is mended without a question, since nobody is there to answer it (systemd-fsck(8)).
-echo "ro quiet loglevel=4 console=tty0 console=ttyS0,115200 panic=10 oops=panic fsck.repair=yes systemd.gpt_auto=0 systemd.show_status=error" > "$work/options"
+echo "ro quiet loglevel=4 console=tty0 console=$line,115200 panic=10 oops=panic fsck.repair=yes systemd.gpt_auto=0 systemd.show_status=error" > "$work/options"
 mkdir -p "$tree/usr/lib/rocketbox/boot"
 cp "$work/vmlinuz" "$work/initrd" "$work/options" "$tree/usr/lib/rocketbox/boot/"
 
@@ -75,8 +84,8 @@ systemd-sysusers --root="$tree" rocketbox.conf systemd-network.conf systemd-reso
     systemd-sysusers --root="$tree"
 rm -f "$tree"/etc/systemd/system/*.wants/* "$tree"/etc/systemd/system/*.requires/*
 systemctl --root="$tree" preset-all >/dev/null 2>&1
-systemctl --root="$tree" enable rocketbox-provision@ttyS0.service rocketbox-softdog.service >/dev/null 2>&1
-systemctl --root="$tree" mask serial-getty@ttyS0.service getty@.service systemd-binfmt.service \
+systemctl --root="$tree" enable rocketbox-provision@$line.service rocketbox-softdog.service >/dev/null 2>&1
+systemctl --root="$tree" mask serial-getty@$line.service getty@.service systemd-binfmt.service \
     proc-sys-fs-binfmt_misc.automount systemd-firstboot.service ldconfig.service systemd-hwdb-update.service \
     systemd-journal-catalog-update.service systemd-update-done.service >/dev/null 2>&1
 systemctl --root="$tree" set-default multi-user.target >/dev/null 2>&1
@@ -84,6 +93,7 @@ pack=lz4hc,9
 if [ -n "$shell" ]; then # for an emulator: a way in, and patience with a processor that is a fiftieth of a board's
     pack=lz4
     put 644 root-shell.service /usr/lib/systemd/system/root-shell.service
+    sed -i "s/ttyS1/$second/g" "$tree/usr/lib/systemd/system/root-shell.service"
     systemctl --root="$tree" enable root-shell.service >/dev/null 2>&1
     put 644 patience-manager.conf /usr/lib/systemd/system.conf.d/90-patience.conf
     for unit in rocketbox rocketbox-slot rocketbox-selftest rocketbox-image rocketbox-escalate; do
@@ -107,7 +117,7 @@ chown -R 0:0 "$tree/usr/share/rocketbox"
 
 # --- smaller
 rm -rf "$tree"/boot/* "$tree"/vmlinuz* "$tree"/initrd* "$tree"/usr/share/{doc,man,locale,info,bug,lintian,perl*,zoneinfo/right} \
-    "$tree"/usr/lib/python3*/{test,idlelib,tkinter,lib2to3,ensurepip,pydoc_data} "$tree"/usr/lib/x86_64-linux-gnu/{gconv,perl*}
+    "$tree"/usr/lib/python3*/{test,idlelib,tkinter,lib2to3,ensurepip,pydoc_data} "$tree"/usr/lib/*-linux-gnu/{gconv,perl*}
 # Every file of the root has the time 0, which Debian's byte code takes for a change: each start would compile its modules.
 chroot "$tree" /bin/sh -c 'exec python3 -I -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*'
 mkdir -p "$tree/usr/lib/sysimage"

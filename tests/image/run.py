@@ -20,11 +20,11 @@ from typing import Any
 import trio
 
 from tests.image.load import Sent, read_all, send_until, wait_answer
-from tests.image.vm import ADDRESS, FIRMWARE, PATIENCE_S, SERIAL, GaveUp, Vm
+from tests.image.vm import ADDRESS, BOARDS, PATIENCE_S, SERIAL, GaveUp, Vm
 
 TOP = Path(__file__).resolve().parents[2]
 DOC = TOP / "docs/box.md"
-MARKS = ("<!-- image: begin -->\n", "<!-- image: end -->\n")
+MARKS = {"amd64": "image", "arm64": "image-arm64"}  # of the tables in DOC
 CONFIG = f"""[listen]
 host = "0.0.0.0"
 [[advertise.rules]]
@@ -51,11 +51,11 @@ sys.exit(main(sys.argv[1:]))
 class Story:
     """One box's life, step by step; `rows` are what and how long."""
 
-    def __init__(self, images: Path, folder: Path, cuts: int, seed: int) -> None:
-        self.images, self.folder, self.cuts = images, folder, cuts
-        self.random = random.Random(seed)
+    def __init__(self, images: Path, folder: Path, arguments: argparse.Namespace) -> None:
+        self.images, self.folder, self.cuts, self.suffix = images, folder, arguments.cuts, SUFFIXES[arguments.arch]
+        self.random = random.Random(arguments.seed)
         self.rows: list[tuple[str, str]] = []
-        self.vm = Vm(folder, stick=folder / "stick.img")
+        self.vm = Vm(folder, arch=arguments.arch, stick=folder / "stick.img")
 
     def note(self, what: str, result: str) -> None:
         self.rows.append((what, result))
@@ -69,7 +69,7 @@ class Story:
         for name in ("disk.img", "firmware.fd", "console.log", "shell.log"):
             (self.folder / name).unlink(missing_ok=True)
         began = time.monotonic()
-        image = self.images / "rocketbox-1.0.0.img.zst"
+        image = self.images / f"rocketbox-1.0.0{self.suffix}.img.zst"
         said = self.bench("flash", "disk", str(image), "--to", str(disk), "--serial", "RBX-0001", "--model", "x1")
         self.note("flash", f"{time.monotonic() - began:.0f} s; {said.splitlines()[-1].split(None, 1)[1]}")
         os.truncate(disk, DISK_BYTES)
@@ -249,49 +249,56 @@ class Story:
         return done.stdout
 
 
-NEEDS = (("qemu-system-x86_64", "qemu-system-x86"), ("mcopy", "mtools"), (str(FIRMWARE / "OVMF_CODE_4M.fd"), "ovmf"))
 STEPS = ("flash", "first_boot", "provision", "java", "update", "bad_update", "panicking_update", "cut", "watchdog")
+SUFFIXES = {"amd64": "", "arm64": "-arm64"}  # of file names
 
 
-def make_stick(folder: Path, images: Path) -> None:
+def missing(arch: str) -> list[str]:
+    """Return the Debian packages that are not installed here."""
+    board = BOARDS[arch]
+    lacks = [] if shutil.which(board.program) and board.code.exists() else [board.packages]
+    return lacks if shutil.which("mcopy") else [*lacks, "mtools"]
+
+
+def make_stick(folder: Path, images: Path, suffix: str) -> None:
     """Put the three bundles onto a FAT disk."""
     stick = folder / "stick.img"
     stick.unlink(missing_ok=True)
-    found = [images / f"rocketbox-{version}-image.rbx" for version in ("1.1.0", "1.2.0", "1.3.0")]
+    found = [images / f"rocketbox-{version}{suffix}-image.rbx" for version in ("1.1.0", "1.2.0", "1.3.0")]
     size = sum(path.stat().st_size for path in found if path.exists()) + (48 << 20)
     subprocess.run(["/usr/sbin/mkfs.vfat", "-C", "-F", "32", stick, str(size >> 10)], check=True, stdout=-3)
     for path in found:
         if path.exists():
-            name = path.name.removeprefix("rocketbox-").replace("-image", "")
+            name = path.name.removeprefix("rocketbox-").replace(f"{suffix}-image", "")
             subprocess.run(["mcopy", "-i", stick, path, f"::/{name}"], check=True)
 
 
-def write_table(rows: list[tuple[str, str]], *, only_some: bool) -> None:
+def write_table(rows: list[tuple[str, str]], arch: str, *, only_some: bool) -> None:
     """Put the rows into docs/box.md; when only some steps ran those of the others stay."""
-    text = DOC.read_text()
-    before, _, rest = text.partition(MARKS[0])
-    old, _, after = rest.partition(MARKS[1])
+    begin, end = (f"<!-- {MARKS[arch]}: {place} -->\n" for place in ("begin", "end"))
+    before, _, rest = DOC.read_text().partition(begin)
+    old, _, after = rest.partition(end)
     lines = [line.strip("| ").partition(" | ") for line in old.splitlines()[2:] if only_some]
     found = {what: result for what, _, result in lines} | dict(rows)
     table = "".join(f"| {what} | {result} |\n" for what, result in found.items())
-    DOC.write_text(f"{before}{MARKS[0]}| step | result |\n| --- | --- |\n{table}{MARKS[1]}{after}")
+    DOC.write_text(f"{before}{begin}| step | result |\n| --- | --- |\n{table}{end}{after}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.image.run", description=__doc__)
     parser.add_argument("images", type=Path)
+    parser.add_argument("--arch", choices=BOARDS, default="amd64")
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=STEPS, help="these steps on the disk of an earlier run")
     arguments = parser.parse_args()
-    missing = [package for name, package in NEEDS if shutil.which(name) is None and not Path(name).exists()]
-    if missing:
-        print(f"tests.image: as root: apt-get install {' '.join(missing)}", file=sys.stderr)
+    if lacks := missing(arguments.arch):
+        print(f"tests.image: as root: apt-get install {' '.join(lacks)}", file=sys.stderr)
         return 2
     folder = arguments.images / "vm"
     folder.mkdir(exist_ok=True)
-    make_stick(folder, arguments.images)
-    story = Story(arguments.images, folder, arguments.cuts, arguments.seed)
+    make_stick(folder, arguments.images, SUFFIXES[arguments.arch])
+    story = Story(arguments.images, folder, arguments)
     steps = arguments.only or STEPS
     began = time.monotonic()
     try:
@@ -300,7 +307,7 @@ def main() -> int:
         for step in steps:
             getattr(story, step)()
             if arguments.only:
-                write_table(story.rows, only_some=True)
+                write_table(story.rows, arguments.arch, only_some=True)
     except (GaveUp, AssertionError, trio.TooSlowError) as exc:
         print(f"failed at {step}: {exc!r}\nconsole: {story.vm.console()[-1500:]}")
         return 1
@@ -308,7 +315,7 @@ def main() -> int:
         story.vm.cut_power()
     if not arguments.only:
         story.note("all of it", f"{(time.monotonic() - began) / 60:.0f} min, seed {arguments.seed}")
-        write_table(story.rows, only_some=False)
+        write_table(story.rows, arguments.arch, only_some=False)
     return 0
 
 

@@ -17,13 +17,44 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-FIRMWARE = Path("/usr/share/OVMF")
 ADDRESS = "127.0.66.1"  # 9876 and 10911 there are the box's own ports, and in nobody's way
 SERIAL, SHELL = 7701, 7702
 PATIENCE_S = 1800.0  # for each wait: on a machine that has other things to do a boot takes ten minutes, alone about two
 KNOCK_S = 10.0  # a knock that comes too early is echoed, kept and answered later, and each costs the guest a second
+
+
+class Board(NamedTuple):
+    """What differs between the emulated machines."""
+
+    program: str
+    words: tuple[str, ...]
+    code: Path
+    memory: Path  # of the firmware, a template
+    lines: tuple[tuple[str, str], ...]  # for console and shell: an option and its value, to which `chardev` is added
+    packages: str
+
+
+BOARDS = {
+    "amd64": Board(
+        "qemu-system-x86_64",
+        # Firmware and kernel ask what is off patiently. AMD: a kernel on an Intel model flushes its TLB at each call.
+        ("q35,sata=off,i8042=off,smbus=off", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt", "-vga", "none"),
+        Path("/usr/share/OVMF/OVMF_CODE_4M.fd"),
+        Path("/usr/share/OVMF/OVMF_VARS_4M.fd"),
+        (("-serial", "chardev:"), ("-serial", "chardev:")),
+        "qemu-system-x86 ovmf",
+    ),
+    "arm64": Board(  # a processor as in the Raspberry Pi 4; `virt` has one serial line, so the shell's is a PCI card
+        "qemu-system-aarch64",
+        ("virt,gic-version=3", "-cpu", "cortex-a72"),
+        Path("/usr/share/AAVMF/AAVMF_CODE.fd"),
+        Path("/usr/share/AAVMF/AAVMF_VARS.fd"),
+        (("-serial", "chardev:"), ("-device", "pci-serial,chardev=")),
+        "qemu-system-arm qemu-efi-aarch64",
+    ),
+}
 
 
 class GaveUp(Exception):
@@ -85,8 +116,8 @@ class Monitor:
 class Vm:
     """A machine whose disk is `folder/disk.img`; the firmware's memory lies beside it."""
 
-    def __init__(self, folder: Path, *, stick: Path | None = None) -> None:
-        self.folder, self.stick, self.boots = folder, stick, 0
+    def __init__(self, folder: Path, *, arch: str = "amd64", stick: Path | None = None) -> None:
+        self.folder, self.board, self.stick, self.boots = folder, BOARDS[arch], stick, 0
         self._console_at = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.monitor: Monitor
@@ -112,33 +143,26 @@ class Vm:
                 time.sleep(0.05)
 
     def _words(self, monitor: Path) -> list[str]:
-        memory = self.folder / "firmware.fd"
+        board, memory = self.board, self.folder / "firmware.fd"
         if not memory.exists():
-            shutil.copyfile(FIRMWARE / "OVMF_VARS_4M.fd", memory)
-        accelerator = os.environ.get("ACCEL", "tcg")
+            shutil.copyfile(board.memory, memory)
+        machine, *others = board.words
         words = [
             "nice",
             "-n",
             "4",
-            "qemu-system-x86_64",
+            board.program,
             "-machine",
-            f"q35,accel={accelerator},sata=off,i8042=off,smbus=off",  # firmware and kernel ask those patiently
-            "-cpu",
-            "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt",  # AMD: a kernel on an Intel model flushes its TLB at each call
-            "-smp",
-            "1",
-            "-icount",
-            "shift=1",
-            "-rtc",
-            "base=utc,clock=vm",
+            f"{machine},accel={os.environ.get('ACCEL', 'tcg')}",
+            *others,
         ]
-        words += ["-m", "768", "-display", "none", "-vga", "none", "-no-user-config", "-nodefaults"]
+        words += ["-smp", "1", "-icount", "shift=1", "-rtc", "base=utc,clock=vm"]
+        words += ["-m", "768", "-display", "none", "-no-user-config", "-nodefaults"]
         words += ["-device", "virtio-rng-pci", "-qmp", f"unix:{monitor},server=on,wait=off"]
-        for port, name in ((SERIAL, "console"), (SHELL, "shell")):
+        for port, name, (option, value) in zip((SERIAL, SHELL), ("console", "shell"), board.lines, strict=True):
             line = f"socket,id={name},host={ADDRESS},port={port},server=on,wait=off"
-            words += ["-chardev", f"{line},logfile={self.folder / name}.log,logappend=on", "-serial", f"chardev:{name}"]
-        firmware = FIRMWARE / "OVMF_CODE_4M.fd"
-        words += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={firmware}"]
+            words += ["-chardev", f"{line},logfile={self.folder / name}.log,logappend=on", option, f"{value}{name}"]
+        words += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={board.code}"]
         words += ["-drive", f"if=pflash,format=raw,unit=1,file={memory}"]
         words += ["-drive", f"if=none,id=disk,format=raw,cache=none,file={self.folder / 'disk.img'}"]
         words += ["-device", "virtio-blk-pci,drive=disk,bootindex=0"]

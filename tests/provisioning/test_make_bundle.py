@@ -15,7 +15,7 @@ def options(tmp_path: Path, **more: object) -> argparse.Namespace:
     root = tmp_path / "root.img"
     root.write_bytes(b"r" * 5000)
     given = {"work": tmp_path / "work", "version": "1.4.0", "key": None, "models": "x1,,x2", "oldest": "1.2"}
-    return argparse.Namespace(**given | {"python": "/usr/bin/python3", "root": root} | more)
+    return argparse.Namespace(**given | {"python": "/usr/bin/python3", "root": root, "arch": "amd64"} | more)
 
 
 def test_the_bundle_says_what_was_asked_and_opens_under_its_key(tmp_path: Path) -> None:
@@ -32,6 +32,15 @@ def test_the_bundle_says_what_was_asked_and_opens_under_its_key(tmp_path: Path) 
     (keys / "test-signing.pem.new").replace(keys / "test-signing.pem")
     with pytest.raises(ProvisioningError):
         open_bundle(out, keys)
+
+
+def test_a_bundle_for_another_processor_says_so_in_its_name_and_in_what_is_signed(tmp_path: Path) -> None:
+    out = make(options(tmp_path, arch="arm64"))
+    assert out.name == "rocketbox-1.4.0-arm64-image.rbx"
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (tmp_path / "work/test.pem").rename(keys / "test-signing.pem")
+    assert open_bundle(out, keys).arch == "aarch64"
 
 
 def test_a_key_for_tests_is_made_once_and_kept(tmp_path: Path) -> None:

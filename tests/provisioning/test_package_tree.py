@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.package_tree import APACHE, build_tree, is_installed, merge, write_copyright
-
-LOCKED = Path(__file__).resolve().parents[2] / ".lock-box.txt"
+from provisioning.package_tree import APACHE, is_installed, merge, write_copyright
 
 
 def unpacked(folder: Path, python: str, **more: str) -> Path:
@@ -62,12 +60,3 @@ def test_the_copyright_file_has_every_licence_once_and_the_libraries_have_none(t
     assert f"LICENSE.APACHE2: {APACHE}\n" in text
     assert terms not in text
     assert not (tmp_path / "site/lib-1.0.dist-info/licenses").exists()
-
-
-def test_a_processor_without_wheels_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    (tmp_path / ".lock-box.txt").write_text(LOCKED.read_text())
-    for name in ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(ProvisioningError, match=r"E303 no libraries for Python 3\.11 on riscv64: "):
-        build_tree(tmp_path / "tree", tmp_path, "riscv64", "1.0.0")
