@@ -21,7 +21,7 @@ help:
 	@echo 'make run              set up, send this machine'\''s vitals through the whole path once, check them (KEEP=1: keep running)'
 	@echo 'make test             set up, run the tests, mypy, ruff'
 	@echo 'make setup            only set up: .venv with everything, and a Java for Spark'
-	@echo 'make lock, audit       update .lock-box.txt and .lock-gateway.txt from .constraints.txt; check for known vulnerabilities'
+	@echo 'make lock, audit       update .lock-*.txt from .constraints.txt; check box and gateway for known vulnerabilities'
 	@echo 'make bench            benchmarks of this machine (compared with Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          run the stock clients and write docs/interop.md'
 	@echo 'make soak, power-cut  the long variants of the tests'
@@ -30,7 +30,7 @@ help:
 	@echo 'make apt               .build/apt: a signed apt repository with these packages'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make test-wheel        the quick tests against the installed wheel, beside PyPI'\''s watchdog'
-	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box)'
+	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box; KIND=spark: with Spark)'
 	@echo 'make release           .build/release: all of these with parts (SBOM), checksums and signature (RELEASE_KEY=…, IMAGE=: none)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates (ARCH=arm64)'
@@ -55,8 +55,8 @@ setup: .venv/java/.ready compiled
 	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
 	@echo ".venv is set up, $$(( $$(date +%s) - $$(cat .build/tmp/began) )) s"; touch $@
 
-# What a box and a gateway install, with the digests of every file of each version: what a bundle, an image and a package
-# take from .venv came in with them. Versions are those of .constraints.txt; change them there, then make lock.
+# What a box, a gateway and the Spark image install, with the digests of every file of each version: what a bundle, an image
+# and a package take from .venv came in with them. Versions are those of .constraints.txt; change them there, then make lock.
 LOCK_TOOLS := pip-tools==7.6.2 pip-audit==2.10.1 twine==7.0.0
 COMPILE := PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip-compile -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate -c .constraints.txt
@@ -67,11 +67,12 @@ COMPILE := PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip-compile -q --g
 
 lock: .build/lock/.ready
 	@echo setuptools > .build/lock/build.in
-	@rm -f .lock-box.txt .lock-gateway.txt
+	@rm -f .lock-box.txt .lock-gateway.txt .lock-spark.txt
 	@$(COMPILE) -o .lock-box.txt pyproject.toml
 	@$(COMPILE) --extra gateway -o .lock-gateway.txt pyproject.toml .build/lock/build.in
-	@sed -i '/^#/d; /^$$/d' .lock-box.txt .lock-gateway.txt
-	@echo "locked: $$(grep -c == .lock-box.txt) packages of a box, $$(grep -c == .lock-gateway.txt) with gateway and build"
+	@$(COMPILE) --extra spark -o .lock-spark.txt pyproject.toml
+	@sed -i '/^#/d; /^$$/d' .lock-box.txt .lock-gateway.txt .lock-spark.txt
+	@echo "locked: $$(grep -c == .lock-box.txt) packages of a box, $$(grep -c == .lock-gateway.txt) with gateway and build, $$(grep -c == .lock-spark.txt) with Spark"
 
 # Known vulnerabilities of what is locked. A database that answers for none of them says nothing: that is an error.
 AUDIT := .build/lock/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --timeout 15 -r .lock-gateway.txt
@@ -228,8 +229,9 @@ test-image: .venv/.ready
 	@$(IN) $(PY) -u -m tests.image.run $(TEST_IMAGE) $(addprefix --arch ,$(ARCH)) $(if $(STEPS),--only $(STEPS)) $(filter-out --reuse,$(ARGS))
 
 # Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
+# ARGS="-k first_message": how long from each of them to the first message.
 test-packages: .venv/.ready
-	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_container.py $(ARGS)
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_first_message.py tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_container.py $(ARGS)
 
 test-systemd: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)

@@ -1,4 +1,4 @@
-"""What a box and a gateway install is locked to digests, at the versions that the tests run with."""
+"""What a box, a gateway and the Spark image install is locked to digests, at the versions that the tests run with."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ import pytest
 from provisioning.app_tree import LOCK, distribution_name, locked_versions
 
 TOP = Path(__file__).parents[1]
-BOX, GATEWAY = TOP / LOCK, TOP / ".lock-gateway.txt"
+BOX, GATEWAY, SPARK = TOP / LOCK, TOP / ".lock-gateway.txt", TOP / ".lock-spark.txt"
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
 
 
@@ -17,7 +17,7 @@ def blocks(lock: Path) -> list[str]:
     return re.split(r"^(?=\S)", lock.read_text(), flags=re.MULTILINE)[1:]
 
 
-@pytest.mark.parametrize("lock", [BOX, GATEWAY])
+@pytest.mark.parametrize("lock", [BOX, GATEWAY, SPARK])
 def test_every_line_of_a_lock_is_a_version_with_its_digests_and_names_no_place(lock: Path) -> None:
     for block in blocks(lock):
         assert re.fullmatch(r"[a-z0-9._-]+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", block), block
@@ -26,11 +26,12 @@ def test_every_line_of_a_lock_is_a_version_with_its_digests_and_names_no_place(l
 def test_all_that_a_box_needs_is_locked() -> None:
     locked = locked_versions(TOP)
     assert {distribution_name(line) for line in PROJECT["dependencies"]} <= locked.keys()
-    both = {block.partition("==")[0] for block in blocks(GATEWAY)}
-    assert locked.keys() | {distribution_name(line) for line in PROJECT["optional-dependencies"]["gateway"]} <= both
+    for extra, lock in (("gateway", GATEWAY), ("spark", SPARK)):
+        both = {block.partition("==")[0] for block in blocks(lock)}
+        assert locked.keys() | {distribution_name(line) for line in PROJECT["optional-dependencies"][extra]} <= both
 
 
-@pytest.mark.parametrize("lock", [BOX, GATEWAY])
+@pytest.mark.parametrize("lock", [BOX, GATEWAY, SPARK])
 def test_versions_are_those_of_the_constraints(lock: Path) -> None:
     lines = (TOP / ".constraints.txt").read_text().split()
     wanted = {distribution_name(line): line.partition("==")[2] for line in lines}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# make-container.sh WORK WHEEL PYTHON [--arch amd64|arm64] [--kind box|gateway]
-# An image in the local storage of buildah and podman, and WORK/rocketbox[-gateway]-VERSION-container-ARCH.tar.xz.
+# make-container.sh WORK WHEEL PYTHON [--arch amd64|arm64] [--kind box|gateway|spark]
+# An image in the local storage of buildah and podman, and WORK/rocketbox[-KIND]-VERSION-container-ARCH.tar.xz.
 # Packages are unpacked, never run: no root, no chroot, and amd64 makes arm64 too. PYTHON has pip; the image has its own.
 set -euo pipefail
 work=$1 wheel=$(readlink -f "$2") ours=$3
@@ -28,8 +28,8 @@ need() { command -v "$1" >/dev/null || missing="$missing $2"; }
 need mmdebstrap mmdebstrap; need buildah buildah; need dpkg-deb dpkg
 [ "$arch" = "$host" ] || need "qemu-$machine-static" qemu-user-static
 [ -z "$missing" ] || fail "as root: apt-get install$missing"
-case $kind in box) name=rocketbox lock=.lock-box.txt ;; gateway) name=rocketbox-gateway lock=.lock-gateway.txt ;;
-*) fail "no image of kind $kind: box or gateway" ;; esac
+case $kind in box) name=rocketbox ;; gateway | spark) name=rocketbox-$kind ;;
+*) fail "no image of kind $kind: box, gateway or spark" ;; esac
 version=${wheel##*/rocketbox-}
 version=${version%%-*}
 epoch=${SOURCE_DATE_EPOCH:-0}
@@ -44,7 +44,7 @@ if [ ! -d "$debs" ]; then
     mmdebstrap --quiet --variant=extract --format=directory --architectures="$arch" \
         --skip=check/qemu,cleanup/apt,essential/unlink,extract/unlink --include="$wanted" "$suite" "$work/fetched" ${MIRROR:-}
     mv "$work/fetched/var/cache/apt/archives" "$debs.new"
-    for each in $(sed -n 's/^- *//p' "$here/packages"); do rm -f "$debs.new/${each}_"*.deb; done
+    [ "$kind" = spark ] || for each in $(sed -n 's/^- *//p' "$here/packages"); do rm -f "$debs.new/${each}_"*.deb; done
     chmod -R u+w "$work/fetched"
     rm -rf "$work/fetched"
     mv "$debs.new" "$debs"
@@ -61,9 +61,19 @@ done
 site=$root/usr/lib/python3/dist-packages
 platforms=()
 for each in manylinux2014 manylinux_2_28 manylinux_2_34; do platforms+=(--platform "${each}_$machine"); done
-awk '/^[^ ]/ { take = !/^setuptools==/ } take' "$top/$lock" > "$work/lock-$kind.txt" # that one builds the wheel
 install() { "$ours" -m pip install -q --disable-pip-version-check --no-deps --no-compile --target "$site" "$@"; }
+awk '/^[^ ]/ { take = !/^(setuptools|pyspark)==/ } take' "$top/.lock-$kind.txt" > "$work/lock-$kind.txt" # setuptools builds the wheel
 install --require-hashes --only-binary=:all: --implementation cp --python-version $python "${platforms[@]}" -r "$work/lock-$kind.txt"
+if [ "$kind" = spark ]; then # PyPI has only the sources of pyspark; its wheel is the same for every processor
+    spark=$(sed -n 's/^pyspark==\([^ ]*\).*/\1/p' "$top/.lock-spark.txt")
+    if ! compgen -G "$work/wheels/pyspark-$spark-*.whl" >/dev/null; then
+        awk '/^[^ ]/ { take = /^pyspark==/ } take' "$top/.lock-spark.txt" > "$work/lock-pyspark.txt"
+        "$ours" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation --require-hashes \
+            -w "$work/wheels" -r "$work/lock-pyspark.txt"
+    fi
+    install --no-index "$work/wheels/pyspark-$spark-"*.whl
+    ln -s "$(basename "$(echo "$root"/usr/lib/jvm/java-21-openjdk-*)")" "$root/usr/lib/jvm/default"
+fi
 install --no-index --upgrade "$wheel"
 rm -rf "$site/bin"
 find "$site" -name direct_url.json -delete # where the wheel lay on the machine that built
@@ -101,12 +111,20 @@ latest=localhost/$name:latest
 [ "$arch" = "$host" ] || { image=$image-$arch; latest=$latest-$arch; }
 buildah build --quiet --format docker --timestamp "$epoch" --platform "linux/$arch" --target "$kind" \
     --build-arg "VERSION=$version" --tag "$image" -f "$here/Containerfile" "$context" >/dev/null
+buildah tag "$image" "$latest"
+size=$(du -sm --apparent-size "$root" | cut -f1)
+chmod -R u+w "$root"
+rm -rf "$root"
+if [ "$kind" = spark ]; then # a gigabyte that a registry keeps as layers: no archive
+    rm -rf "$context"
+    echo "$image: $size MB of files"
+    exit
+fi
 archive=$work/$name-$version-container-$arch.tar
 rm -f "$archive" "$archive.xz"
 buildah push --quiet "$image" "docker-archive:$archive:$image"
 "$ours" "$here/plain_archive.py" "$archive" "$archive.xz"
 buildah pull --quiet "docker-archive:$archive.xz" >/dev/null # so that the image here is the one of the archive
 buildah tag "$image" "$latest"
-echo "$image: $(du -sm --apparent-size "$root" | cut -f1) MB of files, $(du -h --apparent-size "$archive.xz" | cut -f1)B $archive.xz"
-chmod -R u+w "$root"
-rm -rf "$root" "$context" "$archive"
+echo "$image: $size MB of files, $(du -h --apparent-size "$archive.xz" | cut -f1)B $archive.xz"
+rm -rf "$context" "$archive"

@@ -35,16 +35,28 @@ def build_packages(out: Path, *words: str) -> dict[str, Path]:
     return {path.stem.rpartition("_")[2]: path for path in out.glob("*.deb")}
 
 
-def debian_root(suite: str, target: Path, arch: str = "amd64") -> Path:
-    """Unpack a minimal Debian with what the package depends on; the first time it is fetched."""
-    key = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
+def build_wheel(out: Path) -> Path:
+    """Build the wheel, return it."""
+    shutil.rmtree(out, ignore_errors=True)
+    words = [sys.executable, "systemd/wheel/rocketbox_wheel.py", str(out)]
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(words, cwd=TOP, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def debian_root(suite: str, target: Path, arch: str = "amd64", *, more: tuple[str, ...] = ()) -> Path:
+    """Unpack a minimal Debian with what the package depends on, and more; the first time it is fetched."""
+    wanted = (*PACKAGES, *more)
+    key = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:8]
     kept = CACHE / f"{suite}-{arch}-{key}.tar"
     if not kept.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = kept.with_suffix(".new.tar")
         variant = "minbase" if arch == "amd64" else "extract"  # what is foreign cannot be set up without an emulator
         words = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--architectures={arch}"]
-        words += [f"--include={','.join(PACKAGES)}", "--dpkgopt=path-exclude=/usr/share/doc/*"]
+        words += [f"--include={','.join(wanted)}", "--dpkgopt=path-exclude=/usr/share/doc/*"]
         words += ["--dpkgopt=path-include=/usr/share/doc/rocketbox/*", suite, str(fresh)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:

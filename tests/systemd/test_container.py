@@ -2,15 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from tests.ports import free_port
+from tests.systemd.debian import build_wheel
 from tests.systemd.podman import TOP, Podman, reason_to_skip
 
 pytestmark = [
@@ -33,8 +37,7 @@ def make(podman: Podman, *options: str) -> Path:
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     made = Podman(tmp_path_factory.mktemp("podman"))
-    words = [sys.executable, "systemd/wheel/rocketbox_wheel.py", str(WORK / "wheel")]
-    subprocess.run(words, cwd=TOP, env={**os.environ, **EPOCH}, check=True, capture_output=True)
+    build_wheel(WORK / "wheel")
     try:
         yield made
     finally:
@@ -87,7 +90,7 @@ def test_the_first_message_is_sent_and_read_within_a_minute_of_the_archive(
     podman.wait_ready(name)
     assert "SEND_OK" in podman("exec", name, "rocketbox", "send", "T", "hello").stdout
     read = podman("exec", name, "rocketbox", "consume", "T", "--from", "first", "--max", "1", "--timeout", "20").stdout
-    print(f"from the archive to the message read: {time.monotonic() - began:.1f} s")
+    print(f"first message, podman load and run: {time.monotonic() - began:.1f} s")
     assert "hello" in read
 
 
@@ -161,35 +164,110 @@ def compose(podman: Podman, folder: Path, environ: dict[str, str], *words: str) 
     return done.stdout
 
 
-def test_the_compose_file_brings_up_a_box_whose_log_lands_at_its_gateway(
-    podman: Podman, image: str, tmp_path: Path
-) -> None:
+PROMETHEUS = """FROM {base}
+COPY prometheus /bin/prometheus
+COPY --chown=65534:65534 data /prometheus
+USER 65534:65534
+WORKDIR /prometheus
+ENTRYPOINT ["/bin/prometheus"]
+CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+"""
+ROWS = """from uplink_spark.jobs.commits import Table
+print([file.topics for file in Table("/srv/bronze").snapshot().part("data")])"""
+
+
+def prometheus_image(podman: Podman, base: str, folder: Path) -> str:
+    """Return an image with Debian's Prometheus, laid out as the project's own image is."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("needs Debian packages: apt-get install prometheus")
+    (folder / "data").mkdir(parents=True)
+    shutil.copy(program, folder)
+    (folder / "Containerfile").write_text(PROMETHEUS.format(base=base))
+    words = ["buildah", "build", "--quiet", "--tag", "localhost/prometheus:debian", str(folder)]
+    subprocess.run(words, env=podman.environ, check=True, capture_output=True)
+    return "localhost/prometheus:debian"
+
+
+def loaded(podman: Podman, kind: str) -> str:
+    """Make an image, return its name; that of Spark has no archive."""
+    archive = make(podman, "--kind", kind)
+    if kind in archive.name:
+        podman("load", "-q", "-i", str(archive))
+    (name,) = {
+        one
+        for image in json.loads(podman("images", "--format", "json").stdout)
+        for one in image.get("Names") or []
+        if one.startswith(f"localhost/rocketbox-{kind}:") and not one.endswith(":latest")
+    }
+    return str(name)
+
+
+@pytest.fixture
+def site(podman: Podman, image: str, tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with the compose file and the certificates of a box and its gateway; all goes down at the end."""
     pytest.importorskip("podman_compose", reason="podman-compose is not installed: make setup")
-    gateway = (
-        podman("load", "-q", "-i", str(make(podman, "--kind", "gateway"))).stdout.strip().removeprefix("Loaded image: ")
-    )
-    for file in ("compose.yaml", "prometheus.yml"):
-        (tmp_path / file).write_bytes((TOP / "systemd/container" / file).read_bytes())
+    gateway = loaded(podman, "gateway")
+    for file in (
+        "systemd/container/compose.yaml",
+        "systemd/container/prometheus.yml",
+        "docs/alerts.yml",
+        "docs/alerts-centre.yml",
+    ):
+        shutil.copy(TOP / file, tmp_path)
     certs = tmp_path / "certs"
     certs.mkdir()
     os.chown(certs, 10911, 10911)
     tmp_path.chmod(0o755)
     ask = ("--dir", "/etc/rocketbox/certs", "--box", "press-17", "--folders", "--gateway", "gateway")
     podman("run", "--rm", *podman.extra, "-v", f"{certs}:/etc/rocketbox/certs", gateway, "certs", *ask)
-    version = gateway.rpartition(":")[2]
-    environ = {"ROCKETBOX_VERSION": version, "NAMESRV_PORT": str(free_port()), "BROKER_PORT": str(free_port())}
-    assert "gateway:7000" in compose(
-        podman, tmp_path, environ, "--profile", "spark", "--profile", "prometheus", "config"
-    )
-    compose(podman, tmp_path, environ, "up", "-d")
+    ports = {name: str(free_port()) for name in ("NAMESRV_PORT", "BROKER_PORT", "PROMETHEUS_PORT")}
+    (tmp_path / ".env").write_text("".join(f"{key}={value}\n" for key, value in ports.items()))
     try:
-        (box,) = podman("ps", "--format", "{{.Names}}", "--filter", "name=box_1").stdout.split()
-        podman.wait_ready(box)
-        podman("exec", box, "rocketbox", "send", "T", "hello")
-        podman("exec", box, "rocketbox", "uplink", "flush", check=False)
-        landed = box.replace("box_1", "gateway_1")
-        listed = ("exec", landed, "python3", "-m", "uplink_spark", "boxes", "--landing", "/srv/landing")
-        podman.wait(lambda: "press-17" in podman(*listed, check=False).stdout, landed)
-        assert podman.health(landed) == "healthy"
+        yield tmp_path
     finally:
-        compose(podman, tmp_path, environ, "down", "-v")
+        compose(podman, tmp_path, {}, "--profile", "spark", "--profile", "prometheus", "down", "-v")
+
+
+def test_the_compose_file_brings_up_box_gateway_spark_and_prometheus(
+    podman: Podman, image: str, site: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    environ = {"ROCKETBOX_VERSION": image.rpartition(":")[2]}
+    assert loaded(podman, "spark").endswith(image.rpartition(":")[2])
+    environ["PROMETHEUS_IMAGE"] = prometheus_image(podman, image, tmp_path_factory.mktemp("prometheus"))
+    compose(podman, site, environ, "up", "-d")
+    (box,) = podman("ps", "--format", "{{.Names}}", "--filter", "name=box_1").stdout.split()
+    podman.wait_ready(box)
+    podman("exec", box, "rocketbox", "send", "T", "hello")
+    podman("exec", box, "rocketbox", "uplink", "flush", check=False)
+    gateway = box.replace("box_1", "gateway_1")
+    listed = ("exec", gateway, "python3", "-m", "uplink_spark", "boxes", "--landing", "/srv/landing")
+    podman.wait(lambda: "press-17" in podman(*listed, check=False).stdout, gateway)
+    assert podman.health(gateway) == "healthy"
+    (site / "box.token").write_text(podman("exec", box, "rocketbox", "page", "--token").stdout.rpartition("token ")[2])
+    compose(podman, site, environ, "--profile", "spark", "--profile", "prometheus", "up", "-d")
+    spark, prometheus = box.replace("box_1", "spark_1"), box.replace("box_1", "prometheus_1")
+    rows = ("exec", spark, "python3", "-c", ROWS)
+    podman.wait(lambda: "'T'" in podman(*rows, check=False).stdout, spark, 180)
+    port = dict(line.split("=") for line in (site / ".env").read_text().splitlines())["PROMETHEUS_PORT"]
+    podman.wait(lambda: scraped(port) == {"rocketbox": "up", "rocketbox-gateway": "up"}, prometheus)
+    groups = ask(port, "rules")["groups"]
+    assert {Path(group["file"]).name for group in groups} == {"alerts.yml", "alerts-centre.yml"}
+    assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
+    for name in (box, gateway, spark, prometheus):
+        host = podman.inspect(name)["HostConfig"]
+        assert (host["ReadonlyRootfs"], host["CapDrop"] != []) == (True, True), name
+        assert podman("exec", name, "python3", "-c", "import os; print(os.getuid())").stdout.strip() != "0"
+
+
+def ask(port: str, what: str) -> Any:
+    with urlopen(f"http://127.0.0.1:{port}/api/v1/{what}", timeout=5) as answer:
+        return json.load(answer)["data"]
+
+
+def scraped(port: str) -> dict[str, str]:
+    """Return Prometheus's jobs and whether the last scrape of each succeeded; empty while it does not answer."""
+    try:
+        return {each["labels"]["job"]: each["health"] for each in ask(port, "targets")["activeTargets"]}
+    except OSError:
+        return {}
