@@ -7,18 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client.samples import Sample
 
-from tests.appliance.alerting import NEEDED, promtool, samples, written
+from tests.appliance.alerting import NEEDED, promtool, rules_of, samples, written
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
-RULES = {
-    rule["alert"]: rule["expr"]
-    for group in yaml.safe_load((ROOT / "docs/alerts.yml").read_text())["groups"]
-    for rule in group["rules"]
-}
+RULES = {alert: rule["expr"] for alert, rule in rules_of("alerts.yml").items()}
 FIRST_EVENTS = {  # of counters: what the first one is, and the labels that it has
     "RocketboxGaps": ("rocketbox_uplink_gaps_declared_total", {"class": "missing"}),
     "RocketboxUpdateRolledBack": ("rocketbox_update_total", {"result": "rolled_back"}),
