@@ -5,11 +5,13 @@ The box is a process of its own. Rules and bounds are tried in `test_condition_r
 
 import html
 import re
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -23,15 +25,20 @@ from netstack.serving.channel import open_channel
 from storage_driver.log.clock import wall_ms
 from storage_driver.log.segment import segment_name
 from storage_driver.store import StoreConfig, open_store
-from tests.appliance.alerting import NEEDED, silent_then_firing
+from tests.appliance.alerting import NEEDED, rules_of, silent_then_firing
 from tests.appliance.box import ask, heartbeat, messages_of, pull, send
 from tests.appliance.page.test_changes import Client
 from tests.appliance.real_box import ALLOWED, NO_MOUNTS, TOP, RealBox, environment, real_box
+from tests.ports import free_port
 from tests.waiting import until
+from uplink_spark.testing import landed_entries
 from uplink_spark.testing_site import HOST, fill
 
 pytestmark = [pytest.mark.slow, NEEDED]
 MIB, HOUR_MS = 1 << 20, 3_600_000
+RULES, BOX = rules_of("alerts.yml"), "box-17"
+CENTRE = [sys.executable, "-m", "uplink_spark"]
+QUIET: dict[str, Any] = {"cwd": TOP, "env": environment(), "check": False, "stderr": subprocess.DEVNULL}
 NO_GATEWAY = "[uplink]\ngateway = '127.0.0.1:1'\n"
 
 
@@ -60,7 +67,7 @@ async def told_everywhere(box: RealBox, key: str, sentence: str) -> list[Sample]
 async def alerts(folder: Path, key: str, before: Sequence[Sample], after: Sequence[Sample]) -> None:
     """Check that the condition's own alert, and the one for all conditions, fire and did not before."""
     for alert in {KINDS[key].alert, "RocketboxCondition"}:
-        wrong = await trio.to_thread.run_sync(silent_then_firing, folder, alert, before, after)
+        wrong = await trio.to_thread.run_sync(silent_then_firing, folder, RULES[alert], before, after)
         assert wrong == "", alert
 
 
@@ -146,6 +153,35 @@ def expired_certificate_files(cert: Path, key: Path) -> None:
         make_certificate(cert, key, "box", [], now=long_ago)  # for ten years
 
 
+async def shipped_damage(tmp_path: Path) -> None:
+    """Bytes that were damaged before they left the box: it marks them, and the centre has no row of them."""
+    landing, port = tmp_path / "landing", free_port()
+    toml = f"[uplink]\ngateway = '127.0.0.1:{port}'\nmax_delay_s = 1\n"
+    async with real_box(tmp_path, toml) as box, trio.open_nursery() as nursery:
+        before = await box.scrape()
+        await box.fill("orders", 80)
+        await damaged(box)
+        where = ["--landing", str(landing), "--listen", f"127.0.0.1:{port}", "--linger-ms", "20"]
+        centre = await nursery.start(partial(trio.run_process, [*CENTRE, "gateway", *where], **QUIET))
+        await box.run("uplink", "ship-now")
+        sentence = r"damaged.*: log offset \d+, \d+ bytes: the body of the record at \d+ does not match its CRC"
+        seen = await told_everywhere(box, "data_damaged:shipped", sentence)
+        await alerts(tmp_path, "data_damaged", before, seen)
+        await until(lambda: sum(entry.records for entry in landed_entries(landing, BOX)) == 79)
+        code, found = await at_centre("check", "--deep", "--landing", str(landing))
+        assert (code, re.findall("records checked [0-9]+|marked damaged [0-9]+|; damaged [0-9]+", found)) == (
+            0,
+            ["records checked 79", "marked damaged 1", "; damaged 0"],
+        )
+        assert re.search(f"{BOX} .* damaged +bad_records", (await at_centre("gaps", "--landing", str(landing)))[1])
+        centre.terminate()
+
+
+async def at_centre(*words: str) -> tuple[int, str]:
+    said = await trio.run_process([*CENTRE, *words], **QUIET, capture_stdout=True)
+    return said.returncode, said.stdout.decode()
+
+
 async def expired_certificate(tmp_path: Path) -> None:
     cert, key = tmp_path / "box.crt", tmp_path / "box.key"
     toml = f"[tls]\ncert = '{cert}'\nprivate_key = '{key}'\nmode = 'enforcing'\n"
@@ -177,6 +213,7 @@ WALKS = (
     dead_letters,
     damage_between_runs,
     damage_in_a_run,
+    shipped_damage,
     expired_certificate,
     clock_set_back,
 )

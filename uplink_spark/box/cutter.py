@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from uplink_spark.wire.batch import MAX_RAW_BYTES, MIN_RECORD_BYTES, Contents, P
 from uplink_spark.wire.frames import FrameType, encode_frame
 
 ReadLog = Callable[[int, int], bytes]
+REPLACED = "\ufffd"  # in the name of a topic that is not UTF-8
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 
 
@@ -105,13 +106,29 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
 
 
 def _sound(raw: bytes, order: CutOrder, scan: Scan) -> Scan:
-    """Return the walk up to the first record whose body is not what was stored."""
-    bad = first_damaged(raw, scan.sizes, breathe)
+    """Return the walk up to the first record whose body or topic is not what was stored."""
+    bad, what = first_damaged(raw, scan.sizes, breathe), "the body of the record at {} does not match its CRC"
+    if any(REPLACED in topic for topic in scan.topics):
+        illegible = _first_illegible(raw, scan.sizes)
+        if illegible is not None and (bad is None or illegible < bad):
+            bad, what = illegible, "the topic of the record at {} is not UTF-8"
     if bad is None:
         return scan
     good = sum(scan.sizes[:bad])
     before = scan_records(raw[:good], order.start, good, breathe) if good else Scan(0, [], 0, 0, {})
-    return replace(before, blank=0, fault=f"the body of the record at {order.start + good} does not match its CRC")
+    return replace(before, blank=0, fault=what.format(order.start + good))
+
+
+def _first_illegible(raw: bytes, sizes: Sequence[int]) -> int | None:
+    """Return the first record whose topic is not UTF-8."""
+    at = 0
+    for number, size in enumerate(sizes):
+        try:
+            record_fields(raw, at, size, None)[2].decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return number
+        at += size
+    return None
 
 
 def _read(read: ReadLog, start: int, length: int) -> bytes:

@@ -1,6 +1,7 @@
 """The gateway's look at a piece: container, digest and a walk over every record, before anything is written.
 
-Body CRCs are not computed again: the digest proves that these are the bytes the box read.
+Body CRCs are not computed again: the box has, and the digest proves that these are the bytes it read. `check --deep`
+does (`record_check.py`).
 """
 
 from __future__ import annotations

@@ -116,12 +116,13 @@ def _check(options: argparse.Namespace) -> int:
             print_json(asdict(result) | {"packs": len(result.packs)})
             continue
         hole = "no hole" if not any("a hole" in finding for finding in result.findings) else "holes"
-        sha = f"; sha ok {result.sha_ok}" if options.deep else ""
+        sha = f"; sha ok {result.sha_ok}, records checked {result.records}" if options.deep else ""
         last = result.end - 1 if result.entries else "-"
         print(
             f"manifest {result.shard:04x}: {result.entries} entries, seq {result.first}..{last}, {hole}; "
             f"{len(result.packs)} packs, {human_bytes(result.stored_bytes)} of {human_bytes(result.raw_bytes)} raw{sha}"
-            f", gaps {result.gaps}; orphans {len(result.orphans)}; damaged {len(result.findings)}"
+            f", gaps {result.gaps}, marked damaged {result.marked}; orphans {len(result.orphans)}"
+            f"; damaged {len(result.findings)}"
         )
         for finding in result.findings:
             print(f"  {finding}")
@@ -130,7 +131,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _check_options(parser: argparse.ArgumentParser) -> None:
     _options(parser)
-    parser.add_argument("--deep", action="store_true", help="read and hash every piece")
+    parser.add_argument("--deep", action="store_true", help="read and hash every piece, check every record")
 
 
 def _lag(options: argparse.Namespace) -> int:
