@@ -39,7 +39,7 @@ class Sheet(Collector):
         self._node = node
         self._metrics: dict[str, Metric] = {}
 
-    def add(self, name: str, value: float, **labels: str) -> None:
+    def add(self, name: str, value: float, /, **labels: str) -> None:
         """Add one series; the labels of the node are filled in where the family has them."""
         family = FAMILIES[name]
         metric = self._metrics.get(name)

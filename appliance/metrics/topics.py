@@ -27,7 +27,7 @@ PER_BREATH = 50
 
 
 class Add(Protocol):
-    def __call__(self, name: str, value: float, **labels: str) -> None: ...
+    def __call__(self, name: str, value: float, /, **labels: str) -> None: ...
 
 
 async def read_topics(watched: Watched, ages: Ages, add: Add) -> dict[str, int]:

@@ -99,7 +99,8 @@ async def real_box(folder: Path, toml: str = "", *, disk: str = "", clock_set: b
     ports = {name: free_port() for name in ("broker", "namesrv", "page", "metrics")}
     data, file = folder / "data", folder / "box.toml"
     data.mkdir(exist_ok=True)
-    listen = f"[box]\nname = 'box-17'\n[listen]\nbroker_port = {ports['broker']}\nnamesrv_port = {ports['namesrv']}\n[store]\nsegment_mib = 16\n"
+    listen = f"[listen]\nbroker_port = {ports['broker']}\nnamesrv_port = {ports['namesrv']}\n"
+    listen += "[box]\nname = 'box-17'\n[store]\nsegment_mib = 16\n"
     file.write_text(listen + f"[page]\nport = {ports['page']}\n[metrics]\nport = {ports['metrics']}\n" + toml)
     command = [sys.executable, "-m", "appliance", "serve", "--config", str(file), "--data", str(data)]
     if disk:

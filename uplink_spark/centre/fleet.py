@@ -211,7 +211,7 @@ def _check_entry(zone: ZoneReader, entry: Entry, result: ShardCheck, *, deep: bo
 
 
 def _records(piece: Piece, raw: bytes, result: ShardCheck) -> list[str]:
-    from uplink_spark.centre.record_check import bad_records  # loads numpy, which nothing else here needs
+    from uplink_spark.centre.record_check import bad_records  # body CRC, log_offset, topic: needs numpy
 
     result.records += piece.header.records
     return bad_records(piece, raw)

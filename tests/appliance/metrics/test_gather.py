@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from appliance.__main__ import main
 from appliance.access.page_token import read_token
 from appliance.metrics.families import FAMILIES
+from appliance.metrics.gather import Sheet
 from netstack.wire.codes import RequestCode
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
 from tests.ports import free_port
@@ -138,6 +139,13 @@ async def test_the_figures_of_the_uplink_are_those_of_what_was_shipped_and_lost(
     assert figure(ended, "gaps_declared_total", **{"class": "missing"}) == figure(ended, "gaps_undelivered") == 1
     assert figure(ended, "gap_bytes_total", **{"class": "missing"}) == length
     assert figure(ended, "unshipped_bytes") == 0  # declared
+
+
+def test_an_alarm_of_the_uplink_is_a_series_and_does_not_end_the_scrape() -> None:
+    sheet = Sheet({})
+    sheet.add_each("rocketbox_uplink_alarm", "name", {"damage": 1})
+    metric = next(iter(sheet.collect()))
+    assert [(one.labels, one.value) for one in metric.samples] == [({"name": "damage"}, 1)]
 
 
 async def test_the_series_of_a_deleted_topic_end(tmp_path: Path, capsys: Capture) -> None:

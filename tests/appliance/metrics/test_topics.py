@@ -22,7 +22,7 @@ def seen(made: Bench, clock: list[int]) -> Any:
 async def test_series_are_those_of_topics_that_are_there(tmp_path: Path) -> None:
     clock, rows = [NOON], Rows()
 
-    def add(name: str, value: float, **labels: str) -> None:
+    def add(name: str, value: float, /, **labels: str) -> None:
         rows.append((name, value, labels))
 
     async with bench(tmp_path, clock) as made:

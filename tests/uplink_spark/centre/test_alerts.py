@@ -11,11 +11,11 @@ import pytest
 import trio
 from prometheus_client.samples import Sample
 
+from storage_driver.log.clock import wall_ms
 from tests.appliance.alerting import NEEDED, rules_of, samples, silent_then_firing
 from tests.ports import free_port
 from tests.uplink_spark.small_disk import ALLOWED, NO_MOUNTS, SmallDisk
 from tests.waiting import until_it
-from uplink_spark.box.shipper import wall_ms
 from uplink_spark.centre.certs import make_ca, make_gateway
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
