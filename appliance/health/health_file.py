@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from appliance.health.condition_rules import size
 from watchdog.proof import Reason
 
 WRITE_S = 10.0  # how often a box that serves writes it
@@ -100,7 +101,8 @@ def _uplink(seen: Mapping[str, Any]) -> str:
     else:
         link = f"not connected to {seen['gateway']}" + (f" ({seen['last_error']})" if seen.get("last_error") else "")
     waiting, last = seen["unshipped_bytes"], seen.get("last_receipt_s")
-    parts = [link, f"{waiting / (1 << 20):.1f} MiB unshipped" if waiting else "nothing unshipped"]
+    parts = [link, f"{size(waiting)} unshipped" if waiting else "nothing unshipped"]
     parts.append("no receipt since the start" if last is None else f"last receipt {last} s ago")
-    parts += [f"{seen['gaps']} gaps declared"] if seen.get("gaps") else []
+    gaps = seen.get("gaps", 0)
+    parts += [f"{gaps} gap{'s' if gaps > 1 else ''} declared"] if gaps else []
     return ", ".join(parts)

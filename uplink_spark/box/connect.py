@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import ssl
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ from pathlib import Path
 import trio
 
 from uplink_spark.config import UplinkConfig, need_certs, split_address
-from uplink_spark.errors import ConfigError, ProtocolError, UplinkError
+from uplink_spark.errors import ConfigError, ProtocolError, UplinkError, first_error
 from uplink_spark.wire import frames
 from uplink_spark.wire.expiry import serial_and_end
 from uplink_spark.wire.frames import Fault, FrameType, Hello, Welcome
@@ -82,10 +83,16 @@ async def _open_tcp(host: str, port: int) -> trio.SocketStream:
         return await trio.open_tcp_stream(host, port)
     except OSError as error:
         cause = "dns" if isinstance(error, trio.socket.gaierror) else "tcp"
-        what = "the name cannot be resolved" if cause == "dns" else f"cannot connect: {error}"
+        what = "the name cannot be resolved" if cause == "dns" else f"cannot connect: {_reason(error)}"
         raise ConnectFailed(cause, f"{host}:{port}: {what}") from error
     except UnicodeError as error:  # a label is empty or longer than 63 letters
         raise ConnectFailed("dns", f"{host}:{port}: it is not a host name: {error}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Return what the kernel said of the last address that was tried; trio names addresses only."""
+    cause = first_error(error.__cause__ or error)
+    return os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(error)
 
 
 async def _secure(stream: trio.SocketStream, host: str, context: ssl.SSLContext) -> Stream:

@@ -68,6 +68,9 @@ def update(arguments: argparse.Namespace) -> str:
         raise ProvisioningError(
             "E305", f"{version} is already running, in slot {running}: nothing was written, {back}; {AGAIN}"
         )
+    if slots.trial is not None:
+        trial = f"slot {slots.trial} ({slots.version(slots.trial)}) is on trial: nothing was written"
+        raise ProvisioningError("E306", f"{trial}; commit it or roll it back first")
     back = f"if it fails the box returns to {slots.version(slots.active)} in slot {slots.active}"
     gone = slots.version(slots.idle)
     print(f"slot {slots.idle} ({gone}) is replaced by {manifest.version}; {back}", flush=True)

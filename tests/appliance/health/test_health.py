@@ -216,7 +216,6 @@ def test_the_state_has_a_line_for_the_uplink_and_for_what_is_muted() -> None:
     muted = [{"id": "disk_filling", "text": "disk 87% full"}]
     text = describe({"state": "ok", "uplink": {**line, "last_error": "refused"}, "muted": muted})
     assert (
-        "Uplink    not connected to centre:7700 (refused), 3.0 MiB unshipped, no receipt since the start, 2 gaps"
-        in text
+        "Uplink    not connected to centre:7700 (refused), 3 MiB unshipped, no receipt since the start, 2 gaps" in text
     )
     assert "muted disk_filling: disk 87% full" in text

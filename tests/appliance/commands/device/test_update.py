@@ -41,7 +41,9 @@ def test_a_box_whose_versions_come_with_apt_has_no_slots_and_an_update_makes_non
     assert not box.files.slots.folder.exists()
 
 
-def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(tmp_path: Path) -> None:
+def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     box = folder_box(tmp_path / "box")
     bundle = signed_bundle(tmp_path, box)
     files = BoxFiles(tmp_path / "box")
@@ -50,6 +52,11 @@ def test_a_good_bundle_waits_in_the_idle_slot_and_its_archive_does_not_stay(tmp_
     assert "on trial from the next boot; if it fails the box returns to" in text
     assert f"is in slot {before}" not in text  # what runs is never written over
     assert not list(files.slots.folder.glob("*.app"))
+    capsys.readouterr()
+    assert run(options(tmp_path / "box", bundle)) == 5
+    told = capsys.readouterr()
+    assert "E306 slot b (1.4.0) is on trial: nothing was written" in told.err
+    assert "is replaced" not in told.out
     assert files.slots.load().active == before or files.slots.load().active in text
 
 
