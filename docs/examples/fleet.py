@@ -170,11 +170,11 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     asked = argparse.ArgumentParser(description=__doc__)
     which = asked.add_mutually_exclusive_group(required=True)
     which.add_argument("--landing", help="folder of the landing zone")
-    which.add_argument("--simulate", action="store_true", help="make up a fleet")
+    which.add_argument("--simulate", action="store_true", help="simulate a fleet")
     asked.add_argument("--tables", type=Path, help="where bronze and silver go (default: a temporary folder)")
     asked.add_argument("--vital", default="cpu.celsius", help="path into the JSON body (cpu.celsius)")
     asked.add_argument("--out", type=Path, default=Path("fleet.png"), help="the plot (fleet.png)")
-    asked.add_argument("--seed", type=int, default=11, help="of the made-up fleet (11)")
+    asked.add_argument("--seed", type=int, default=11, help="seed of the simulated fleet (11)")
     return asked.parse_args(words)
 
 

@@ -1,4 +1,4 @@
-"""The whole path once, on real input: this machine's vitals become rows in Spark, and every one is accounted for.
+"""The whole path once, on real input: this machine's vitals become rows in Spark, and every row is checked.
 
     make run               about a minute; exit code 0, 1 when the counts differ, 2 when it cannot start
     make run KEEP=1        the same, then everything stays up until Ctrl-C
@@ -151,11 +151,13 @@ def verdict(tally: Tally, found: dict[str, int], why: Callable[[], str]) -> int:
         show(f"{found['unacknowledged']} rows of sends that got no answer: allowed, delivery is at least once")
     wrong = found["missing"] or found["double"] or found["gaps"] or tally.failed
     good = not wrong and rows - found["unacknowledged"] == acknowledged and tally.in_spark == rows and acknowledged > 0
-    show("everything arrived, exactly once" if good else "MISMATCH: see above; logs lie in var/log")
+    show("everything arrived, exactly once" if good else "MISMATCH: see above; logs are in var/log")
     if not good and (cause := why()):
         show(f"cause: {cause}")
     elif not good and not wrong and acknowledged == rows > tally.in_spark:
-        show(f"nothing is lost: this machine is so busy that the stream stood still for {SETTLE_S} s; run it again")
+        show(
+            f"nothing is lost: this machine is so busy that the stream made no progress for {SETTLE_S} s; run it again"
+        )
     return 0 if good else 1
 
 
@@ -172,7 +174,7 @@ async def settle(tally: Tally) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where everything of a run lies and listens."""
+    """Folders and ports of a run."""
 
     options: argparse.Namespace
     run: str

@@ -56,7 +56,7 @@ def start_stream(spark: SparkSession, landing: str, run: str, since_ms: str) -> 
 
 
 def begun(start: Callable[[], Any]) -> Any:
-    """Start the query and return it once it has opened its source; begin again while the machine is too busy for it."""
+    """Start the query and return it once it has opened its source; restart it while the machine is too busy."""
     query = start()
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(LOOK_EVERY_S)
@@ -64,11 +64,11 @@ def begun(start: Callable[[], Any]) -> Any:
 
 
 def begun_again(failed: Any, start: Callable[[], Any]) -> Any:
-    """Return a new query, which counts everything anew. Raises the failure when it is another than a busy machine's."""
+    """Return a new query, which counts everything again. Raises any failure except that of a busy machine."""
     failure = failed.exception()
     if BUSY not in str(failure):
         raise failure
-    print(f"begun again: {BUSY}; the machine is busy", file=sys.stderr, flush=True)
+    print(f"restarted: {BUSY}; the machine is busy", file=sys.stderr, flush=True)
     return begun(start)
 
 

@@ -1,6 +1,6 @@
-"""Administration of any RocketMQ 4.9 or 5.x cluster: what is there, how far groups are, and what tools change.
+"""Administration of any RocketMQ 4.9 or 5.x cluster: topics, groups, progress, offsets, messages.
 
-Answers of several brokers are joined; a broker that does not answer is an error, never passed over.
+Answers of several brokers are joined; a broker that does not answer is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Broker:
 
 
 class Admin:
-    """Questions and changes over an open `Instance`. Everything raises ClientError: who refused, with code and text."""
+    """Queries and changes over an open `Instance`. Every method raises ClientError with server, code and text."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -106,7 +106,7 @@ class Admin:
         return found
 
     async def put_topic(self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False) -> None:
-        """Make a topic, or change it, on every master."""
+        """Create a topic, or change it, on every master."""
         header = CreateTopicHeader(topic, "TBW102", queues, queues, perm, "SINGLE_TAG", 0, order)
         for broker in await self.brokers():
             await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
@@ -130,7 +130,7 @@ class Admin:
     # --- groups
 
     async def groups(self) -> dict[str, SubscriptionGroup]:
-        """Return the consumer groups that brokers have settings of."""
+        """Return the consumer groups that brokers know."""
         found: dict[str, SubscriptionGroup] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -138,7 +138,7 @@ class Admin:
         return found
 
     async def put_group(self, group: SubscriptionGroup) -> None:
-        """Make a consumer group, or change it, on every master."""
+        """Create a consumer group, or change it, on every master."""
         for broker in await self.brokers():
             await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group.to_bytes())
 
@@ -151,7 +151,7 @@ class Admin:
                 await self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
 
     async def progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """Return queue -> where it ends and how far the group is; without a topic all it has offsets on."""
+        """Return queue -> its end and the group's offset; without a topic for all topics with offsets of the group."""
         found: dict[MessageQueue, OffsetWrapper] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group, topic))
@@ -159,7 +159,7 @@ class Admin:
         return found
 
     async def members(self, group: str) -> ConsumerConnection | None:
-        """Return who consumes as a group and what it subscribes; None when nobody is connected."""
+        """Return members and subscriptions of a group; None when no member is connected."""
         joined: ConsumerConnection | None = None
         for broker in await self.brokers():
             code = RequestCode.GET_CONSUMER_CONNECTION_LIST
@@ -188,7 +188,7 @@ class Admin:
     # --- offsets
 
     async def reset(self, group: str, topic: str, time_ms: int) -> dict[MessageQueue, int]:
-        """Set a group to a time, END_OF_QUEUE for the end; living consumers are told. Return the new offsets."""
+        """Set a group to a time, END_OF_QUEUE for the end; connected consumers continue there. Return new offsets."""
         found: dict[MessageQueue, int] = {}
         for broker in await self._brokers_of(topic):
             header = ResetOffsetHeader(topic, group, time_ms, is_force=True)
@@ -203,14 +203,14 @@ class Admin:
         return found
 
     async def store_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Write offsets; a consumer that is connected writes its own over them."""
+        """Store offsets; a connected consumer overwrites them with its own."""
         addresses = {broker.name: broker for broker in await self.brokers()}
         for queue, queue_offset in offsets.items():
             header = UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue_offset)
             await self._ask(addresses[queue.broker_name], RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
-        """Return where each queue stood at a time; END_OF_QUEUE: where it ends."""
+        """Return the offset of each queue at a time; END_OF_QUEUE: its end."""
         found: dict[MessageQueue, int] = {}
         for broker in await self._brokers_of(topic):
             found |= await self._offsets_at(broker, topic, time_ms)
@@ -261,7 +261,7 @@ class Admin:
         return sorted(found, key=lambda each: (each.stored_ms, each.log_offset))[:most]
 
     async def at_log_offset(self, broker: Broker, log_offset: int) -> ReceivedMessage:
-        """Return the message that is at a place in a broker's log. Raises BrokerRefused."""
+        """Return the message at a log offset of a broker. Raises BrokerRefused."""
         answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(log_offset))
         found = _records(answer, broker)
         if not found:
@@ -276,7 +276,7 @@ class Admin:
         return dict(_read(KvTable.from_server, answer, broker.address).table)
 
     async def route(self, topic: str) -> RouteData:
-        """Return where clients are sent for a topic. Raises NoRoute."""
+        """Return the route of a topic as clients get it. Raises NoRoute."""
         return await self._instance.fetch_route_data(topic)
 
     async def _brokers_of(self, topic: str) -> list[Broker]:

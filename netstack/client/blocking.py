@@ -3,7 +3,7 @@
     with Producer("group", "127.0.0.1:9876") as producer:
         producer.send(Message("topic", b"body"))
 
-Methods and errors are those of the asynchronous classes. An interrupt (Ctrl-C) ends the call it meets.
+Methods and errors are those of the asynchronous classes. An interrupt (Ctrl-C) ends the current call.
 """
 
 import queue
@@ -149,7 +149,7 @@ class Producer(_Facade[async_producer.Producer]):
     def send_in_transaction(
         self, message: Message, execute: Callable[[Message, str], Verdict | None]
     ) -> tuple[SendResult, Verdict]:
-        """Send a half message, run `execute(message, id)` in a thread, tell the broker its verdict."""
+        """Send a half message, run `execute(message, id)` in a thread, send the verdict to the broker."""
 
         async def executed(half: Message, message_id: str) -> Verdict | None:
             return await trio.to_thread.run_sync(execute, half, message_id)
@@ -174,7 +174,7 @@ class PushConsumer(_Facade[async_push.PushConsumer]):
             yield self._thread.run(self._inner.__anext__)
 
     def take(self, number: int = 32, *, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """Return up to so many messages; nothing when none came in time."""
+        """Return up to that many messages; an empty list if none arrived in time."""
         consumer = self._inner
 
         async def take() -> list[ReceivedMessage]:

@@ -1,4 +1,4 @@
-"""What brokers ask of a client, and the answers: transaction checks, group changes, resets, status, replies."""
+"""Requests of brokers to a client, and the answers: transaction checks, group changes, resets, status, replies."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ def compressed(body: bytes, threshold: int, level: int = 5) -> tuple[bytes, int]
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """Return what the sender gave. Raises BodyUnreadable."""
+    """Return the body as the sender passed it. Raises BodyUnreadable."""
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag >> 8 & 7

@@ -1,4 +1,4 @@
-"""What can go wrong between an application and a cluster: each error names the place, the code and the next step."""
+"""Errors between an application and a cluster: each names the server, the code and the next step."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +68,7 @@ class BrokerUnknown(ClientError):
 
 
 class Unreachable(ClientError):
-    """No connection, or it ended before the answer; whether a request was carried out is then unknown."""
+    """No connection, or it ended before the answer; whether the request was executed is unknown."""
 
     code = CONNECT_FAILED
 
@@ -78,7 +78,7 @@ class Unreachable(ClientError):
 
 
 class TimedOut(ClientError):
-    """The time given was over; whether the request was carried out is unknown."""
+    """The timeout passed; whether the request was executed is unknown."""
 
     code = TIMED_OUT
 
@@ -97,7 +97,7 @@ class BrokerRefused(ClientError):
 
 
 class BadAnswer(ClientError):
-    """A server answered with something that is not what the protocol says; what it did is unknown."""
+    """A server sent an answer that violates the protocol; what it did is unknown."""
 
     code = BAD_ANSWER
 
@@ -116,7 +116,7 @@ def reading(server: str, what: str) -> Iterator[None]:
 
 
 class MessageRejected(ClientError):
-    """A message that must not be sent as it is; nothing has left this process."""
+    """An invalid message; nothing was sent."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
 
@@ -155,7 +155,7 @@ def _kind(error: ClientError) -> object:
 
 
 class NoReply(ClientError):
-    """The request left, its reply did not come in time."""
+    """The request was sent, its reply did not arrive in time."""
 
     code = NO_REPLY
 
@@ -165,7 +165,7 @@ class NoReply(ClientError):
 
 
 class ReplyImpossible(ClientError):
-    """A message that is no request cannot be replied to."""
+    """A message that is not a request cannot be replied to."""
 
     code = REPLY_IMPOSSIBLE
 

@@ -37,7 +37,7 @@ BatchHandler = Callable[[Sequence[ReceivedMessage]], object | Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a handler fared: `error` is None when all is well."""
+    """The outcome of a handler; `error` is None after a success."""
 
     value: object
     error: Retry | None
@@ -75,7 +75,7 @@ def inside(
 
 
 async def call(handler: BatchHandler, messages: Sequence[ReceivedMessage], threads: trio.CapacityLimiter) -> Outcome:
-    """Run the application's function; a plain one in a thread. Whatever it raises means: again later."""
+    """Run the application's function; a plain one in a thread. An exception means: deliver again later."""
     try:
         if inspect.iscoroutinefunction(handler):
             value = await handler(messages)
@@ -94,7 +94,7 @@ async def call(handler: BatchHandler, messages: Sequence[ReceivedMessage], threa
 async def consume_directly(
     handler: BatchHandler | None, message: ReceivedMessage, threads: trio.CapacityLimiter, *, orderly: bool
 ) -> ConsumeDirectlyResult:
-    """Run the handler on one message outside of the normal flow, as a tool asked for it."""
+    """Run the handler on one message outside of the normal flow, at the request of a tool."""
     if handler is None:
         remark = "this consumer takes messages by `async for`, it has no handler to call"
         return ConsumeDirectlyResult(ConsumeResult.CR_THROW_EXCEPTION, orderly, True, 0, remark)

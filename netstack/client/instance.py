@@ -86,7 +86,7 @@ def shared_or_own(
     *,
     name: str = "",
 ) -> "tuple[Instance, Instance | None]":
-    """Return the instance to use, and once more when it is the user's own to open and close. Raises UsageError."""
+    """Return the instance to use, and again as second value if its user opens and closes it. Raises UsageError."""
     if shared is None:
         own = Instance(namesrv, name=name, credentials=credentials, tls=tls)
         return own, own
@@ -156,7 +156,7 @@ class Instance:
         self._greeted.clear()
 
     async def remove(self, member: ProducerMember | ConsumerMember, *, consumes: bool) -> None:
-        """Take a group out and tell every connected broker, within three seconds."""
+        """Unregister a group at every connected broker, within three seconds."""
         table: dict[str, ProducerMember | ConsumerMember] = self.consumers if consumes else self.producers  # type: ignore[assignment]
         if table.get(member.group) is not member:
             return
@@ -168,7 +168,7 @@ class Instance:
     async def ask_each(
         self, addresses: Collection[str], code: int, ext: ExtFields | None = None, body: bytes = b""
     ) -> dict[str, RemotingCommand]:
-        """Ask several places at once; return the answers that came within three seconds, failures are logged."""
+        """Ask several servers at once; return the answers that arrive within three seconds; failures are logged."""
         answers: dict[str, RemotingCommand] = {}
 
         async def ask_one(address: str) -> None:
@@ -251,7 +251,7 @@ class Instance:
         return channel.tell(self.request(code, ext, body, oneway=True))
 
     async def ask_namesrv(self, code: int, ext: ExtFields | None = None, body: bytes = b"") -> RemotingCommand:
-        """Return a NameServer's answer; one that fails is passed over, one that works is kept. Raises NoNameServer."""
+        """Return a NameServer's answer; one that fails is skipped, one that works is kept. Raises NoNameServer."""
         reason = "no NameServer address is known"
         for step in range(len(self.name_servers)):
             at = (self._preferred + step) % len(self.name_servers)
@@ -355,7 +355,7 @@ class Instance:
         return [address for address in self._links.addresses if address in known]
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
-        """Tell brokers who is here: all of them, or those given. Failures are logged only."""
+        """Send a heartbeat to all brokers, or to those given. Failures are only logged."""
         if addresses is None:
             addresses = self._broker_addresses(masters_only=not self.consumers)
         groups = [*self.producers, INNER_PRODUCER]
@@ -373,7 +373,7 @@ class Instance:
             self._beat.set()
 
     def _opened(self, address: str) -> None:
-        """A broker that was just connected to knows nobody of us yet."""
+        """A newly connected broker does not know this client yet."""
         if address not in self.name_servers:
             self._fresh.add(address)
             self._beat.set()

@@ -1,4 +1,4 @@
-"""What tools see of a running consumer. Source: RocketMQ 4.9.8 ConsumerRunningInfo, DefaultMQPushConsumerImpl."""
+"""The state of a running consumer, for tools. Source: RocketMQ 4.9.8 ConsumerRunningInfo, DefaultMQPushConsumerImpl."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A nursery that lives from `async with` to its end in a class, and asks of several callers that run once."""
+"""A nursery that an object holds during `async with`; and functions that run once for several callers."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager

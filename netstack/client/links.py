@@ -32,7 +32,7 @@ class _Opening:
 
 
 class Links:
-    """Connections outlive a cancellation from outside until `close`, so that a leaving client can say goodbye."""
+    """Connections outlive a cancellation from outside until `close`, so that a closing client can unregister."""
 
     def __init__(self, handle: Handle, tls: ssl.SSLContext | None, opened: Callable[[str], None]) -> None:
         self._handle, self._tls, self._told_open = handle, tls, opened
@@ -83,7 +83,7 @@ class Links:
             self.drop(address)
 
     def keep_only(self, addresses: Collection[str]) -> None:
-        """Close connections to places that no route names any more."""
+        """Close connections to addresses that are in no route any more."""
         for address in [each for each in self._channels if each not in addresses]:
             self.drop(address)
 

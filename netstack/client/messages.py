@@ -25,7 +25,7 @@ _BATCH_HEAD, _LENGTH = Struct(">iiiii"), Struct(">H")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an application sends. `keys` are blank-separated; delay fields are exclusive, 0 means at once.
+    """A message to send. `keys` are blank-separated; the delay fields exclude one another, 0 means at once.
 
     `delay_level` 1..18 is known to all brokers, `delay_ms` and `deliver_at_ms` to 5.x and the box.
     """
@@ -144,7 +144,7 @@ def split_batch(messages: Iterable[Message], limit_bytes: int = MIB) -> Iterator
 
 
 class ReceivedMessage:
-    """A message as a broker gave it; properties and body are decoded when they are first asked for."""
+    """A received message; properties and body are decoded at first access."""
 
     __slots__ = (
         *("topic", "broker_name", "queue_id", "queue_offset", "log_offset", "flag", "sys_flag", "born_ms", "born_host"),
@@ -217,7 +217,7 @@ class ReceivedMessage:
 
 
 class SendResult(NamedTuple):
-    """What became of a send; `status` is SEND_OK unless the broker stored it with a reservation.
+    """The result of a send; `status` is SEND_OK unless the broker stored it with a warning.
 
     A tuple, since one is made per message: 0.6 instead of 3.1 µs for a frozen dataclass (CPython 3.11).
     """

@@ -30,7 +30,7 @@ def _topic(raw: bytes) -> str:
 
 
 def decode_records(data: bytes, broker_name: str = "") -> Iterator[ReceivedMessage]:
-    """Return the messages that are back to back in data. Raises ProtocolError where one is cut off or foreign."""
+    """Return the messages that follow one another in data. Raises ProtocolError where one is cut off or foreign."""
     at = 0
     try:
         while at < len(data):

@@ -1,4 +1,4 @@
-"""What a route says to a producer and to a consumer.
+"""A route for a producer and for a consumer.
 
 Source: RocketMQ 4.9.8 MQClientInstance.topicRouteData2TopicPublishInfo.
 """

@@ -1,4 +1,4 @@
-"""A message made ready to leave: request out, result back. Source: RocketMQ 4.9.8 DefaultMQProducerImpl."""
+"""From a message to a request, and from an answer to a result. Source: RocketMQ 4.9.8 DefaultMQProducerImpl."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class EndsOnFailure:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer sends. `timeout_s` is for all attempts together; `window` bounds what `submit` has under way."""
+    """Options of a producer. `timeout_s` covers all attempts together; `window` limits `submit`'s sends in flight."""
 
     timeout_s: float = 3.0
     retries: int = 2
@@ -199,7 +199,7 @@ def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str], opti
 
 
 def send_result(answer: RemotingCommand, out: Outgoing, queue: MessageQueue, address: str) -> SendResult:
-    """Return what an answer says. Raises BrokerRefused for what is no success."""
+    """Return the result in an answer. Raises BrokerRefused unless it is a success."""
     status = STATUSES.get(answer.code)
     if status is None:
         server = f"{queue.broker_name} ({address})"

@@ -20,7 +20,7 @@ SYSTEM = {"messaging.system": "rocketmq"}
 
 
 class Telemetry:
-    """Spans of one application. Without a provider the application's global one counts, as everywhere."""
+    """Spans of one application. Without a provider it uses the application's global one."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("netstack.client", tracer_provider=provider)

@@ -1,4 +1,4 @@
-"""The bronze job: every landed record once into a Parquet table, by a commit that names the manifest range it contains.
+"""The bronze job: writes every landed record once into a Parquet table. Each commit names its manifest range.
 
     python -m uplink_spark.jobs.bronze --landing DIR --table DIR [--master M] [--once]
 

@@ -1,4 +1,4 @@
-"""Take whole landed days out of the table; gaps, ranges and silver stay, `vacuum` frees the space.
+"""Remove whole landed days from the table; gaps, ranges and silver stay, `vacuum` frees the space.
 
 python -m uplink_spark.jobs.expire --table DIR --days 365
 """

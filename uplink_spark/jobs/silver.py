@@ -1,9 +1,9 @@
-"""The silver job: figures per box, topic and minute out of each new range of bronze versions, whenever rows arrive.
+"""The silver job: figures per box, topic and minute from each new range of bronze versions.
 
     python -m uplink_spark.jobs.silver --table BRONZE --silver DIR [--once]
 
 Each run adds partial sums and commits them with the bronze versions they contain. There is no watermark: a box that
-comes back after three weeks adds partials to minutes long past, and nothing is dropped.
+returns after three weeks adds partial sums to old minutes, and nothing is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Per topic and time window: messages, bytes, a figure out of JSON bodies, and how long messages took to Spark.
+"""Figures per topic and time window: messages, bytes, a value from JSON bodies, and the latency to Spark.
 
     python -m uplink_spark.jobs.windows --landing DIR --vital cpu_percent --window '10 seconds' --once
 

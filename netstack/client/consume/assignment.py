@@ -28,7 +28,7 @@ _log = logging.getLogger("netstack.client")
 
 
 class Assignment:
-    """The loop that gives and takes queues. `begin` starts pulling a new one."""
+    """The rebalance loop: adds and removes queues. `begin` starts pulling a new one."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Assignment:
                 await self._wake.wait()
 
     async def rebalance(self) -> bool:
-        """Go once over all topics; False when something could not be settled and is to be tried again soon."""
+        """Rebalance all topics once; False when something failed and is to be tried again soon."""
         complete = await self._apply_resets()
         changed = False
         for topic in self._subscriptions.topics:
@@ -99,7 +99,7 @@ class Assignment:
         return complete
 
     async def _apply_resets(self) -> bool:
-        """Begin what was reset from there; False when some of it has to wait. What is not done yet stays noted."""
+        """Start the queues that were reset from their new offsets; False when some have to wait. Those stay noted."""
         settled = True
         for queue, position in list(self._resets.items()):
             held = self.held.get(queue)
@@ -124,7 +124,7 @@ class Assignment:
         return await self._apply(topic, self._allocate(route, await self._members(route)))
 
     def try_strategy(self, route: TopicRoute) -> None:
-        """Ask the strategy once what a lone member would get, so that who cannot be served learns it at once.
+        """Ask the strategy once what a lone member would get, so that a consumer it cannot serve fails at once.
 
         Raises StrategyFailed.
         """
@@ -169,7 +169,7 @@ class Assignment:
         return settled, changed
 
     async def _take(self, queue: MessageQueue) -> bool:
-        """Begin a queue: lock it if ordered, find where to start. False when that has to wait."""
+        """Start a queue: lock it if ordered, find its first offset. False when that has to wait."""
         locked = False
         if self._ordered:
             self._locking.add(queue)

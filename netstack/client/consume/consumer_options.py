@@ -25,7 +25,7 @@ _RANGES = {
 
 
 class StartFrom(Enum):
-    """Where a group begins that has no offset yet. Mind that brokers count a young queue as begun at 0."""
+    """Where a group without a stored offset begins. Brokers always start a new queue at 0."""
 
     LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

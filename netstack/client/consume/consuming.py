@@ -1,4 +1,4 @@
-"""Concurrent consumption: one stock of messages from all held queues, acknowledged one by one in any order.
+"""Concurrent consumption: one buffer of messages from all held queues, acknowledged one by one in any order.
 
 Source: RocketMQ 4.9.8 ConsumeMessageConcurrentlyService.
 """
@@ -26,7 +26,7 @@ _log = logging.getLogger("netstack.client")
 
 
 class Stock:
-    """What has been pulled and not handed out yet."""
+    """Messages that were pulled and not delivered yet."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Stock:
             self._takers.unpark(count=len(messages))
 
     async def take(self, number: int = 1) -> list[ReceivedMessage]:
-        """Return up to so many messages, at least one; waits for them. Each is to be acknowledged or retried."""
+        """Wait for messages, return at least one and at most that many. Each must be acknowledged or retried."""
         self._handed_out += 1
         if self._handed_out % PACE == 0:
             await trio.lowlevel.checkpoint()
@@ -83,14 +83,14 @@ class Stock:
         return found
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand these out again next: who took them was cancelled."""
+        """Deliver these again next: their receiver was cancelled."""
         for message in reversed(messages):
             message.consume_started_ms = 0
             self._ready.appendleft(message)
         self._takers.unpark(count=len(messages))
 
     def ack(self, message: ReceivedMessage) -> None:
-        """The message is done. Of a queue that went to somebody else it is ignored: it will be delivered again."""
+        """The message is done. Ignored if the queue has moved to another member: it is delivered again."""
         held = message.held
         if not isinstance(held, HeldQueue):
             raise UsageError(f"{message!r} was not delivered by a consumer")
@@ -99,7 +99,7 @@ class Stock:
             self._offsets.raise_to(held.queue, committed)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
-        """Have the message delivered again: after a level's delay, 0 as the broker sees fit, -1 as a dead letter.
+        """Have the message delivered again: after a level's delay; 0: the broker chooses; -1: as a dead letter.
 
         Cancelled, or when the broker does not take it, the message is handed out here once more.
         """
@@ -123,7 +123,7 @@ class Stock:
                 self.put_back([message])
 
     async def sweep(self, held: Mapping[MessageQueue, HeldQueue]) -> None:
-        """Send back what was handed out too long ago, until cancelled."""
+        """Send back messages that were delivered too long ago, until cancelled."""
         while True:
             await trio.sleep(self._options.consume_timeout_s)
             limit_ms = self._now_ms() - int(self._options.consume_timeout_s * 1000)

@@ -1,4 +1,4 @@
-"""One queue that this consumer holds: its messages under way, its pull position, its lock."""
+"""One queue that this consumer holds: its messages in flight, its pull position, its lock."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ LOCK_S = 30.0  # how long a broker's lock counts without renewal
 
 
 class HeldQueue:
-    """`dropped` is final: whatever comes later of this queue is ignored."""
+    """`dropped` is final: later events of this queue are ignored."""
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
         self.queue, self.next_offset = queue, next_offset
@@ -44,7 +44,7 @@ class HeldQueue:
             self._waiters.unpark_all()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; it is looked at after every change."""
+        """Return once the condition holds; it is checked after every change."""
         while not condition():
             await self._waiters.park()
 

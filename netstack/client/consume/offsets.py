@@ -1,4 +1,4 @@
-"""Where a group stands in each queue: in memory, at the broker, and where a queue without an offset begins."""
+"""Offsets of a group in each queue: in memory and at the broker, and the start of a queue without an offset."""
 
 import logging
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ class RemoteOffsets(KnownOffsets):
             raise
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Tell the brokers, all at once, and wait until they have heard it; failures are logged."""
+        """Send the offsets to all brokers at once and wait for the answers; failures are logged."""
         async with trio.open_nursery() as nursery:
             for queue in queues:
                 if self.get(queue) >= 0:
@@ -132,7 +132,7 @@ async def offset_at(instance: Instance, queue: MessageQueue, time_ms: int) -> in
 async def starting_offset(
     instance: Instance, queue: MessageQueue, offsets: OffsetStore, options: ConsumerOptions
 ) -> int:
-    """Return where to begin: a stored offset always wins. Raises ClientError; then the queue waits a round."""
+    """Return the first offset: a stored one has priority. Raises ClientError; then the queue waits a round."""
     stored = await offsets.read(queue)
     if stored >= 0:
         return stored

@@ -1,4 +1,4 @@
-"""Ordered consumption: one task per held queue, messages strictly one lot after the other.
+"""Ordered consumption: one task per held queue, strictly one batch after the other.
 
 Source: RocketMQ 4.9.8 ConsumeMessageOrderlyService.
 """
@@ -93,7 +93,7 @@ class OrderlyFlow:
         return self._options.broadcasting or held.locked
 
     async def _settle(self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome) -> float:
-        """Act on a handler's outcome; return how long the queue is to rest."""
+        """Act on a handler's outcome; return how long the queue pauses."""
         committed, pause_s = -1, 0.0
         if outcome.error is not None:
             again = await self._still_to_retry(messages)

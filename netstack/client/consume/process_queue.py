@@ -1,6 +1,6 @@
 """The messages of one queue between pull and acknowledgement. Source: RocketMQ 4.9.8 ProcessQueue.
 
-The committed offset is the lowest unfinished message, whatever finished behind it.
+The committed offset is the lowest unfinished message, even if later ones are finished.
 """
 
 from collections import OrderedDict

@@ -158,7 +158,7 @@ class PullConsumer(QueueReader):
         await self.instance.heartbeat()
 
     async def assign(self, queues: Iterable[MessageQueue], expressions: Mapping[str, str | Sql] | None = None) -> None:
-        """Consume exactly these queues from now on, with an expression per topic. Raises UsageError after subscribe."""
+        """Consume exactly these queues from now on, one expression per topic. Raises UsageError after subscribe."""
         wanted = list(queues)
         for topic in {queue.topic for queue in wanted}:
             await self.instance.route(topic)  # before anything has changed
@@ -256,7 +256,7 @@ class PullConsumer(QueueReader):
         return sum(held.messages.count for held in self._held.values())
 
     async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """Return the next messages of one queue, nothing when none came in time. The position moves past them."""
+        """Return the next messages of one queue, none if none arrived in time. The position moves past them."""
         if self.options.auto_commit and trio.current_time() >= self._commit_at:
             self._note_positions()
             self._commit_at = trio.current_time() + self.options.persist_every_s
@@ -303,7 +303,7 @@ class PullConsumer(QueueReader):
         return self._positions.get(queue, -1)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Continue a queue from an offset; what was cached of it is gone. Raises NotAssigned, UsageError outside it."""
+        """Continue a queue from an offset, without its cached messages. Raises NotAssigned, UsageError outside it."""
         self._queue(queue)
         lowest, highest = await min_offset(self.instance, queue), await max_offset(self.instance, queue)
         if not max(0, lowest) <= queue_offset <= highest:
@@ -325,7 +325,7 @@ class PullConsumer(QueueReader):
         await self.seek(queue, await self.offset_at(queue, time_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop pulling these queues; what is cached is still polled. Raises NotAssigned."""
+        """Stop pulling these queues; cached messages are still polled. Raises NotAssigned."""
         for queue in queues:
             self._queue(queue).paused = True
 

@@ -156,7 +156,7 @@ class PushConsumer:
         return self._lifetime.nursery
 
     async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
-        """Consume a topic, or change what is wanted of it: tags `a || b`, `*`, or Sql(...).
+        """Subscribe to a topic, or change its filter: tags `a || b`, `*`, or Sql(...).
 
         Raises BrokerRefused for a bad expression, StrategyFailed. An error or a cancellation changes nothing.
         """
@@ -205,7 +205,7 @@ class PushConsumer:
             await self._offsets.persist(list(self._assignment.held))
 
     def pause(self) -> None:
-        """Stop pulling; messages that are here already are still handed out."""
+        """Stop pulling; cached messages are still delivered."""
         self._puller.pause()
 
     def resume(self) -> None:
@@ -231,7 +231,7 @@ class PushConsumer:
         return (await self._stock.take())[0]
 
     async def take(self, number: int) -> list[ReceivedMessage]:
-        """Return up to so many messages, at least one; each is to be acknowledged or retried."""
+        """Return at least one and at most that many messages; each must be acknowledged or retried."""
         if self.options.orderly:
             raise UsageError("ordered consumption needs a handler: `await consumer.run(handler)`")
         return await self._stock.take(number)
@@ -252,7 +252,7 @@ class PushConsumer:
         await self._run(for_batch(handler), 1, concurrency)
 
     async def run_batches(self, handler: BatchHandler, *, batch: int = 32, concurrency: int = THREADS) -> None:
-        """As run, for up to so many messages at once."""
+        """As run, for up to that many messages at once."""
         await self._run(handler, batch, concurrency)
 
     async def _run(self, handler: BatchHandler, batch: int, concurrency: int) -> None:

@@ -1,4 +1,4 @@
-"""Looking into queues without being a consumer: no heartbeat, no group made, no offset stored."""
+"""Reads queues without being a consumer: no heartbeat, no group, no stored offset."""
 
 from netstack.client.consume.offsets import max_offset, min_offset, offset_at
 from netstack.client.consume.pulling import Pulled, pull_once

@@ -1,4 +1,4 @@
-"""Who consumes which queue: the strategies of the Java client, result for result. Source: RocketMQ 4.9.8 rebalance.*.
+"""Assigns queues to members, with the results of the Java client's strategies. Source: RocketMQ 4.9.8 rebalance.*.
 
 Every member of a group computes this alone, so all need the same strategy and the same order of queues and members.
 """
@@ -30,7 +30,7 @@ def queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
 def allocate(
     strategy: Strategy, me: str, queues: Collection[MessageQueue], members: Collection[str]
 ) -> list[MessageQueue]:
-    """Return my queues: both lists sorted as Java sorts them. Who is no member gets nothing, but by a fixed list."""
+    """Return my queues: both lists sorted as Java sorts them. A non-member gets nothing, except a fixed list."""
     return strategy(me, sorted(queues, key=queue_order), sorted(members, key=code_units))
 
 
@@ -51,7 +51,7 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class AveragelyByCircle:
-    """One by one in turn."""
+    """Round robin."""
 
     name: str = "AVG_BY_CIRCLE"
 
@@ -95,7 +95,7 @@ def room_of(broker_name: str) -> str | None:
 class NearMachineRoom:
     """The queues of my room among its members; rooms without members are shared by all.
 
-    Raises UsageError where a resolver names no room, as Java's does; then all stays as it is.
+    Raises UsageError where a resolver names no room, as Java's does; then nothing changes.
     """
 
     inner: Strategy

@@ -1,4 +1,4 @@
-"""Messages that failed: back to the broker, else into the retry topic by hand, else once more here.
+"""Failed messages: sent back to the broker, else sent to the retry topic, else delivered here again.
 
 Source: RocketMQ 4.9.8 DefaultMQPushConsumerImpl.sendMessageBack.
 """
@@ -26,7 +26,7 @@ class SendBack:
         self._inner = Sender(instance, INNER_PRODUCER, ProducerOptions(timeout_s=SEND_BACK_S))
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Have a message delivered again, to whomever; False when that did not work."""
+        """Have a message delivered again, to any member; False if that failed."""
         header = SendBackHeader(
             message.log_offset,
             self._group,

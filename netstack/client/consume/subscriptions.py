@@ -1,4 +1,4 @@
-"""What a group wants of which topic. Source: RocketMQ 4.9.8 FilterAPI, RebalanceImpl."""
+"""The subscriptions of a group. Source: RocketMQ 4.9.8 FilterAPI, RebalanceImpl."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Subscriptions:
         self._table[topic] = subscription(topic, expression, self._now_ms())
 
     def restore(self, topic: str, data: SubscriptionData | None) -> None:
-        """Make it what it was before a put."""
+        """Undo a put."""
         self.drop(topic)
         if data is not None:
             self._table[topic] = data

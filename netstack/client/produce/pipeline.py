@@ -1,4 +1,4 @@
-"""Many sends under way without a task for each: a window, answers by callback, retries in a task of their own."""
+"""Many sends in flight without a task for each: a window, answers by callback, a task per retry."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ FRAME_BYTES = 1024  # what a send costs besides its body, in time of bodies
 
 
 class Pending:
-    """A send under way; `wait` gives its result."""
+    """A send in flight; `wait` returns its result."""
 
     __slots__ = (
         *("_event", "_pipeline", "address", "began", "error", "fixed", "opaque", "out", "peer", "queue", "result"),
@@ -46,7 +46,7 @@ class Pending:
         return ",".join(self.out.message_ids)
 
     async def wait(self) -> SendResult:
-        """Return the result once it is there. Raises what `send` would raise."""
+        """Wait for the result and return it. Raises what `send` would raise."""
         if not self.done:
             if self._event is None:
                 self._event = trio.Event()
@@ -91,7 +91,7 @@ class Pipeline:
         self._closed = False
 
     def close(self) -> None:
-        """Give up what is under way: its answers are not waited for any more."""
+        """Give up the sends in flight: their answers are ignored."""
         self._closed = True
         for pending in list(self._deadlines):
             if not pending.done:

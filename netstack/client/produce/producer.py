@@ -35,10 +35,10 @@ Execute = Callable[[Message, str], Awaitable[Verdict | None]]
 
 
 class Producer:
-    """Sends messages for a group. Use it with `async with`; leaving waits for what `submit` has under way.
+    """Sends messages for a group. Use it with `async with`; its end waits for the sends of `submit`.
 
-    Give `instance` to share connections with other producers and consumers; otherwise it makes one of its own.
-    `check` is asked by brokers about half messages whose verdict never came.
+    Give `instance` to share connections with other producers and consumers; otherwise it creates its own.
+    Brokers call `check` for half messages without a verdict.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Producer:
         return [await self.send_batch(lot, timeout_s=timeout_s) for lot in split_batch(messages, limit_bytes)]
 
     async def send_oneway(self, message: Message) -> None:
-        """Send without an acknowledgement: what the broker makes of it is not known. Raises Unreachable, NoRoute."""
+        """Send without an acknowledgement; the result is unknown. Raises Unreachable, NoRoute."""
         self._require_open()
         out = self._sender.make(message)
         with EndsOnFailure(out.ended):
@@ -193,12 +193,12 @@ class Producer:
             yield half
 
     async def request(self, message: Message, *, timeout_s: float = 3.0) -> ReceivedMessage:
-        """Send a request and return the reply of whoever consumes it. Raises NoReply and what send raises."""
+        """Send a request and return the reply of its consumer. Raises NoReply and what send raises."""
         self._require_open()
         return await self._requesting.request(message, timeout_s)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Take a timed message back before it is delivered; return its id. Raises BrokerRefused when it is too late."""
+        """Recall a timed message before its delivery; return its id. Raises BrokerRefused if it is too late."""
         route = await self._sender.route(topic)
         header = RecallHeader(topic, recall_handle, self.group)
         broker = _broker_of(recall_handle) or route.publish[0].broker_name

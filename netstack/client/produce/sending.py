@@ -42,7 +42,7 @@ def worth_retrying(error: ClientError) -> bool:
 
 
 class Sender:
-    """Sends for one group over one instance. `sent` is told of every finished attempt, for the trace."""
+    """Sends for one group over one instance. `sent` is called for every finished attempt, for the trace."""
 
     def __init__(self, instance: Instance, group: str, options: ProducerOptions, sent: Sent | None = None) -> None:
         self.instance, self.group, self.options, self.sent = instance, group, options, sent

@@ -29,7 +29,7 @@ def truth(value: bool) -> str:
 
 
 class Tracer:
-    """Collects records and sends them in lots; drops what overflows and never disturbs who it traces."""
+    """Collects records and sends them in lots; drops what overflows and never disturbs the traced clients."""
 
     def __init__(self, instance: Instance, group: str, topic: str | None, kind: str = "PRODUCE") -> None:
         self._instance, self._group, self._topic = instance, group, topic
@@ -94,7 +94,7 @@ class Tracer:
             self.note((message.message_id, *message.keys.split()), text)
 
     def consumed(self, messages: Sequence[ReceivedMessage], request_id: str, took_ms: int, *, failed: bool) -> None:
-        """Note how the application fared with them."""
+        """Record the application's outcome."""
         if self._topic is None:
             return
         for message in messages:

@@ -23,7 +23,7 @@ _log = logging.getLogger("netstack.client")
 
 
 class Verdict(IntEnum):
-    """What is to become of a half message, as END_TRANSACTION says it."""
+    """The verdict on a half message, as END_TRANSACTION sends it."""
 
     COMMIT = 8
     ROLLBACK = 12
@@ -35,7 +35,7 @@ Check = Callable[[ReceivedMessage], Verdict | Awaitable[Verdict | None] | None]
 
 @dataclass(slots=True)
 class HalfMessage:
-    """A half message that waits for its verdict; set `verdict` to decide otherwise than by how the block ends."""
+    """A half message that waits for its verdict; set `verdict` to override the outcome of the block."""
 
     result: SendResult
     verdict: Verdict | None = None
