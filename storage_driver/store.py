@@ -1,64 +1,32 @@
 """`open_store` and `MessageStore`: put, read, look up; owns every other object of the package."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
 import trio
 
-from storage_driver.appending import Appender
+from storage_driver.composition import Hooks, compose, make_maintenance
 from storage_driver.config import StoreConfig
-from storage_driver.deletion import Deletion
-from storage_driver.errors import LogFailed, StoreUnwritable
+from storage_driver.errors import StoreUnwritable
 from storage_driver.files.checkpoint import CommittedFile
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
-from storage_driver.flusher import Tables
-from storage_driver.log.clock import ClockEpochs
-from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.known_damage import KnownDamage
 from storage_driver.log.lineage import Lineage
-from storage_driver.log.segment import Segment, SegmentFacts, SegmentWriter
+from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import CutDone, Truncation
-from storage_driver.lookup import Lookup
-from storage_driver.maintenance import Maintenance
-from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import Arrival, Dispatcher
-from storage_driver.raw_appending import RawAppender
+from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
 from storage_driver.reading import Found, FoundStatus, Wanted
-from storage_driver.record import Entry, MessageQueue
+from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened, damage_told, open_folder, recovered_topics, state_path
-from storage_driver.recovery.queue_repair import Mender
-from storage_driver.recovery.recovery import Recovered
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.statistics import Evidence, Placed, StoreStatistics
 
 
 def ignore(arrival: Arrival) -> None:
     """Nobody wants to know of arrivals."""
-
-
-def _open_log(
-    config: StoreConfig,
-    disk: Disk,
-    recovered: Recovered,
-    dispatcher: Dispatcher,
-    appender: Callable[[], Appender],
-) -> CommitLog:
-    segments, end = recovered.segments, recovered.end
-    tail = segments[-1] if segments and segments[-1].end > end else None
-    return CommitLog(
-        segments,
-        end,
-        SegmentWriter(disk, config.root / "commitlog", recovered.segment_bytes, tail, zero_ahead=config.zero_ahead),
-        segment_bytes=recovered.segment_bytes,
-        dispatch=dispatcher.dispatch,
-        rewound=lambda dropped: appender().rewound(dropped),
-        no_room=lambda reason: appender().no_room(reason),
-        flush_budget_s=config.flush_budget_ms / 1000,
-    )
 
 
 def _may_go(base: int, end: int) -> bool:
@@ -79,104 +47,46 @@ class MessageStore:
         watched: Container[MessageQueue] | None,
         clock_trusted: Callable[[], bool],
     ) -> None:
-        recovered = opened.recovered
-        self.verdict: RecoveryVerdict = recovered.verdict
+        self.verdict: RecoveryVerdict = opened.recovered.verdict
         self.lineage: Lineage = opened.lineage
         self.losses = opened.losses
         self.config = config
         self.recovered_topics: Mapping[str, int] = {}
-        self._state_files: list[StateFile] = []
-        self._opened, self._disk, self._now_ms = opened, disk, now_ms
-        self._queues: dict[MessageQueue, ConsumeQueue] = recovered.queues
-        self._dispatcher = Dispatcher(arrived, config.delays_ms, watched=watched)
-        self._log = _open_log(config, disk, recovered, self._dispatcher, lambda: self._appender)
         self.retain: Callable[[int, int], bool] = _may_go  # may segment [base, end) go? set by the uplink
         self.trouble: str | None = None  # the last error of maintenance
-        self._tables = Tables(
-            config, disk, self._log, self._dispatcher, queues=self._queues, index=opened.index, now_ms=now_ms
+        self._state_files: list[StateFile] = []
+        self._opened, self._disk = opened, disk
+        hooks = Hooks(
+            now_ms,
+            arrived,
+            watched,
+            clock_trusted,
+            may_go=lambda base, end: self.retain(base, end),
+            note_trouble=self.note_trouble,
+            state_file=lambda name: self.state_file(name, folder="rocketbox"),
         )
-        self._appender = self._make_appender()
-        self.put, self.put_batch = self._appender.put, self._appender.put_batch  # no call in between: 0.1 µs each
-        self.when_committed, self.when_synced = self._log.when_committed, self._log.when_synced
-        self._raw = RawAppender(self._log, self._queues, make_queue=self._appender.make_queue)
-        self.append_raw = self._raw.append
+        self._parts = parts = compose(config, disk, opened, hooks)
+        self._maintenance = make_maintenance(config, disk, parts, hooks)
+        self._maintenance.trusted = opened.recovered.trusted
+        self._log, self._tables, self._lookup, self._queues = parts.log, parts.tables, parts.lookup, parts.queues
+        self.put, self.put_batch = parts.appender.put, parts.appender.put_batch  # no call in between: 0.1 µs each
+        self.when_committed, self.when_synced = parts.log.when_committed, parts.log.when_synced
+        self.wait_committed = parts.log.wait_committed
+        self.append_raw = parts.raw.append
+        self.delete_topic, self.drop_first = parts.deletion.delete_topic, parts.deletion.drop_first
         if opened.committed is not None:
             self._begin_shared(opened.committed)
-        self._clock, self._damage = ClockEpochs(), KnownDamage(disk, self._log, self.note_trouble)
-        self._mender = Mender(config, disk, self._log, self._tables)
-        self._lookup = self._make_lookup()
-        deletion = self._make_deletion()
-        self.delete_topic, self.drop_first = deletion.delete_topic, deletion.drop_first
-        self._maintenance = self._make_maintenance(deletion, clock_trusted)
-        self._maintenance.trusted = recovered.trusted
 
     def damaged(self) -> list[tuple[int, int]]:
         """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks."""
         before = damage_told(self.config, self._disk, (run for run, _ in self.lineage.runs))
         return sorted({*before, *((damage.start, damage.end) for damage in self.verdict.quarantined)})
 
-    def _make_appender(self) -> Appender:
-        return Appender(
-            self.config,
-            self._log,
-            self._tables,
-            self._queues,
-            now_ms=self._now_ms,
-            last_ms=self._opened.recovered.last_stored_ms,
-            stepped=self._clock_stepped,
-        )
-
-    def _make_deletion(self) -> Deletion:
-        return Deletion(
-            self.config,
-            self._disk,
-            self._log,
-            self._tables,
-            self._queues,
-            dispatcher=self._dispatcher,
-            appender=self._appender,
-            lookup=self._lookup,
-            wait_committed=self.wait_committed,
-        )
-
-    def _make_lookup(self) -> Lookup:
-        return Lookup(
-            self.config,
-            self._disk,
-            self._log,
-            self._queues,
-            index=self._opened.index,
-            boundaries=self._clock.boundaries,
-            damage=self._damage,
-            mend=self._mender.mend,
-        )
-
-    def _make_maintenance(self, deletion: Deletion, clock_trusted: Callable[[], bool]) -> Maintenance:
-        return Maintenance(
-            self.config,
-            self._disk,
-            self._log,
-            self._tables,
-            files=lambda name: self.state_file(name, folder="rocketbox"),
-            appender=self._appender,
-            lookup=self._lookup,
-            deletion=deletion,
-            clock=self._clock,
-            damage=self._damage,
-            now_ms=self._now_ms,
-            clock_trusted=clock_trusted,
-            may_go=lambda base, end: self.retain(base, end),
-            note_trouble=self.note_trouble,
-        )
-
-    def _clock_stepped(self, log_offset: int, now_ms: int) -> None:
-        self._clock.begin(log_offset, now_ms, trusted=False)
-
     # ---- a log that others share
 
     def _begin_shared(self, file: CommittedFile) -> None:
         recovered = self._opened.recovered
-        uncommitted = [self._raw.pending(entry) for entry in recovered.uncommitted]
+        uncommitted = [self._parts.raw.pending(entry) for entry in recovered.uncommitted]
         self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
         self._tables.committed_file = file
 
@@ -199,32 +109,16 @@ class MessageStore:
         """
         return await self._log.truncate(log_offset, reason, Truncation(self._disk, self.config.root))
 
-    # ---- durability
-
-    async def wait_committed(self, log_offset: int) -> None:
-        """Return once all bytes below log_offset are committed. Raises LogFailed."""
-        done, failure = trio.Event(), ""
-
-        def wake(reason: str | None) -> None:
-            nonlocal failure
-            failure = reason or ""
-            done.set()
-
-        self._log.when_committed(log_offset, wake)
-        await done.wait()
-        if failure:
-            raise LogFailed(failure)
-
     # ---- marks
 
     @property
     def full(self) -> str | None:
         """Why appends are refused for lack of space, None while they are not."""
-        return self._appender.full
+        return self._parts.appender.full
 
     @full.setter
     def full(self, reason: str | None) -> None:
-        self._appender.set_full(reason)
+        self._parts.appender.set_full(reason)
 
     @property
     def synced(self) -> int:
@@ -348,29 +242,13 @@ class MessageStore:
         """The size of this log's files, which may differ from the configured one."""
         return self._log.segment_bytes
 
-    def log_segments(self) -> list[Segment]:
-        """Return the open files of the log, oldest first; for this package's own tasks."""
-        return list(self._log.segments)
-
     async def check_space(self) -> None:
         """Look at the disk now instead of at the next round; appends resume when there is room. Raises OSError."""
         await self._maintenance.check_space()
 
-    async def longest_kept(self, base: int, end: int) -> int:
-        """Return the longest age, in milliseconds, of the topics that have messages in a range of the log."""
-        return await self._lookup.longest_kept(base, end)
-
     async def check_all(self) -> None:
         """Check every record and its queue entry now, as the scrub does over hours. Raises OSError."""
         await self._maintenance.scrub.whole()
-
-    async def heal(self, entries: list[Entry]) -> int:
-        """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
-        return await self._tables.heal(entries)
-
-    async def wrong_ends(self, keys: Sequence[MessageQueue]) -> int:
-        """Return how many of these queues do not end with an entry of theirs in their file. Raises OSError."""
-        return await self._tables.wrong_ends(keys)
 
     def note_trouble(self, text: str) -> None:
         """Remember an error that stops nothing."""
@@ -414,7 +292,7 @@ class MessageStore:
             index_to=self._tables.index_to,
             first=log.first,
             deleted_segments=upkeep.deleted_segments,
-            damaged_ranges=len(self._damage.ranges),
+            damaged_ranges=len(self._parts.damage.ranges),
             scrubbed_bytes=upkeep.scrub.checked_bytes,
             disk_percent=upkeep.usage.percent,
             full_in_h=upkeep.full_in_h,

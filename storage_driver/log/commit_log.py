@@ -169,6 +169,19 @@ class CommitLog:
         """Call wake(None) once all bytes below log_offset are committed, wake(reason) if they will not be."""
         self._when(self._committed, log_offset, wake)
 
+    async def wait_committed(self, log_offset: int) -> None:
+        """Return once all bytes below log_offset are committed. Raises LogFailed."""
+        done, reasons = trio.Event(), list[str | None]()
+
+        def wake(reason: str | None) -> None:
+            reasons.append(reason)
+            done.set()
+
+        self.when_committed(log_offset, wake)
+        await done.wait()
+        if reasons[0]:
+            raise LogFailed(reasons[0])
+
     def when_synced(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on this disk, wake(reason) if they will not be."""
         self._when(self._synced, log_offset, wake)

@@ -129,7 +129,7 @@ async def test_dead_letters_that_nobody_reads_are_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_damaged_closed_segment_is_told(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
-        while len(made.store.log_segments()) < 2:
+        while len(made.store._log.segments) < 2:
             await made.send(200)
         damage(tmp_path, segment_name(made.store.first))
         assert conditions_of_store(made.store) == []

@@ -204,7 +204,7 @@ async def fill(store: MessageStore, gib: float) -> None:
 
 def drop_cache(store: MessageStore) -> None:
     os.sync()
-    for segment in store.log_segments():
+    for segment in store._log.segments:
         segment.file.advise(0, 0, os.POSIX_FADV_DONTNEED)
 
 

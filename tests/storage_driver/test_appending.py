@@ -95,7 +95,7 @@ async def test_a_store_without_room_takes_what_the_box_itself_has_to_store_until
         with pytest.raises(Full):
             store.put(message())
         assert store.put(message(), own=True).queue_offset == 0
-        store._appender.exhausted = True
+        store._parts.appender.exhausted = True
         with pytest.raises(Full, match="91 % used"):
             store.put(message(), own=True)
 
@@ -168,8 +168,8 @@ async def test_a_run_taken_back_gives_its_numbers_to_the_next(tmp_path: Path) ->
         lost, kept = store.put(message()), store.put(message(topic="U"))
         queues = store._queues
         pending = [item for item in store._log._pending if item.queue.key == QUEUE]
-        store._appender.rewound(pending)
-        store._appender.no_room("no room")
+        store._parts.appender.rewound(pending)
+        store._parts.appender.no_room("no room")
         assert store.full == "no room"
         assert (queues[QUEUE].next_offset, lost.queue_offset) == (1, 1)
         assert (queues[MessageQueue("U", 0)].next_offset, kept.queue_offset) == (1, 0)

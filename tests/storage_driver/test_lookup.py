@@ -107,7 +107,7 @@ async def test_a_queue_whose_last_messages_were_lost_keeps_those_before_them(tmp
     async with open_store(config(tmp_path), now_ms=lambda: 1) as store:
         places = await put(store, b"first" * 20, b"second" * 20, b"third" * 20)
         await store.prove()
-        path = store.log_segments()[0].path
+        path = store._log.segments[0].path
         raw = bytearray(path.read_bytes())
         for place in places[1:]:
             raw[place + 100] ^= 0xFF
@@ -221,6 +221,6 @@ async def test_the_longest_age_of_the_topics_in_a_range_counts(tmp_path: Path, k
         await put(store, bytes(9000), topic="Short")
         end = store.end
         await put(store, bytes(9000), topic="Other")
-        assert await store.longest_kept(0, end) == (900 if kept == "long" else 5)
-        assert await store.longest_kept(end, store.end) == 50
-        assert await store.longest_kept(store.end, store.end + 100) == 0
+        assert await store._lookup.longest_kept(0, end) == (900 if kept == "long" else 5)
+        assert await store._lookup.longest_kept(end, store.end) == 50
+        assert await store._lookup.longest_kept(store.end, store.end + 100) == 0

@@ -105,10 +105,10 @@ async def test_entries_damaged_under_a_running_store_are_put_right_before_anythi
         assert await numbers(store) == list(range(COUNT))
         raw = b"".join(queue_file(root, number).read_bytes() for number in range(3))
         assert [entry[0] for entry in ENTRY.iter_unpack(raw)][:COUNT] == places
-        mended = store._mender.mended
+        mended = store._parts.mender.mended
         assert mended > 0
         assert await numbers(store) == list(range(COUNT))
-        assert store._mender.mended == mended, "the same entries were put right twice"
+        assert store._parts.mender.mended == mended, "the same entries were put right twice"
 
 
 async def test_a_damaged_record_is_a_gap_for_every_reader_and_is_looked_for_once(tmp_path: Path) -> None:

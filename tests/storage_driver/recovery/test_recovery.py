@@ -98,7 +98,7 @@ async def test_damage_in_the_middle_is_quarantined_and_everything_behind_it_stay
         assert store.max_offset(MessageQueue("T", 0)) == max(n for q, n, _, _ in sent if q == 0) + 1
         kept = (root / "quarantine" / str(store.verdict.quarantined[0].aside)).read_bytes()
         assert kept[:400] == original[:400]
-        entry = next(walk(store.log_segments()[0], victim[2]))
+        entry = next(walk(store._log.segments[0], victim[2]))
         assert not isinstance(entry, tuple) or entry[0] == victim[2]
         assert is_filler(entry)  # type: ignore[arg-type]
         assert FILLER_TOPIC not in store.topics()

@@ -46,7 +46,7 @@ async def put(store: MessageStore, count: int) -> list[int]:
 
 
 def records(store: MessageStore) -> list[Entry]:
-    return [item for item in walk(store.log_segments()[0], 0) if isinstance(item, Entry)]
+    return [item for item in walk(store._log.segments[0], 0) if isinstance(item, Entry)]
 
 
 def entry(root: Path, number: int) -> tuple[int, int, int]:
@@ -68,7 +68,7 @@ async def test_a_queue_deleted_while_the_scrub_waits_gets_no_old_entry_back(tmp_
         async with trio.open_nursery() as nursery, store._tables.guard:  # as a round under way holds it
             nursery.start_soon(store.delete_topic, "T")
             await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(store.heal, old)
+            nursery.start_soon(store._tables.heal, old)
             await trio.testing.wait_all_tasks_blocked()
         assert not (root / QUEUE_FILE).exists()
         await put(store, 8)
@@ -84,7 +84,7 @@ async def test_a_record_of_a_deleted_topic_does_not_fill_a_hole_of_the_new_one(t
         await store.delete_topic("T")
         await put(store, 9)
         spoil(root, 8, HOLE)
-        assert await store.heal(old[8:9]) == 0
+        assert await store._tables.heal(old[8:9]) == 0
         assert entry(root, 8) == ENTRY.unpack(HOLE)
 
 
@@ -147,9 +147,9 @@ async def test_a_large_log_is_read_within_a_week_however_slow_the_pace(tmp_path:
 async def test_the_scrub_goes_on_in_its_segment_after_a_restart(tmp_path: Path) -> None:
     settings = config(tmp_path / "store")
     async with open_store(settings, now_ms=lambda: 1) as store:
-        while len(store.log_segments()) < 3:
+        while len(store._log.segments) < 3:
             await put(store, 20)
-        scrub, second = store._maintenance.scrub, store.log_segments()[1].base
+        scrub, second = store._maintenance.scrub, store._log.segments[1].base
         scrub.at = second + 100
         await store._maintenance._scrubbed.write({"segment": scrub.segment_base})
     async with open_store(settings, now_ms=lambda: 1) as store:

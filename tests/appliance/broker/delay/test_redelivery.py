@@ -85,7 +85,7 @@ async def test_a_full_disk_is_waited_for_and_what_cannot_be_stored_is_not(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with small_store(tmp_path) as small, trio.open_nursery() as nursery:
-        small.store._appender.full, small.store._appender.exhausted = "no room", True
+        small.store._parts.appender.full, small.store._parts.appender.exhausted = "no room", True
         message = Message("T", 0, b"x", b"", 0, 0, 1, STORE_HOST)
         done: list[int] = []
 
@@ -95,7 +95,7 @@ async def test_a_full_disk_is_waited_for_and_what_cannot_be_stored_is_not(
         nursery.start_soon(put)
         await trio.lowlevel.checkpoint()
         assert done == []
-        small.store._appender.full, small.store._appender.exhausted = None, False
+        small.store._parts.appender.full, small.store._parts.appender.exhausted = None, False
         await trio.sleep(2 * RETRY_S)
         assert done == [0]
         with pytest.raises(MessageIllegal):

@@ -300,7 +300,7 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
         put = store.put
 
         def put_without_space(message: Message, **more: Any) -> Placed:
-            store._appender.no_room("No space left on device")  # a look that was under way still found some
+            store._parts.appender.no_room("No space left on device")  # a look that was under way still found some
             try:
                 return put(message, **more)
             except Full as exc:
