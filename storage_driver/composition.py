@@ -53,8 +53,7 @@ class StoreParts(NamedTuple):
 
 def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> StoreParts:
     """Make the parts of a store that was recovered."""
-    recovered = opened.recovered
-    queues: dict[MessageQueue, ConsumeQueue] = recovered.queues
+    recovered, queues = opened.recovered, opened.recovered.queues
     dispatcher = Dispatcher(hooks.arrived, config.delays_ms, watched=hooks.watched)
     log = _open_log(config, disk, recovered, dispatcher, lambda: appender)
     tables = Tables(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)

@@ -137,14 +137,8 @@ async def look_back(tables: BrokerTables, store: MessageStore, *, now_ms: Clock)
 def assemble(config: Config, store: MessageStore, tables: BrokerTables, address: str, *, now_ms: Clock) -> Assembled:
     """Return handlers and loops over the tables; `address` is what refusals call the broker."""
     rules, stats = config.broker, tables.stats
-    delays = DelayLevels(
-        store,
-        tables.arrivals,
-        store.state_file("delayOffset"),
-        parse_levels(rules.delay_levels),
-        stats=stats,
-        now_ms=now_ms,
-    )
+    file, levels = store.state_file("delayOffset"), parse_levels(rules.delay_levels)
+    delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms)
     timer_rules = TimerRules(config.box.name, rules.timer_days * DAY_MS)
     timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
     intake = Intake(store, [half_divert, timers.divert, delays.divert])
@@ -167,7 +161,8 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
             loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)
         ),
     )
-    unused = Unused(UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), store, tables.creations)
+    used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
+    unused = Unused(used_by, store, tables.creations)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent)
     rest = (unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
     loops = (*(table.run for table in saved), *rest)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong
+from storage_driver.interfaces import Appending
 from storage_driver.record import Message, encode_properties
-from storage_driver.store import MessageStore, Placed
+from storage_driver.statistics import Placed
 
 WAIT = "WAIT"
 DELAY, HALF = "DELAY", "TRAN_MSG"
@@ -79,7 +80,7 @@ class Space:
 class Intake:
     """Puts drafts; the diverts are asked in order."""
 
-    def __init__(self, store: MessageStore, diverts: Sequence[Divert] = ()) -> None:
+    def __init__(self, store: Appending, diverts: Sequence[Divert] = ()) -> None:
         self._store, self._diverts = store, tuple(diverts)
 
     def put(self, draft: Draft) -> Placed:

@@ -4,9 +4,9 @@ from typing import Protocol
 
 from appliance.broker.assembly import BrokerTables
 from appliance.broker.tables.offsets import NOT_STORED
+from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 MOST_LOOKS = 200  # at messages that are not known yet, in one round
 MOST_AGES = 4096
@@ -16,7 +16,7 @@ class Seen(Protocol):
     """Where groups stand, and what there is to read."""
 
     @property
-    def store(self) -> MessageStore: ...
+    def store(self) -> Reading: ...
     @property
     def tables(self) -> BrokerTables: ...
 
@@ -31,7 +31,7 @@ class Lag(NamedTuple):
 class Ages:
     """When the messages that consumers stand at were stored: read once each, as a stuck one stays the same."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: Reading) -> None:
         self._store = store
         self._known: dict[tuple[MessageQueue, int], int] = {}
         self.looks = 0

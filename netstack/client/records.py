@@ -43,9 +43,8 @@ def decode_records(data: bytes, broker_name: str = "") -> Iterator[ReceivedMessa
 
 
 def _decode(data: bytes, at: int) -> ReceivedMessage:
-    head, flags = _HEAD, data[at + _FLAG_AT + 3] & 0x30
-    if flags:
-        head = _HEADS[flags]
+    flags = data[at + _FLAG_AT + 3] & 0x30
+    head = _HEADS[flags] if flags else _HEAD
     message = ReceivedMessage.__new__(ReceivedMessage)
     (
         message.size,
@@ -75,9 +74,8 @@ def _decode(data: bytes, at: int) -> ReceivedMessage:
     (properties_size,) = _SHORT.unpack_from(data, properties_at - 2)
     end = properties_at + properties_size
     if body_size < 0 or end != at + message.size or end > len(data):
-        raise ProtocolError(
-            f"stored message at byte {at}: its fields end at {end}, its size field says {at + message.size}"
-        )
+        text = f"its fields end at {end}, its size field says {at + message.size}"
+        raise ProtocolError(f"stored message at byte {at}: {text}")
     message.stored_body = data[body_at : body_at + body_size]
     message.topic = _topic(data[topic_at : properties_at - 2])
     message._raw_properties = data[properties_at:end]

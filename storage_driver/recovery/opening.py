@@ -20,11 +20,12 @@ from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.index.index_file import Index
 from storage_driver.log.commit_log import SPACE_ERRORS
 from storage_driver.log.lineage import Lineage
-from storage_driver.log.truncation import Truncation
+from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.losses import Losses
 from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_segments
+from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.recovery.witnesses import index_reach
 
 VERDICTS_KEPT = 64
@@ -74,16 +75,7 @@ def open_folder(
     """
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
-    try:
-        if not disk.exists(root):
-            disk.make_folder(root)
-        moved = free_lock(disk, root)
-        lock = disk.lock(root / LOCK)
-    except BlockingIOError as exc:
-        raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
-    except OSError as exc:
-        nobody_has_it = disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
-        raise why_refused(root, exc, readable=nobody_has_it) from exc
+    lock, moved = _lock_folder(disk, root)
     done = False
     try:
         moved += _make_folders(disk, root)
@@ -102,6 +94,20 @@ def open_folder(
     finally:
         if not done:
             lock.release()
+
+
+def _lock_folder(disk: Disk, root: Path) -> tuple[FileLock, list[str]]:
+    """Return the lock, and what had to be moved out of its way. Raises StoreRefused, StoreUnwritable."""
+    try:
+        if not disk.exists(root):
+            disk.make_folder(root)
+        moved = free_lock(disk, root)
+        return disk.lock(root / LOCK), moved
+    except BlockingIOError as exc:
+        raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
+    except OSError as exc:
+        nobody_has_it = disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
+        raise why_refused(root, exc, readable=nobody_has_it) from exc
 
 
 def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
@@ -148,34 +154,15 @@ def _recover(
     committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
     losses, first = Losses(disk, root), FirstFile(disk, root)
     losses.load()
-    recovered = Recovery(
-        disk,
-        root,
-        config.segment_bytes,
-        files=QueueFiles(disk, root, file_entries=config.queue_file_entries),
-        progress=progress,
-        delays_ms=config.delays_ms,
-        trust_above=config.trust_queues_above,
-        committed=_known_committed(disk, root, committed),
-        losses=losses,
-        others={**others, **_witnesses(config, disk, lineage)},
-        first=first.load(),
-        now_ms=now_ms(),
-    ).run()
+    others = {**others, **_witnesses(config, disk, lineage)}
+    known = _known_committed(disk, root, committed)
+    make = partial(_make_recovery, config, disk, losses=losses, first=first.load(), others=others, committed=known)
+    recovered = make(progress=progress, now_ms=now_ms()).run()
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
-    if cut is not None:
-        aside = ", ".join(cut.quarantined) or "nothing"
-        verdict.reasons.append(
-            f"the log was cut at {cut.log_offset}, it ended at {cut.end}: {cut.reason}; kept: {aside}"
-        )
     if config.index_enabled:
         recovered = recovered._replace(position=_load_index(index, root, recovered))
     found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
-    verdict.reasons += found
-    if lineage.damage is not None:
-        verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
-    if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
-        verdict.verdict = "repaired"
+    _note_found(verdict, cut, lineage, found)
     first.save(verdict.first)
     lineage.begin_run(verdict.first, recovered.end)
     disk.sync_folder(root)
@@ -184,6 +171,47 @@ def _recover(
         _leave_verdict(config, disk, recovered, lineage, now_ms())
     boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
     return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, losses=losses)
+
+
+def _make_recovery(
+    config: StoreConfig,
+    disk: Disk,
+    *,
+    losses: Losses,
+    first: int | None,
+    others: Mapping[str, int],
+    committed: int | None,
+    progress: Callable[[int, int], None],
+    now_ms: int,
+) -> Recovery:
+    return Recovery(
+        disk,
+        config.root,
+        config.segment_bytes,
+        files=QueueFiles(disk, config.root, file_entries=config.queue_file_entries),
+        progress=progress,
+        delays_ms=config.delays_ms,
+        trust_above=config.trust_queues_above,
+        committed=committed,
+        losses=losses,
+        others=others,
+        first=first,
+        now_ms=now_ms,
+    )
+
+
+def _note_found(verdict: RecoveryVerdict, cut: CutDone | None, lineage: Lineage, found: list[str]) -> None:
+    """Add to the verdict what was found beside the log: a cut that was finished, damaged tables, a new epoch."""
+    if cut is not None:
+        aside = ", ".join(cut.quarantined) or "nothing"
+        verdict.reasons.append(
+            f"the log was cut at {cut.log_offset}, it went to {cut.end}: {cut.reason}; kept: {aside}"
+        )
+    verdict.reasons += found
+    if lineage.damage is not None:
+        verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
+    if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
+        verdict.verdict = "repaired"
 
 
 def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, int]:

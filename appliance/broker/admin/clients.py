@@ -17,8 +17,8 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.fastjson import FROM_PEER, Bounds
 from netstack.wire.headers import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from netstack.wire.json_body import MessageQueue as NamedQueue
+from storage_driver.interfaces import Reading
 from storage_driver.record import decode_record, parse_message_id
-from storage_driver.store import MessageStore
 
 CALL_S, STATUS_S = 10.0, 5.0
 STATUS = Bounds(bytes=256 << 10, lenient=256 << 10)  # of about 3,000 queues
@@ -29,7 +29,7 @@ class ClientCalls:
     """Handles requests that a consumer has to answer."""
 
     def __init__(
-        self, clients: ClientTable, store: MessageStore, *, broker: str, consumed: Callable[[str, int, int], None]
+        self, clients: ClientTable, store: Reading, *, broker: str, consumed: Callable[[str, int, int], None]
     ) -> None:
         """consumed: hears the topic, queue and offset of a message that a consumer has consumed directly."""
         self._clients, self._store, self._broker, self._consumed = clients, store, broker, consumed

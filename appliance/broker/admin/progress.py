@@ -34,8 +34,8 @@ from netstack.wire.headers_admin import (
     CorrectionOffsetHeader,
 )
 from netstack.wire.json_body import MessageQueue as NamedQueue
+from storage_driver.interfaces import Reading
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 LONG_MAX = (1 << 63) - 1
 END_OF_QUEUE = -1  # as a time
@@ -59,7 +59,7 @@ class Progress:
     def __init__(
         self,
         tables: ProgressTables,
-        store: MessageStore,
+        store: Reading,
         *,
         broker: str,
         address: str,

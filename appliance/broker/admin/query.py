@@ -19,8 +19,8 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import QueryMessageHeader, QueryMessageReply, ViewMessageHeader
 from netstack.wire.headers_admin import ConsumeQueueHeader
 from storage_driver.errors import RecordDamaged
+from storage_driver.interfaces import MarkedReading
 from storage_driver.record import MessageQueue, StoredMessage, decode_record, tags_code
-from storage_driver.store import MessageStore
 
 UNIQUE_KEY_COUNT, MOST_FOUND, MOST_ENTRIES = 32, 64, 1000
 
@@ -28,7 +28,7 @@ UNIQUE_KEY_COUNT, MOST_FOUND, MOST_ENTRIES = 32, 64, 1000
 class Queries:
     """Handles questions for single messages."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable, *, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: MarkedReading, clients: ClientTable, *, now_ms: Callable[[], int]) -> None:
         self._store, self._clients, self._now_ms = store, clients, now_ms
 
     def handlers(self) -> dict[int, Handle]:

@@ -18,8 +18,8 @@ from netstack.wire.headers import (
     StoreTimeReply,
     UpdateConsumerOffsetHeader,
 )
+from storage_driver.interfaces import Reading
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 FIRST_5X_VERSION = 413  # V5_0_0
 
@@ -27,7 +27,7 @@ FIRST_5X_VERSION = 413  # V5_0_0
 class Lookups:
     """Answers where queues begin and end and how far groups have come."""
 
-    def __init__(self, topics: TopicTable, offsets: OffsetTable, store: MessageStore) -> None:
+    def __init__(self, topics: TopicTable, offsets: OffsetTable, store: Reading) -> None:
         self._topics, self._offsets, self._store = topics, offsets, store
 
     def handlers(self) -> dict[int, Handle]:

@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): the stored bytes from an offset on, or wait for them.
 
 What is in memory is answered at once in the loop; what is not, and what waits, gets a task. Checks are in Apache's
-order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultMessageStore.getMessage.
+order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultReading.getMessage.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,10 +30,10 @@ from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import PullMessageHeader
+from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found, FoundStatus
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 SHORT_POLL_S = 1.0
 LONGEST_HOLD_S = 300.0
@@ -87,7 +87,7 @@ class Pull(NamedTuple):
 class Pulls:
     """Handles pulls; one object per broker."""
 
-    def __init__(self, rules: PullRules, tables: PullTables, store: MessageStore) -> None:
+    def __init__(self, rules: PullRules, tables: PullTables, store: Reading) -> None:
         self._rules, self._tables, self._store = rules, tables, store
         self._reader, self._filters = FilteredReader(store, tables.arrivals), KeptFilters()
 

@@ -2,7 +2,7 @@
 
 What is in memory is found at once, the rest is read by a thread. A wait may be for several queues. Each read reserves
 room with its reader, who may have left much of what it was given unread.
-Source: RocketMQ 4.9.8 DefaultMessageStore.getMessage, PullRequestHoldService.
+Source: RocketMQ 4.9.8 DefaultReading.getMessage, PullRequestHoldService.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ import trio
 
 from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, split_records
 from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
+from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found, FoundStatus
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 MOST_SCANNED = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
 MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 class FilteredReader:
     """Reads for whoever consumes; one object per broker, whatever doors it has."""
 
-    def __init__(self, store: MessageStore, arrivals: Arrivals) -> None:
+    def __init__(self, store: Reading, arrivals: Arrivals) -> None:
         self._store, self._arrivals = store, arrivals
 
     def in_memory(self, wanted: Wanted) -> Found | None:

@@ -16,9 +16,9 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import SendBackHeader
 from storage_driver.errors import LogFailed, RecordDamaged
+from storage_driver.interfaces import MarkedReading
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage, decode_record
-from storage_driver.store import MessageStore
 
 RECONSUME_SINCE_VERSION = 121  # V3_4_9
 FIRST_RETRY_LEVEL = 3
@@ -43,7 +43,7 @@ class SendBacks:
     """Handles send-backs; one object per broker."""
 
     def __init__(
-        self, tables: SendBackTables, store: MessageStore, intake: Intake, *, address: str, writable: bool = True
+        self, tables: SendBackTables, store: MarkedReading, intake: Intake, *, address: str, writable: bool = True
     ) -> None:
         self._tables, self._store, self._intake = tables, store, intake
         self._address, self._writable = address, writable

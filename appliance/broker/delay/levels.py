@@ -20,9 +20,9 @@ from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.errors import LogFailed, MessageIllegal
+from storage_driver.interfaces import Messages
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.broker")
 
@@ -67,7 +67,7 @@ class DelayLevels:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: Messages,
         arrivals: Arrivals,
         file: StateFile,
         delays_ms: tuple[int, ...],

@@ -7,8 +7,9 @@ import trio
 
 from appliance.broker.intake import Draft
 from storage_driver.errors import Busy, Full, LogFailed
+from storage_driver.interfaces import MarkedAppending
 from storage_driver.record import Message, StoredMessage, decode_record
-from storage_driver.store import MessageStore, Placed
+from storage_driver.statistics import Placed
 
 log = logging.getLogger("appliance.broker")
 
@@ -57,7 +58,7 @@ def records_in(chunks: Iterable[bytes]) -> Iterator[StoredMessage]:
             at += stored.size
 
 
-async def put_patiently(store: MessageStore, message: Message) -> Placed:
+async def put_patiently(store: MarkedAppending, message: Message) -> Placed:
     """Store a message, waiting while the disk is full or slow. Raises LogFailed, MessageIllegal."""
     while True:
         try:
@@ -66,7 +67,7 @@ async def put_patiently(store: MessageStore, message: Message) -> Placed:
             await trio.sleep(RETRY_S)
 
 
-async def wait_kept(store: MessageStore, end: int, since: int) -> None:
+async def wait_kept(store: MarkedAppending, end: int, since: int) -> None:
     """Return once copies are durable up to a mark; `since` is store.taken_back from before the first of them.
 
     Between two copies there may be a wait for space, and the log may take the earlier one back meanwhile. Raises
@@ -77,7 +78,7 @@ async def wait_kept(store: MessageStore, end: int, since: int) -> None:
     await store.wait_committed(end)
 
 
-async def rest_after(failure: LogFailed, what: str, store: MessageStore) -> None:
+async def rest_after(failure: LogFailed, what: str, store: MarkedAppending) -> None:
     """Wait a moment when the log only took back what found no space; stand still until cancelled when it is sealed."""
     if store.failure is None:
         await trio.sleep(RETRY_S)

@@ -39,9 +39,9 @@ from appliance.requests import Peer
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.headers import SendMessageHeader
+from storage_driver.interfaces import MarkedAppending
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property
-from storage_driver.store import MessageStore
 
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
 TRANSACTION_FLAGS = 0xC
@@ -104,7 +104,7 @@ class Batch(NamedTuple):
 class Publishing:
     """Stores what producers send; one object per broker, whatever doors it has."""
 
-    def __init__(self, rules: PublishRules, tables: PublishTables, store: MessageStore, intake: Intake) -> None:
+    def __init__(self, rules: PublishRules, tables: PublishTables, store: MarkedAppending, intake: Intake) -> None:
         self._rules, self._tables, self._store, self._intake = rules, tables, store, intake
         self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
         self._long_batches = trio.Lock()

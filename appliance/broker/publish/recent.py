@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from struct import Struct
 
 from storage_driver.errors import RecordDamaged
+from storage_driver.interfaces import MarkedReading
 from storage_driver.record import BLANK, MAGIC_BLANK, StoredMessage, decode_record
-from storage_driver.store import MessageStore
 
 MOST_BYTES = 16 << 20
 _MAGIC_BYTES = bytes.fromhex("daa320a7")
 _LOG_OFFSET = Struct(">q")
 
 
-def recent_messages(store: MessageStore, since_ms: int, most_bytes: int = MOST_BYTES) -> list[StoredMessage]:
+def recent_messages(store: MarkedReading, since_ms: int, most_bytes: int = MOST_BYTES) -> list[StoredMessage]:
     """Return the messages stored since a time, oldest first, of the last part of the log. Blocks: for threads."""
     segments = store.segments()
     if not segments:

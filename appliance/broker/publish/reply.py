@@ -18,9 +18,9 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import PushReplyHeader, SendMessageHeader, SendMessageReply
 from storage_driver.errors import LogFailed
+from storage_driver.interfaces import Marks
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import decode_host, decode_properties, encode_properties, message_id
-from storage_driver.store import MessageStore
 
 PUSHED_AT = "PUSH_REPLY_TIME"
 PUSH_S = 10.0
@@ -62,7 +62,7 @@ class Replies:
     """Handles replies."""
 
     def __init__(
-        self, rules: ReplyRules, askers: Askers, store: MessageStore, intake: Intake, *, now_ms: Callable[[], int]
+        self, rules: ReplyRules, askers: Askers, store: Marks, intake: Intake, *, now_ms: Callable[[], int]
     ) -> None:
         self._rules, self._askers, self._store, self._intake, self._now_ms = rules, askers, store, intake, now_ms
 

@@ -16,8 +16,8 @@ from netstack.wire.command import ONEWAY, RemotingCommand
 from netstack.wire.headers import SendMessageHeader, SendMessageReply
 from netstack.wire.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
+from storage_driver.interfaces import Marks
 from storage_driver.record import message_id
-from storage_driver.store import MessageStore
 
 SEND = RequestCode.SEND_MESSAGE_V2
 SEND_BATCH = RequestCode.SEND_BATCH_MESSAGE
@@ -28,9 +28,7 @@ NOT_STORED = (Refused, Full, LogFailed, MessageIllegal, Busy)
 class Sends:
     """Handles sends; one object per broker."""
 
-    def __init__(
-        self, publishing: Publishing, store: MessageStore, *, store_host: bytes, region: str, trace_on: bool
-    ) -> None:
+    def __init__(self, publishing: Publishing, store: Marks, *, store_host: bytes, region: str, trace_on: bool) -> None:
         self._publishing = publishing
         self._when_durable = store.when_committed  # one and the same for all answers
         self._region = region, trace_on

@@ -9,9 +9,9 @@ from appliance.broker.tables.creations import GROUP, TOPIC, Creations, Uses
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
+from storage_driver.interfaces import Queues
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
-from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.broker")
 EVERY_S = 60.0
@@ -29,7 +29,7 @@ class UnusedTables(NamedTuple):
 class Unused:
     """Looks once a minute."""
 
-    def __init__(self, tables: UnusedTables, store: MessageStore, creations: Creations) -> None:
+    def __init__(self, tables: UnusedTables, store: Queues, creations: Creations) -> None:
         self._tables, self._store, self._creations = tables, store, creations
 
     async def run(self) -> None:

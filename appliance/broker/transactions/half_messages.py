@@ -21,6 +21,7 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
+from storage_driver.interfaces import Messages
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import Found
 from storage_driver.record import (
@@ -32,7 +33,6 @@ from storage_driver.record import (
     StoredMessage,
     encode_properties,
 )
-from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.broker")
 
@@ -84,7 +84,7 @@ class Transactions:
     def __init__(
         self,
         rules: TransactionRules,
-        store: MessageStore,
+        store: Messages,
         offsets: OffsetTable,
         *,
         now_ms: Callable[[], int],

@@ -1,6 +1,7 @@
 """`rocketbox fleet apply boxes.csv`: many boxes, several ports at a time, repeatable."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
@@ -55,6 +56,18 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
+def _agreed(planned: Sequence[tuple[Row, str, str]], arguments: argparse.Namespace, console: Console) -> bool:
+    """Show the plan; return whether it is to be carried out, or to be shown alone."""
+    for row, port, serial in planned:
+        console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
+    if not planned or arguments.dry_run:
+        return True
+    if console.ask(f"Set up {len(planned)} boxes, and claim those without an owner?"):
+        return True
+    console.warn("nothing was changed: the plan was not confirmed (--yes confirms)")
+    return False
+
+
 async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) -> int:
     try:
         rows = read_rows(await trio.Path(arguments.file).read_text(encoding="utf-8"))
@@ -66,16 +79,8 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     fleet = Fleet(rows, prints, arguments.receipts, bench.fleet_secret)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
     planned = fleet.assign(boxes)
-    if arguments.dry_run or not arguments.yes:
-        for row, port, serial in planned:
-            console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
-        if (
-            planned
-            and not arguments.dry_run
-            and not console.ask(f"Set up {len(planned)} boxes, and claim those without an owner?")
-        ):
-            console.warn("nothing was changed: the plan was not confirmed (--yes confirms)")
-            return NOT_AGREED
+    if (arguments.dry_run or not arguments.yes) and not _agreed(planned, arguments, console):
+        return NOT_AGREED
     if arguments.dry_run:
         return 0
 
