@@ -24,7 +24,7 @@ from netstack.serving.slots import share_of
 
 if TYPE_CHECKING:
     from appliance.page.changes import Ask
-    from appliance.page.history import History
+    from appliance.page.history import CurveHistory
     from appliance.web import Request, Respond, Response
 
 log = logging.getLogger("appliance")
@@ -59,10 +59,10 @@ async def observe(
         task_status.started()
 
 
-def _history(watched: Watched) -> "History":
-    from appliance.page.history import History
+def _history(watched: Watched) -> "CurveHistory":
+    from appliance.page.history import CurveHistory
 
-    return History(watched)
+    return CurveHistory(watched)
 
 
 class Door:
@@ -150,7 +150,7 @@ def _metrics(watched: Watched) -> "Respond":
     return metrics_answer(watched)
 
 
-def _page(watched: Watched, history: "History | None", ask: "Ask") -> "Respond":
+def _page(watched: Watched, history: "CurveHistory | None", ask: "Ask") -> "Respond":
     from appliance.page.answer import page_answer
 
     assert history is not None

@@ -17,7 +17,7 @@ from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.health.condition_rules import StoreSeen, store_conditions
 from appliance.health.conditions import Condition
-from appliance.health.health import Disk, HealthBoard, Release, Source, Split, all_told
+from appliance.health.health import DiskUsage, HealthBoard, Release, Source, Split, all_told
 from provisioning.slots import SlotError, Slots
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
@@ -248,7 +248,7 @@ class DiskTrend:
         self._statistics, self._path = statistics, path
         self._looks: list[tuple[float, int, int]] = []  # time, used bytes, messages
 
-    def now(self) -> Disk:
+    def now(self) -> DiskUsage:
         """Look, and return share and forecast."""
         seen = os.statvfs(self._path)
         total, free = seen.f_blocks * seen.f_frsize, seen.f_bavail * seen.f_frsize
@@ -257,7 +257,7 @@ class DiskTrend:
         span_s = self._looks[-1][0] - self._looks[0][0]
         growth = (self._looks[-1][1] - self._looks[0][1]) / span_s if span_s > 60 else 0.0
         full_in_h = free / growth / 3600 if growth > 1 else None
-        return Disk(used / (used + free) if total else 0.0, full_in_h)
+        return DiskUsage(used / (used + free) if total else 0.0, full_in_h)
 
     def rate(self) -> float:
         """Return the messages per second between the last two looks."""

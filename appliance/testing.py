@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from appliance.broker.rights import Signer
-from appliance.broker.tables.arrivals import Arrivals, Place
+from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from netstack.wire.command import RemotingCommand, decode_command
 from netstack.wire.conversation import Answer, Held, Later, Reply
 from netstack.wire.frame import FrameDecoder
@@ -114,7 +114,7 @@ class SmallStore:
         queue = MessageQueue(topic, queue_id)
         while self.store.max_offset(queue) < count:
             end = self.store.max_offset(queue)
-            await self.arrivals.wait_match([Place(queue, end)], group="", timeout_s=30)
+            await self.arrivals.wait_match([QueuePosition(queue, end)], group="", timeout_s=30)
         return await self.all(topic, queue_id)
 
     async def all(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:

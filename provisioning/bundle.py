@@ -35,7 +35,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BundlePart:
     """One piece of a bundle: `app` (tar.xz), `root` (erofs) or `uki`; `at` is its place in the file."""
 
     name: str
@@ -56,7 +56,7 @@ class Manifest:
     created: str
     key_id: str
     oldest: str
-    parts: tuple[Part, ...]
+    parts: tuple[BundlePart, ...]
     files: Mapping[str, tuple[int, int, str]]  # of the app: path -> mode, size, sha256
     sbom: str = ""  # name of the CycloneDX list inside the app
 
@@ -76,7 +76,7 @@ class Manifest:
             value = cbor2.loads(data)
             parts = []
             for row in value["parts"]:
-                part = Part(str(row["name"]), str(row["kind"]), int(row["size"]), str(row["sha256"]), at)
+                part = BundlePart(str(row["name"]), str(row["kind"]), int(row["size"]), str(row["sha256"]), at)
                 parts.append(part)
                 at += part.size
             files = {str(path): (int(mode), int(size), str(sha)) for path, (mode, size, sha) in value["files"].items()}
@@ -140,11 +140,11 @@ def pack_app(tree: Path, out: Path) -> dict[str, tuple[int, int, str]]:
     return {path: row for path, row in list_tree(tree).items() if f"/{COMPILED}/" not in path}
 
 
-def describe_part(path: Path, kind: str) -> Part:
+def describe_part(path: Path, kind: str) -> BundlePart:
     """Return name, size and hash of a file that becomes a part."""
     with path.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
-    return Part(path.name, kind, path.stat().st_size, digest)
+    return BundlePart(path.name, kind, path.stat().st_size, digest)
 
 
 def open_bundle(path: Path, keys: Path) -> Manifest:
@@ -232,7 +232,7 @@ def check_parts(path: Path, manifest: Manifest) -> None:
         raise ProvisioningError("E303", f"{path.name} has {path.stat().st_size} bytes, its manifest says {end}")
 
 
-def read_part(path: Path, part: Part) -> Iterable[bytes]:
+def read_part(path: Path, part: BundlePart) -> Iterable[bytes]:
     """Yield the bytes of one part."""
     with path.open("rb") as source:
         source.seek(part.at)
@@ -242,7 +242,7 @@ def read_part(path: Path, part: Part) -> Iterable[bytes]:
             yield block
 
 
-def extract_part(path: Path, part: Part, out: BinaryIO) -> None:
+def extract_part(path: Path, part: BundlePart, out: BinaryIO) -> None:
     """Copy one part into an open file and check it once more. Raises E303."""
     digest = hashlib.sha256()
     for block in read_part(path, part):

@@ -13,12 +13,12 @@ import trio
 
 from provisioning.box import Box
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.frame import ACK, CHUNK, PROGRESS, REQUEST, FrameDecoder, Message, encode_frame
+from provisioning.frame import ACK, CHUNK, PROGRESS, REQUEST, Message, SerialFrameDecoder, encode_frame
 from provisioning.incoming import IncomingFile, make_room
 from provisioning.port import Line
 from provisioning.session import PROTO, Session
 from provisioning.slots import file_digest
-from provisioning.transfer import WINDOW, Receiver, Sender, chunk_bytes
+from provisioning.transfer import WINDOW, FileSender, Receiver, chunk_bytes
 
 SPEEDS = (3_000_000, 921_600, 460_800, 115_200)
 SPEED_PROOF_S = 2.0
@@ -45,7 +45,7 @@ class Download:
 
     number: int
     path: Path
-    sender: Sender
+    sender: FileSender
 
 
 class Device:
@@ -54,7 +54,7 @@ class Device:
     def __init__(self, line: Line, box: Box, *, fresh_nonce: Callable[[], bytes] = fresh_nonce) -> None:
         self._line, self._box = line, box
         self._session = Session(box.serial, fresh_nonce=fresh_nonce)
-        self._decoder = FrameDecoder()
+        self._decoder = SerialFrameDecoder()
         self._upload: Upload | None = None
         self._download: Download | None = None
         self._numbers = 0
@@ -141,7 +141,7 @@ class Device:
             reply = self._session.error(number, ProvisioningError("E501", text[:900]))
         finally:
             self._session.end_work(trio.current_time())
-        if not FrameDecoder().feed(encode_frame(reply)):
+        if not SerialFrameDecoder().feed(encode_frame(reply)):
             reply = self._session.error(
                 number, ProvisioningError("E501", f"the answer to {op} does not fit into a frame")
             )
@@ -249,7 +249,7 @@ class Device:
         size, sha256 = await self._in_thread(file_digest, path)
         self._numbers += 1
         baud = self._line.baud
-        sender = Sender(size, chunk=chunk_bytes(baud), baud=baud, have=min(size, int(arguments.get("have", 0))))
+        sender = FileSender(size, chunk=chunk_bytes(baud), baud=baud, have=min(size, int(arguments.get("have", 0))))
         self._download = Download(self._numbers, path, sender)
         self._timed.set()
         return {"t": self._numbers, "size": size, "sha256": sha256}

@@ -25,7 +25,7 @@ FACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class TargetDisk:
     """What a target says about itself."""
 
     path: Path
@@ -36,10 +36,10 @@ class Disk:
     is_block: bool
 
 
-def examine(path: Path, *, sysfs: Path = Path("/sys/class/block"), mounts: Path = Path("/proc/mounts")) -> Disk:
+def examine(path: Path, *, sysfs: Path = Path("/sys/class/block"), mounts: Path = Path("/proc/mounts")) -> TargetDisk:
     """Describe a block device, or a plain file that stands for one. Raises E301."""
     if not path.exists() or stat.S_ISREG(path.stat().st_mode):
-        return Disk(path, path.stat().st_size if path.exists() else 0, "plain file", True, (), False)
+        return TargetDisk(path, path.stat().st_size if path.exists() else 0, "plain file", True, (), False)
     if not stat.S_ISBLK(path.stat().st_mode):
         raise ProvisioningError("E301", f"{path} is neither a disk nor a file")
     node = sysfs / path.resolve().name
@@ -48,10 +48,12 @@ def examine(path: Path, *, sysfs: Path = Path("/sys/class/block"), mounts: Path 
         raise ProvisioningError("E301", f"{path} is not a whole disk: pass the disk, not a partition")
     used = tuple(line.split()[1] for line in mounts.read_text().splitlines() if line.startswith(str(path.resolve())))
     removable = _text(node / "removable") == "1" or "/usb" in str(node.resolve())
-    return Disk(path, int(_text(whole)) * 512, _text(node / "device/model") or "unknown model", removable, used, True)
+    return TargetDisk(
+        path, int(_text(whole)) * 512, _text(node / "device/model") or "unknown model", removable, used, True
+    )
 
 
-def check_target(disk: Disk, *, force: bool) -> None:
+def check_target(disk: TargetDisk, *, force: bool) -> None:
     """Raise E301 unless overwriting this disk is plausible; `force` allows all but a mounted one."""
     if disk.mounted:
         raise ProvisioningError("E301", f"{disk.path} is mounted at {', '.join(disk.mounted)}: unmount it first")
@@ -88,7 +90,7 @@ def open_image(path: Path) -> Iterator[IO[bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FlashResult:
     """The one verdict: bytes of the image, bytes really written, its hash as read back."""
 
     size: int
@@ -96,7 +98,7 @@ class Written:
     sha256: str
 
 
-def write_image(image: Path, disk: Disk, show: Callable[[str, int, int], None]) -> Written:
+def write_image(image: Path, disk: TargetDisk, show: Callable[[str, int, int], None]) -> FlashResult:
     """Write, sync, drop the cache, read back, compare. Raises E301, E302, E303."""
     digest, size, real = hashlib.sha256(), 0, 0
     total = image.stat().st_size if image.suffix not in (".zst", ".xz", ".gz") else 0
@@ -123,7 +125,7 @@ def write_image(image: Path, disk: Disk, show: Callable[[str, int, int], None]) 
         os.close(handle)
     if found != digest.hexdigest():
         raise ProvisioningError("E302", f"{disk.path} reads back different bytes: the disk is faulty, use another")
-    return Written(size, real, found)
+    return FlashResult(size, real, found)
 
 
 def check_image(image: Path) -> None:
@@ -148,7 +150,7 @@ def check_facts(facts: Mapping[str, str]) -> None:
         raise ProvisioningError("E303", "the program mcopy is missing: `apt-get install mtools`")
 
 
-def write_facts(disk: Disk, facts: Mapping[str, str]) -> None:
+def write_facts(disk: TargetDisk, facts: Mapping[str, str]) -> None:
     """Write serial number and model onto the FAT partition of a flashed disk; the first boot takes them. E301, E303."""
     check_facts(facts)
     for name, value in facts.items():

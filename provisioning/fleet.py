@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.flow import Outcome, load_receipt, save_receipt
+from provisioning.flow import ProvisioningResult, load_receipt, save_receipt
 from provisioning.ownership import box_secret, receipt_fits
 
 COLUMNS = frozenset({"serial", "name", "site", "address", "gateway", "dns", "config"})
@@ -26,7 +26,7 @@ COUNTER = re.compile(r"\{n(?::0(\d+)d)?\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FleetRow:
     """One box of the file; `line` is where it stands."""
 
     line: int
@@ -43,7 +43,7 @@ class Row:
         return hashlib.sha256(json.dumps(value).encode() + b"\0" + config).hexdigest()
 
 
-def read_rows(text: str) -> list[Row]:
+def read_rows(text: str) -> list[FleetRow]:
     """Parse a fleet file: header required; BOM, CRLF and `;` accepted. Raises E401 with every error in it."""
     text = text.removeprefix("\ufeff")
     first = text.partition("\n")[0]
@@ -55,7 +55,7 @@ def read_rows(text: str) -> list[Row]:
     errors += [f"line 1: column {name!r} twice" for name, count in Counter(header).items() if count > 1]
     if "name" not in header:
         errors.append("line 1: a column `name` is needed")
-    rows: list[Row] = []
+    rows: list[FleetRow] = []
     for number, cells in enumerate(table, 2):
         if not any(cell.strip() for cell in cells):
             continue
@@ -69,7 +69,7 @@ def read_rows(text: str) -> list[Row]:
     return rows
 
 
-def _row(line: int, cells: Mapping[str, str], count: int) -> Row:
+def _row(line: int, cells: Mapping[str, str], count: int) -> FleetRow:
     name = COUNTER.sub(lambda found: str(count).zfill(int(found[1] or 0)), cells.get("name", ""))
     network = {key: cells[key] for key in ("address", "gateway", "dns") if cells.get(key)}
     settings = {}
@@ -78,10 +78,10 @@ def _row(line: int, cells: Mapping[str, str], count: int) -> Row:
         if key and value:
             settings[f"{key[1]}.{key[2]}"] = value
     config = cells.get("config", "")
-    return Row(line, cells.get("serial", ""), name, cells.get("site", ""), network, config, settings)
+    return FleetRow(line, cells.get("serial", ""), name, cells.get("site", ""), network, config, settings)
 
 
-def _row_errors(row: Row) -> list[str]:
+def _row_errors(row: FleetRow) -> list[str]:
     errors = [] if NAME.fullmatch(row.name) else [f"name {row.name!r}, allowed: 1 to 40 of a-z 0-9 -"]
     return [f"line {row.line}: {each}" for each in (*errors, *network_errors(row.network))]
 
@@ -105,7 +105,7 @@ def network_errors(network: Mapping[str, str]) -> list[str]:
     return []
 
 
-def _shared_errors(rows: Sequence[Row]) -> list[str]:
+def _shared_errors(rows: Sequence[FleetRow]) -> list[str]:
     """Return what two rows may not have in common."""
     errors = []
     for what, values in (
@@ -121,7 +121,7 @@ def _shared_errors(rows: Sequence[Row]) -> list[str]:
     return errors
 
 
-def _ip(row: Row) -> str:
+def _ip(row: FleetRow) -> str:
     address = row.network.get("address", "dhcp")
     return "" if address == "dhcp" else address.partition("/")[0]
 
@@ -130,16 +130,16 @@ def _ip(row: Row) -> str:
 class Result:
     """What became of one row."""
 
-    row: Row
+    row: FleetRow
     serial: str
     state: str  # done, skipped, failed
     text: str = ""
 
 
-Work = Callable[[str, str, Row], Awaitable[Outcome]]  # port, serial at it, row
+Work = Callable[[str, str, FleetRow], Awaitable[ProvisioningResult]]  # port, serial at it, row
 
 
-def is_done(row: Row, fingerprint: str, receipts: Path, fleet_secret: bytes, serial: str = "") -> bool:
+def is_done(row: FleetRow, fingerprint: str, receipts: Path, fleet_secret: bytes, serial: str = "") -> bool:
     """Tell whether a receipt with a fitting seal says that this box is as the row wants it."""
     receipt = load_receipt(receipts, serial or row.serial)
     if receipt is None or receipt.get("row") != fingerprint:
@@ -148,10 +148,10 @@ def is_done(row: Row, fingerprint: str, receipts: Path, fleet_secret: bytes, ser
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetRun:
     """One run over a file: `fingerprints` by line, ports by the serial number found at each."""
 
-    rows: Sequence[Row]
+    rows: Sequence[FleetRow]
     fingerprints: Mapping[int, str]
     receipts: Path
     fleet_secret: bytes
@@ -167,7 +167,7 @@ class Fleet:
                 found[row.line] = serial
         return found
 
-    def assign(self, boxes: Mapping[str, str]) -> list[tuple[Row, str, str]]:
+    def assign(self, boxes: Mapping[str, str]) -> list[tuple[FleetRow, str, str]]:
         """Return (row, port, serial): named rows get their box, rows without a serial the next free one."""
         done = self.done_rows()
         open_rows = [row for row in self.rows if row.line not in done]
@@ -192,7 +192,7 @@ class Fleet:
         pairs = self.assign(boxes)
         limit = trio.CapacityLimiter(jobs)
 
-        async def one(row: Row, port: str, serial: str) -> None:
+        async def one(row: FleetRow, port: str, serial: str) -> None:
             async with limit:
                 try:
                     outcome = await work(port, serial, row)

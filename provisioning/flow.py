@@ -15,12 +15,12 @@ import trio
 
 from provisioning.bundle import head_bytes
 from provisioning.errors import ProvisioningError
-from provisioning.host import Bench, Conversation
+from provisioning.host import Bench, BenchConversation
 from provisioning.ownership import box_secret, receipt_fits
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """What a box should be like; empty parts stay as they are."""
 
     config: bytes | None = None
@@ -48,7 +48,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProvisioningResult:
     """What happened to one box; without receipt it was a dry run."""
 
     serial: str
@@ -65,17 +65,17 @@ def file_sha256(path: Path) -> str:
 
 
 async def provision(
-    talk: Conversation,
+    talk: BenchConversation,
     identity: Mapping[str, Any],
     bench: Bench,
-    wanted: Wanted,
+    wanted: DesiredState,
     *,
     agree: Callable[[list[str]], bool] = lambda changes: True,
     claimed: Callable[[], None] = lambda: None,
     dry_run: bool = False,
     fast: int = 0,
     now_s: Callable[[], float] = time.time,
-) -> Outcome:
+) -> ProvisioningResult:
     """Bring one box to what is wanted; `agree` sees the plan first, before a free box is claimed.
 
     Raises ProvisioningError.
@@ -87,7 +87,7 @@ async def provision(
     planned = await talk.request("plan", request)
     changes = [str(change) for change in planned["changes"]]
     if dry_run or not agree(claim + changes):
-        return Outcome(talk.serial, owned, claim + changes)
+        return ProvisioningResult(talk.serial, owned, claim + changes)
     if claim:  # the question may have taken longer than a session lasts
         owned = await talk.own(await talk.identify(), bench)
         claimed()
@@ -103,10 +103,10 @@ async def provision(
     if receipt.get("serial") != talk.serial or not receipt_fits(box_secret(bench.fleet_secret, talk.serial), receipt):
         raise ProvisioningError("E203", "the receipt's seal is wrong: this box did not write it")
     await trio.lowlevel.checkpoint()
-    return Outcome(talk.serial, owned, changes, receipt, verified)
+    return ProvisioningResult(talk.serial, owned, changes, receipt, verified)
 
 
-async def _upload(talk: Conversation, bench: Bench, bundle: Path, request: Mapping[str, Any], fast: int) -> None:
+async def _upload(talk: BenchConversation, bench: Bench, bundle: Path, request: Mapping[str, Any], fast: int) -> None:
     """Send the bundle, at up to `fast` baud where that is more than now. Raises ProvisioningError.
 
     Its head goes first, and the box plans with it: what it does not trust or is not for it costs no upload of minutes.

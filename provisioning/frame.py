@@ -39,7 +39,7 @@ def encode_frame(message: Message) -> bytes:
     return END + payload.replace(ESCAPE, b"\xdb\xdd").replace(END, b"\xdb\xdc") + END
 
 
-class FrameDecoder:
+class SerialFrameDecoder:
     """Noise and frames in, valid messages out, in order; what is dropped is only counted, never answered."""
 
     def __init__(self) -> None:

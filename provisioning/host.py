@@ -23,14 +23,14 @@ from provisioning.frame import (
     PROGRESS,
     REQUEST,
     RESULT,
-    FrameDecoder,
     Message,
+    SerialFrameDecoder,
     encode_frame,
 )
 from provisioning.ownership import bench_mac, box_mac, box_secret, owner_id
-from provisioning.port import Candidate, Line, open_line
+from provisioning.port import Line, PortCandidate, open_line
 from provisioning.session import PROTO
-from provisioning.transfer import WINDOW, Receiver, Sender, chunk_bytes
+from provisioning.transfer import WINDOW, FileSender, Receiver, chunk_bytes
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -61,12 +61,12 @@ class Bench:
         return self.owner_id or owner_id(self.fleet_secret)
 
 
-class Conversation:
+class BenchConversation:
     """One bench talking to whatever is at the other end of a line."""
 
     def __init__(self, line: Line, *, show: Show = quiet, seed: int | None = None) -> None:
         self.line, self._show = line, show
-        self._decoder = FrameDecoder()
+        self._decoder = SerialFrameDecoder()
         self._number = random.Random(seed).randrange(1, 1 << 31)
         self._waiting: list[Message] = []
         self._signs = 0  # of life, while a request is worked on
@@ -187,7 +187,7 @@ class Conversation:
         self._show(kind, size, size)
 
     async def _send(self, transfer: int, have: int, source: BinaryIO, size: int) -> None:
-        sender = Sender(size, chunk=chunk_bytes(self.line.baud), baud=self.line.baud, have=have)
+        sender = FileSender(size, chunk=chunk_bytes(self.line.baud), baud=self.line.baud, have=have)
         silent_since_s = trio.current_time()
         while not sender.done:
             for piece in sender.pieces(trio.current_time()):
@@ -229,23 +229,23 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBox:
     """A box at a port."""
 
     port: str
     identity: Mapping[str, Any]
 
 
-async def find(ports: Sequence[str], *, serial: str = "", baud: int = 115200) -> Found:
+async def find(ports: Sequence[str], *, serial: str = "", baud: int = 115200) -> FoundBox:
     """Identify what is at these ports, return the one box wanted. Raises E101, E102 and what opening raises."""
-    found: list[Found] = []
+    found: list[FoundBox] = []
     failures: list[ProvisioningError] = []
 
     async def look(port: str) -> None:
         try:
             line = await open_line(port, baud=baud)
             try:
-                found.append(Found(port, await Conversation(line).identify()))
+                found.append(FoundBox(port, await BenchConversation(line).identify()))
             finally:
                 with trio.CancelScope(shield=True):
                     await line.aclose()
@@ -270,7 +270,7 @@ async def find(ports: Sequence[str], *, serial: str = "", baud: int = 115200) ->
     raise ProvisioningError("E101", f"no {wanted} answers at {where}: power? cable? --port?")
 
 
-def choose_ports(candidates: Sequence[Candidate], ask: Callable[[str], bool]) -> list[str]:
+def choose_ports(candidates: Sequence[PortCandidate], ask: Callable[[str], bool]) -> list[str]:
     """Return the ports worth asking: known adapters, others only with the user's consent."""
     known = [one.name for one in candidates if one.known]
     if known:
@@ -280,7 +280,7 @@ def choose_ports(candidates: Sequence[Candidate], ask: Callable[[str], bool]) ->
 
 async def keep_trying(
     port: str,
-    work: Callable[[Conversation, dict[str, Any]], Awaitable[T]],
+    work: Callable[[BenchConversation, dict[str, Any]], Awaitable[T]],
     *,
     show: Show = quiet,
     baud: int = 115200,
@@ -297,7 +297,7 @@ async def keep_trying(
     gone_since_s: float | None = None
     there = False
 
-    async def work_again(talk: Conversation, identity: dict[str, Any]) -> T:
+    async def work_again(talk: BenchConversation, identity: dict[str, Any]) -> T:
         nonlocal there
         there = True
         return await work(talk, identity)
@@ -320,7 +320,7 @@ async def keep_trying(
 
 async def _one_conversation(
     port: str,
-    work: Callable[[Conversation, dict[str, Any]], Awaitable[T]],
+    work: Callable[[BenchConversation, dict[str, Any]], Awaitable[T]],
     show: Show,
     baud: int,
     met: set[str],
@@ -328,7 +328,7 @@ async def _one_conversation(
     """Open the line, identify, work, close. `met` holds the serial number wanted, or gets the one found."""
     line = await open_line(port, baud=baud)
     try:
-        talk = Conversation(line, show=show)
+        talk = BenchConversation(line, show=show)
         identity = await talk.identify()
         if not met:
             met.add(talk.serial)

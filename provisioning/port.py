@@ -208,7 +208,7 @@ async def serve_socket(host: str = "127.0.0.1", port: int = 0) -> tuple[trio.Soc
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PortCandidate:
     """A port that may lead to a box."""
 
     name: str
@@ -216,14 +216,14 @@ class Candidate:
     known: bool
 
 
-def candidates() -> list[Candidate]:
+def candidates() -> list[PortCandidate]:
     """Return the USB serial ports of this machine, known adapters first."""
     found = []
     for port in list_ports.comports():
         adapter = KNOWN_ADAPTERS.get((port.vid or 0, port.pid or 0))
         if adapter or "ttyUSB" in port.device or "ttyACM" in port.device:
             detail = ", ".join(filter(None, (adapter or port.description, port.serial_number)))
-            found.append(Candidate(port.device, f"{port.device} ({detail})", adapter is not None))
+            found.append(PortCandidate(port.device, f"{port.device} ({detail})", adapter is not None))
     return sorted(found, key=lambda one: (not one.known, one.name))
 
 

@@ -34,7 +34,7 @@ class ImageError(Exception):
     """An image cannot be installed or kept: the text says which and why."""
 
 
-class Entry(NamedTuple):
+class BootEntry(NamedTuple):
     """A boot entry: `left` tries, None when it is kept for good."""
 
     path: Path
@@ -84,14 +84,14 @@ class Places(NamedTuple):
         return self.mounted(self.root / "dev/disk/by-partlabel/esp", "rocketbox-esp", "-o", "umask=0077")
 
 
-def entries(esp: Path) -> list[Entry]:
+def entries(esp: Path) -> list[BootEntry]:
     """Return the product's boot entries."""
     found = []
     for path in sorted((esp / "loader/entries").glob("rocketbox-*.conf")):
         fits = ENTRY.fullmatch(path.name)
         if fits:
             left = fits["left"]
-            found.append(Entry(path, fits["version"], None if left is None else int(left)))
+            found.append(BootEntry(path, fits["version"], None if left is None else int(left)))
     return found
 
 

@@ -16,14 +16,14 @@ def chunk_bytes(baud: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileChunk:
     """One chunk to send."""
 
     offset: int
     length: int
 
 
-class Sender:
+class FileSender:
     """What of `size` bytes goes out next; `acknowledged` is where the other side is."""
 
     def __init__(self, size: int, *, chunk: int, baud: int, have: int = 0) -> None:
@@ -39,7 +39,7 @@ class Sender:
     def done(self) -> bool:
         return self.acknowledged >= self.size
 
-    def pieces(self, now_s: float) -> list[Piece]:
+    def pieces(self, now_s: float) -> list[FileChunk]:
         """Return the chunks the window allows now, and count them as sent."""
         if self._heard_s is None:
             self._heard_s = now_s
@@ -47,7 +47,7 @@ class Sender:
         found = []
         while self._next < limit:
             length = min(self.chunk, self.size - self._next)
-            found.append(Piece(self._next, length))
+            found.append(FileChunk(self._next, length))
             self._next += length
         return found
 

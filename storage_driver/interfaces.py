@@ -5,7 +5,7 @@ from typing import Protocol
 
 from storage_driver.log.marks import Wake
 from storage_driver.log.segment import SegmentFacts
-from storage_driver.reading import Found
+from storage_driver.reading import ReadResult
 from storage_driver.record import Message, MessageQueue, Parts
 from storage_driver.statistics import Placed, PlacedBatch
 
@@ -55,7 +55,7 @@ class Reading(Queues, Protocol):
         max_count: int,
         max_bytes: int,
         accepts: Callable[[int], bool] | None = None,
-    ) -> Found | None: ...
+    ) -> ReadResult | None: ...
     async def read(
         self,
         queue: MessageQueue,
@@ -65,7 +65,7 @@ class Reading(Queues, Protocol):
         max_bytes: int,
         accepts: Callable[[int], bool] | None = None,
         accepts_record: Callable[[memoryview], bool] | None = None,
-    ) -> Found: ...
+    ) -> ReadResult: ...
     async def record_at(self, log_offset: int, size: int | None = None) -> bytes | None: ...
     async def offset_by_time(self, queue: MessageQueue, time_ms: int, *, boundary: str = "nearest") -> int: ...
     async def stored_ms_at(self, queue: MessageQueue, queue_offset: int) -> int | None: ...

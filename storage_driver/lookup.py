@@ -14,12 +14,12 @@ from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.known_damage import KnownDamage
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
-from storage_driver.reading import Doubtful, Found, FoundStatus, Wanted, WouldBlock, collect, edge
+from storage_driver.reading import Doubtful, FoundStatus, ReadRequest, ReadResult, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
-NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
+NO_QUEUE = ReadResult(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
 
 
 class Lookup:
@@ -65,7 +65,7 @@ class Lookup:
         start = max(queue.min_cached[1], queue.first_file if queue.first_file is not None else queue.written)
         return min(start, queue.visible), queue.visible
 
-    def read_hot(self, queue: MessageQueue, wanted: Wanted) -> Found | None:
+    def read_hot(self, queue: MessageQueue, wanted: ReadRequest) -> ReadResult | None:
         """Return messages without waiting for the disk, None when that cannot be done."""
         found = self._queues.get(queue)
         if found is None:
@@ -79,7 +79,7 @@ class Lookup:
         except (WouldBlock, Doubtful):
             return None
 
-    async def read(self, queue: MessageQueue, wanted: Wanted) -> Found:
+    async def read(self, queue: MessageQueue, wanted: ReadRequest) -> ReadResult:
         """Return messages, waiting for the disk; a body that fails its check is left out and noted. Raises OSError."""
         found = self._queues.get(queue)
         if found is None:
@@ -97,7 +97,7 @@ class Lookup:
                 mended.add(doubtful.number)
         return await self._read(found, wanted, doubt=False)
 
-    async def _read(self, queue: ConsumeQueue, wanted: Wanted, *, doubt: bool) -> Found:
+    async def _read(self, queue: ConsumeQueue, wanted: ReadRequest, *, doubt: bool) -> ReadResult:
         low, high = await self.low_in_thread(queue), queue.visible
         beyond = edge(wanted, low, high)
         if beyond is not None:

@@ -29,7 +29,7 @@ class FoundStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-class Found(NamedTuple):
+class ReadResult(NamedTuple):
     """What a read found; each chunk is one or more whole records."""
 
     status: FoundStatus
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     suggest_slow: bool = False
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """What a read asks for."""
 
     queue_offset: int
@@ -73,21 +73,21 @@ class Source(Protocol):
         """Return bytes of the log within one segment, None when they are gone."""
 
 
-def edge(wanted: Wanted, low: int, high: int) -> Found | None:
+def edge(wanted: ReadRequest, low: int, high: int) -> ReadResult | None:
     """Return the answer for an offset that no message can have, None for one within the queue."""
     at = wanted.queue_offset
     if high == 0:
-        return Found(FoundStatus.NO_MESSAGE_IN_QUEUE, [], 0, 0, low, high)
+        return ReadResult(FoundStatus.NO_MESSAGE_IN_QUEUE, [], 0, 0, low, high)
     if at < low:
-        return Found(FoundStatus.OFFSET_TOO_SMALL, [], 0, low, low, high)
+        return ReadResult(FoundStatus.OFFSET_TOO_SMALL, [], 0, low, low, high)
     if at == high:
-        return Found(FoundStatus.OFFSET_OVERFLOW_ONE, [], 0, at, low, high)
+        return ReadResult(FoundStatus.OFFSET_OVERFLOW_ONE, [], 0, at, low, high)
     if at > high:
-        return Found(FoundStatus.OFFSET_OVERFLOW_BADLY, [], 0, high, low, high)
+        return ReadResult(FoundStatus.OFFSET_OVERFLOW_BADLY, [], 0, high, low, high)
     return None
 
 
-def collect(source: Source, wanted: Wanted, low: int, high: int, *, doubt: bool = True) -> Found:
+def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: bool = True) -> ReadResult:
     """Read from wanted.queue_offset on until the batch is full, the queue ends or 800 entries were looked at.
 
     Raises Doubtful at an entry that leads nowhere and is no hole; with `doubt` off such entries are skipped.
@@ -124,11 +124,11 @@ def collect(source: Source, wanted: Wanted, low: int, high: int, *, doubt: bool 
         if full and picked and wanted.accepts_record is not None and count < wanted.max_count:
             taken, full = sum(map(len, chunks)), False  # what was refused takes no room
     if at == wanted.queue_offset and not count:
-        return Found(FoundStatus.OFFSET_FOUND_NULL, [], 0, at + 1, low, high)
-    return Found(_status(count, matched, wanted), chunks, count, at, low, high)
+        return ReadResult(FoundStatus.OFFSET_FOUND_NULL, [], 0, at + 1, low, high)
+    return ReadResult(_status(count, matched, wanted), chunks, count, at, low, high)
 
 
-def _status(count: int, matched: int, wanted: Wanted) -> FoundStatus:
+def _status(count: int, matched: int, wanted: ReadRequest) -> FoundStatus:
     if count:
         return FoundStatus.FOUND
     return FoundStatus.REMOVING if matched and wanted.accepts_record is None else FoundStatus.NO_MATCHED

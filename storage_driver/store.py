@@ -18,7 +18,7 @@ from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
-from storage_driver.reading import Found, FoundStatus, Wanted
+from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened, damage_told, open_folder, recovered_topics, state_path
 from storage_driver.recovery.verdict import RecoveryVerdict
@@ -186,9 +186,9 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         accepts: Callable[[int], bool] | None = None,
-    ) -> Found | None:
+    ) -> ReadResult | None:
         """Return messages without waiting for the disk, None when that cannot be done: then use `read`."""
-        return self._lookup.read_hot(queue, Wanted(queue_offset, max_count, max_bytes, accepts))
+        return self._lookup.read_hot(queue, ReadRequest(queue_offset, max_count, max_bytes, accepts))
 
     async def read(
         self,
@@ -199,9 +199,9 @@ class MessageStore:
         max_bytes: int,
         accepts: Callable[[int], bool] | None = None,
         accepts_record: Callable[[memoryview], bool] | None = None,
-    ) -> Found:
+    ) -> ReadResult:
         """Return messages, waiting for the disk in a thread if need be; bodies are checked. Raises OSError."""
-        return await self._lookup.read(queue, Wanted(queue_offset, max_count, max_bytes, accepts, accepts_record))
+        return await self._lookup.read(queue, ReadRequest(queue_offset, max_count, max_bytes, accepts, accepts_record))
 
     async def record_at(self, log_offset: int, size: int | None = None) -> bytes | None:
         """Return the whole record that begins there, None when there is none. Raises OSError."""
@@ -381,10 +381,10 @@ async def open_store(
 __all__ = [
     "Arrival",
     "Evidence",
-    "Found",
     "FoundStatus",
     "MessageStore",
     "Placed",
+    "ReadResult",
     "StoreConfig",
     "open_store",
 ]

@@ -33,7 +33,7 @@ class Boot(NamedTuple):
     settled: bool = False
 
 
-class Step(NamedTuple):
+class EscalationStep(NamedTuple):
     """An earlier decision, `ago_s` seconds of running time before now."""
 
     kind: str
@@ -42,17 +42,17 @@ class Step(NamedTuple):
     ago_s: float
 
 
-class History(NamedTuple):
+class BootHistory(NamedTuple):
     """Boots and steps, oldest first, the present boot last."""
 
     boots: Sequence[Boot] = ()
-    steps: Sequence[Step] = ()
+    steps: Sequence[EscalationStep] = ()
     uptime_s: float = 0.0
     good_config: bool = False  # rocketbox.toml.good exists and differs from rocketbox.toml
     log_readable: bool = True
 
 
-class Slots(NamedTuple):
+class SlotVersions(NamedTuple):
     """The two versions a box holds; `committed` are those that once passed their self-test."""
 
     active: str = "a"
@@ -78,7 +78,7 @@ class Action(NamedTuple):
     slot: str | None = None
 
 
-def decide(history: History, slots: Slots, exits: Sequence[Exit]) -> Action:
+def decide(history: BootHistory, slots: SlotVersions, exits: Sequence[Exit]) -> Action:
     """Choose the next step after the product ended; every path ends in safe mode, none in a loop."""
     last = exits[-1] if exits else Exit(history.uptime_s, "dependency")
     if last.status == str(CONFIG_EXIT):
@@ -93,7 +93,7 @@ def decide(history: History, slots: Slots, exits: Sequence[Exit]) -> Action:
     return _after_loop(history, slots)
 
 
-def decide_at_boot(history: History) -> Action | None:
+def decide_at_boot(history: BootHistory) -> Action | None:
     """Choose safe mode before the product starts when boot follows boot without ten healthy minutes."""
     count = unplanned_boots(history.boots)
     if count < UNPLANNED_BOOTS:
@@ -111,13 +111,13 @@ def unplanned_boots(boots: Sequence[Boot]) -> int:
     return count
 
 
-def _after_config(history: History) -> Action:
+def _after_config(history: BootHistory) -> Action:
     if history.good_config:
         return Action("restore_config", "config", "the configuration is wrong, the last good one is restored")
     return Action("safe", "config", "the configuration is wrong and there is no other good one")
 
 
-def _after_storage(history: History, exits: Sequence[Exit]) -> Action:
+def _after_storage(history: BootHistory, exits: Sequence[Exit]) -> Action:
     here = history.boots[-1].boot if history.boots else ""
     steps = [one for one in history.steps if one.cause == "storage"]
     if any(one.kind == "reboot" for one in steps) and not _settled_since(history, steps):
@@ -131,7 +131,7 @@ def _after_storage(history: History, exits: Sequence[Exit]) -> Action:
     return Action("restart", "storage", "the disk fails, a restart is tried")
 
 
-def _settled_since(history: History, steps: Sequence[Step]) -> bool:
+def _settled_since(history: BootHistory, steps: Sequence[EscalationStep]) -> bool:
     """Tell whether a boot after the last storage reboot had ten healthy minutes."""
     after = False
     settled = False
@@ -142,7 +142,7 @@ def _settled_since(history: History, steps: Sequence[Step]) -> bool:
     return settled
 
 
-def _after_loop(history: History, slots: Slots) -> Action:
+def _after_loop(history: BootHistory, slots: SlotVersions) -> Action:
     if slots.trial:
         return Action("switch_slot", "loop", f"version on trial in slot {slots.trial} keeps failing", slots.active)
     if unplanned_boots(history.boots) >= UNPLANNED_BOOTS:

@@ -14,8 +14,8 @@ import trio
 from watchdog.errors import SettingIllegal
 from watchdog.history import Diary
 from watchdog.notify import Notifier
-from watchdog.proof import Evidence, Facts, Limits, Success, Verdict, is_choked, judge
-from watchdog.vitals import Vitals
+from watchdog.proof import Evidence, ProofFacts, ProofLimits, ProofVerdict, Success, is_choked, judge
+from watchdog.vitals import ProcessVitals
 
 LOG = logging.getLogger("rocketbox.watchdog")
 LOOK_S = 5.0  # at WatchdogSec=30; with a shorter one a sixth of it
@@ -38,7 +38,7 @@ class FeedStatistics(NamedTuple):
     fed: int
     starved: int
     late_s: float
-    verdict: Verdict | None
+    verdict: ProofVerdict | None
 
 
 def uptime_s() -> float:
@@ -55,8 +55,8 @@ class Wiring(NamedTuple):
 
     durable: Callable[[], Evidence]
     probe: Callable[[], Awaitable[bool]]
-    read_vitals: Callable[[], Vitals]
-    observe: Callable[[Verdict], None]
+    read_vitals: Callable[[], ProcessVitals]
+    observe: Callable[[ProofVerdict], None]
     refuse: Callable[[bool], None]
     status: Callable[[], str]
 
@@ -77,11 +77,11 @@ class Feeder:
             raise SettingIllegal(config.proof_limit_s, notifier.watchdog_s)
         self._notifier, self._config, self._wiring, self._diary = notifier, config, wiring, diary
         self._now_s = now_s
-        self._limits = Limits(proof_limit_s=config.proof_limit_s)
+        self._limits = ProofLimits(proof_limit_s=config.proof_limit_s)
         self._look_s = min(LOOK_S, notifier.watchdog_s / 6) if notifier.watchdog_s else LOOK_S
         self._accepted: Evidence = Success(0.0)
         self._choked_since_s: float | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: ProofVerdict | None = None
         self._fed = self._starved = 0
         self._late_s = 0.0
         self._one_thread = trio.CapacityLimiter(1)
@@ -109,7 +109,7 @@ class Feeder:
     def _look(self, late_s: float) -> None:
         now_s, seen = self._now_s(), self._wiring.read_vitals()
         self._late_s = late_s
-        facts = Facts(
+        facts = ProofFacts(
             evidence={"durable": self._wiring.durable(), "accepted": self._accepted},
             late_s=late_s,
             memory_ratio=seen.memory_ratio,
@@ -129,7 +129,7 @@ class Feeder:
         self._wiring.refuse(self._verdict.refuse)
         self._wiring.observe(self._verdict)
 
-    def _log_change(self, before: Verdict | None, verdict: Verdict) -> None:
+    def _log_change(self, before: ProofVerdict | None, verdict: ProofVerdict) -> None:
         if not verdict.feed:
             self._starved += 1
             for reason in verdict.reasons:
@@ -188,7 +188,7 @@ class Feeder:
         except OSError as exc:
             LOG.error("note not written: %s", exc)
 
-    def _note_starving(self, verdict: Verdict, where: list[str]) -> None:
+    def _note_starving(self, verdict: ProofVerdict, where: list[str]) -> None:
         self._diary.starving(reasons=[reason.to_json() for reason in verdict.reasons], stacks=where)
         self._note_heartbeat("failing")
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from watchdog.boots import boot_id, keep_boot_id, note_boot
-from watchdog.escalate import Action, Boot, Exit, History, Slots, Step, decide, decide_at_boot
+from watchdog.escalate import Action, Boot, BootHistory, EscalationStep, Exit, SlotVersions, decide, decide_at_boot
 from watchdog.notes import append_line, read_json, read_lines, replace, sync, tallied
 
 
-class Box(NamedTuple):
+class SystemPaths(NamedTuple):
     """Where things are under `root`, which is / except in tests; `run` executes a command."""
 
     root: Path
@@ -54,7 +54,7 @@ class Box(NamedTuple):
         return float((self.root / "proc/uptime").read_text().split()[0])
 
 
-def load_exits(box: Box) -> list[Exit]:
+def load_exits(box: SystemPaths) -> list[Exit]:
     """Return the product's unwanted ends in this boot."""
     here = box.boot_id
     found = [
@@ -72,7 +72,7 @@ def _lasted_s(row: Mapping[str, Any], until_s: float | None) -> float:
     return max(0.0, end_s - float(row.get("began_s") or 0))
 
 
-def load_history(box: Box) -> History:
+def load_history(box: SystemPaths) -> BootHistory:
     """Read boots and earlier steps; a step's age is running time, since the wall clock of a box proves nothing."""
     here, uptime_s = box.boot_id, box.uptime_s
     rows = read_lines(box.folder / "boots.jsonl")
@@ -96,17 +96,17 @@ def load_history(box: Box) -> History:
             continue
         then_s = float(row.get("uptime_s", 0)) - began.get(row.get("boot"), 0.0)
         ago_s = max(boots[at].uptime_s - then_s, 0.0) + sum(one.uptime_s for one in boots[at + 1 :])
-        steps.append(Step(str(row.get("kind", "")), str(row.get("cause", "")), boots[at].boot, ago_s))
+        steps.append(EscalationStep(str(row.get("kind", "")), str(row.get("cause", "")), boots[at].boot, ago_s))
     good = box.config.with_name(box.config.name + ".good")
     differs = good.exists() and (not box.config.exists() or good.read_bytes() != box.config.read_bytes())
     readable = any((box.root / "var/lib/rocketbox/store/commitlog").glob("[0-9]*"))
-    return History(boots, steps, uptime_s, differs, readable)
+    return BootHistory(boots, steps, uptime_s, differs, readable)
 
 
-def load_slots(box: Box) -> Slots:
+def load_slots(box: SystemPaths) -> SlotVersions:
     """Read the slots' state; without slots there is nothing to fall back to."""
     state = read_json(box.root / "opt/slots/state.json") or {}
-    return Slots(
+    return SlotVersions(
         str(state.get("active", "a")),
         state.get("trial") or ("image" if box.image_trial else None),
         state.get("versions", {}),
@@ -115,7 +115,7 @@ def load_slots(box: Box) -> Slots:
     )
 
 
-def record(box: Box, environ: Mapping[str, str]) -> None:
+def record(box: SystemPaths, environ: Mapping[str, str]) -> None:
     """Append how the product ended: `ExecStopPost=`, under the product's user."""
     result = environ.get("SERVICE_RESULT", "")
     append_line(
@@ -132,7 +132,7 @@ def record(box: Box, environ: Mapping[str, str]) -> None:
     )
 
 
-def carry_out(box: Box, action: Action) -> None:
+def carry_out(box: SystemPaths, action: Action) -> None:
     """Write the step down, then take it; one that cannot be written down must not reboot, or it would do so forever.
 
     Nor must one that fails: when this program fails, systemd reboots.
@@ -154,12 +154,12 @@ def carry_out(box: Box, action: Action) -> None:
         carry_out(box, Action("safe", action.cause, f"{action.text}, but that failed: {exc}"))
 
 
-def _start(box: Box, action: Action) -> None:
+def _start(box: SystemPaths, action: Action) -> None:
     box.run(["systemctl", "reset-failed", *UNITS])
     box.run(["systemctl", "--no-block", "start", *UNITS])
 
 
-def _restore_config(box: Box, action: Action) -> None:
+def _restore_config(box: SystemPaths, action: Action) -> None:
     if box.config.exists():
         _copy(box.config, box.config.with_name(box.config.name + ".rejected"))
     _copy(box.config.with_name(box.config.name + ".good"), box.config)
@@ -178,12 +178,12 @@ def _copy(source: Path, target: Path) -> None:
     sync(target.parent)
 
 
-def _reboot(box: Box, action: Action) -> None:
+def _reboot(box: SystemPaths, action: Action) -> None:
     mark_planned(box, reason=action.text, who="escalate")
     box.run(["systemctl", "--no-block", "reboot"])
 
 
-def _switch_slot(box: Box, action: Action) -> None:
+def _switch_slot(box: SystemPaths, action: Action) -> None:
     if box.image_trial:
         box.run(["/usr/bin/python3", "-I", "/usr/lib/rocketbox/image.py", "give-up", action.text])
         _reboot(box, action)
@@ -197,13 +197,13 @@ def _switch_slot(box: Box, action: Action) -> None:
     _reboot(box, action)
 
 
-def _read_only(box: Box, action: Action) -> None:
+def _read_only(box: SystemPaths, action: Action) -> None:
     (box.root / "run/rocketbox").mkdir(parents=True, exist_ok=True)
     (box.root / "run/rocketbox-read-only").write_text(action.text + "\n")
     _start(box, action)
 
 
-def enter_safe(box: Box, action: Action) -> None:
+def enter_safe(box: SystemPaths, action: Action) -> None:
     """Close the ports, leave the serial line and a status; one more try after six hours."""
     box.marker.parent.mkdir(parents=True, exist_ok=True)
     box.marker.write_text(action.text + "\n")
@@ -213,7 +213,7 @@ def enter_safe(box: Box, action: Action) -> None:
     box.run(["systemctl", "--no-block", "start", "rocketbox-safe.target", "rocketbox-safe-retry.timer"])
 
 
-def _write_safe_health(box: Box, action: Action) -> None:
+def _write_safe_health(box: SystemPaths, action: Action) -> None:
     boots = read_lines(box.folder / "boots.jsonl")
     path = box.root / "run/rocketbox/health.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def _write_safe_health(box: Box, action: Action) -> None:
     replace(path, json.dumps(health))
 
 
-def leave_safe(box: Box) -> bool:
+def leave_safe(box: SystemPaths) -> bool:
     """Remove the marker and start the product; False when the box is not in safe mode."""
     if not box.marker.exists():
         return False
@@ -242,13 +242,13 @@ def leave_safe(box: Box) -> bool:
     return True
 
 
-def mark_planned(box: Box, *, reason: str, who: str) -> None:
+def mark_planned(box: SystemPaths, *, reason: str, who: str) -> None:
     """Note durably that the coming stop is wanted, and by whom."""
     box.folder.mkdir(parents=True, exist_ok=True)
     replace(box.folder / "planned", json.dumps({"boot": box.boot_id, "reason": reason, "who": who}))
 
 
-def keep_config(box: Box) -> bool:
+def keep_config(box: SystemPaths) -> bool:
     """Copy the configuration to `.good` when the run that used exactly these bytes had ten healthy minutes."""
     settled = read_json(box.folder / "settled.json") or {}
     if not box.config.exists() or settled.get("config_sha256") != sha256(box.config.read_bytes()).hexdigest():
@@ -258,7 +258,7 @@ def keep_config(box: Box) -> bool:
 
 
 UNITS = ("rocketbox-broker.socket", "rocketbox-namesrv.socket", "rocketbox.service")
-HANDS: dict[str, Callable[[Box, Action], None]] = {
+HANDS: dict[str, Callable[[SystemPaths, Action], None]] = {
     "restart": _start,
     "restore_config": _restore_config,
     "reboot": _reboot,
@@ -271,7 +271,7 @@ HANDS: dict[str, Callable[[Box, Action], None]] = {
 FRESH_S = 60.0  # TimeoutStartSec= of rocketbox-escalate.service: what this run is about ended no longer ago
 
 
-def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], history: History) -> list[Exit]:
+def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], history: BootHistory) -> list[Exit]:
     """Return the end systemd reports when it never reached the list: no start at all, or no time to note it.
 
     "success" after an end that no step has answered yet is the next start's: a client's connection began it before
@@ -297,7 +297,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
     words = [one for one in arguments if not one.startswith("--")]
     root = Path(arguments[arguments.index("--root") + 1]) if "--root" in arguments else Path("/")
     words = [one for one in words if one != str(root)]
-    box = Box(root, print if "--dry-run" in arguments else lambda command: subprocess.run(command, check=False))
+    box = SystemPaths(root, print if "--dry-run" in arguments else lambda command: subprocess.run(command, check=False))
     verb = words[0] if words else ""
     if verb == "record":
         record(box, environ)

@@ -25,7 +25,7 @@ class Success(NamedTuple):
     took_s: float = 0.0
 
 
-class Limits(NamedTuple):
+class ProofLimits(NamedTuple):
     """When evidence is too old, and how full is too full."""
 
     proof_limit_s: float = 15.0
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     choked_ratio: float = 0.97
 
 
-class Facts(NamedTuple):
+class ProofFacts(NamedTuple):
     """What is known at one look: `evidence` holds `durable` and `accepted`, `choked_since_s` when choking began."""
 
     evidence: Mapping[str, Evidence]
@@ -55,7 +55,7 @@ class Reason(NamedTuple):
         return {"code": self.code, "text": self.text, "next": self.next}
 
 
-class Verdict(NamedTuple):
+class ProofVerdict(NamedTuple):
     """`feed`: tell systemd. `refuse`: take no new connections. `state`: ok, degraded or failing."""
 
     feed: bool
@@ -75,7 +75,7 @@ SOURCES = {
 }
 
 
-def judge(facts: Facts, now_s: float, limits: Limits) -> Verdict:
+def judge(facts: ProofFacts, now_s: float, limits: ProofLimits) -> ProofVerdict:
     """Weigh one look: stale evidence starves, scarce memory or descriptors degrade and starve only when they last."""
     ages = {name: max(0.0, now_s - seen.at_s) for name, seen in facts.evidence.items()}
     starving = [
@@ -92,15 +92,15 @@ def judge(facts: Facts, now_s: float, limits: Limits) -> Verdict:
         starving += pressed
     reasons = tuple(starving) + tuple(reason for reason in pressed if reason not in starving)
     state = "failing" if starving else "degraded" if pressed else "ok"
-    return Verdict(not starving, state, reasons, bool(pressed), ages)
+    return ProofVerdict(not starving, state, reasons, bool(pressed), ages)
 
 
-def is_choked(facts: Facts, limits: Limits) -> bool:
+def is_choked(facts: ProofFacts, limits: ProofLimits) -> bool:
     """Tell whether memory or descriptors are so scarce that it must not last."""
     return max(facts.memory_ratio, facts.descriptor_ratio) > limits.choked_ratio
 
 
-def _pressed(facts: Facts, limits: Limits) -> list[Reason]:
+def _pressed(facts: ProofFacts, limits: ProofLimits) -> list[Reason]:
     rows = (
         ("D504", "memory", facts.memory_ratio, "fewer connections or a larger MemoryMax="),
         ("D505", "open files", facts.descriptor_ratio, "fewer connections or a larger LimitNOFILE="),

@@ -11,7 +11,7 @@ UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where v2 writes "max"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Vitals(NamedTuple):
+class ProcessVitals(NamedTuple):
     """One look at the process."""
 
     memory_bytes: int
@@ -36,7 +36,7 @@ class VitalSigns:
         self._descriptor_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._memory_bytes = 0
 
-    def read(self) -> Vitals:
+    def read(self) -> ProcessVitals:
         """Return the present figures; two looks at /proc, under a millisecond.
 
         No descriptor left to look with: then all are taken, and memory is what it was.
@@ -48,7 +48,7 @@ class VitalSigns:
             if exc.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             descriptors = self._descriptor_limit
-        return Vitals(self._memory_bytes, self._memory_limit, descriptors, self._descriptor_limit)
+        return ProcessVitals(self._memory_bytes, self._memory_limit, descriptors, self._descriptor_limit)
 
 
 def listener_of(port: int) -> str:

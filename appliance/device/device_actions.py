@@ -16,7 +16,7 @@ from appliance.configuration.config import load_config
 from appliance.errors import ConfigError
 from appliance.health.health_file import read_health
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
-from appliance.support.sources import Place
+from appliance.support.sources import BoxFolders
 from provisioning.box import Box, Hands, Progress
 from provisioning.errors import ProvisioningError
 
@@ -31,7 +31,7 @@ def real_hands(box: Box) -> Hands:
     """Return the hands of this machine, or of a box that is only a folder."""
     root = box.files.root
     if root != Path("/"):
-        place = Place(box.files.state, root / "run/rocketbox", root / CONFIG.relative_to("/"), root, live=False)
+        place = BoxFolders(box.files.state, root / "run/rocketbox", root / CONFIG.relative_to("/"), root, live=False)
         return Hands(
             check_config=check_config,
             activate=lambda progress: try_slot(box),
@@ -46,7 +46,7 @@ def real_hands(box: Box) -> Hands:
         selftest=selftest,
         reboot=reboot,
         leave_safe=lambda: run(*HELPER, "leave"),
-        support=lambda path: write_support(path, Place(box.files.state, RUNTIME, CONFIG)),
+        support=lambda path: write_support(path, BoxFolders(box.files.state, RUNTIME, CONFIG)),
     )
 
 
@@ -116,7 +116,7 @@ def reboot(reason: str) -> None:
     run("systemd-run", "--on-active=2s", "systemctl", "reboot")
 
 
-def write_support(path: Path, place: Place) -> Path:
+def write_support(path: Path, place: BoxFolders) -> Path:
     """Write the support bundle where it is wanted, else into memory; return where. Raises E301."""
     try:
         return write_bundle(make_bundle(place, cap=SERIAL_BYTES).data, path)

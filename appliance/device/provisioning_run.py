@@ -16,12 +16,12 @@ from appliance.configuration.settings_docs import toml_value
 from appliance.device.bench_console import Console
 from provisioning.bundle import unsigned_manifest
 from provisioning.errors import ProvisioningError
-from provisioning.flow import Outcome, Wanted, provision
-from provisioning.host import Bench, Conversation, Found, choose_ports, find, keep_trying
+from provisioning.flow import DesiredState, ProvisioningResult, provision
+from provisioning.host import Bench, BenchConversation, FoundBox, choose_ports, find, keep_trying
 from provisioning.port import candidates
 
 
-async def find_box(arguments: argparse.Namespace, console: Console) -> Found:
+async def find_box(arguments: argparse.Namespace, console: Console) -> FoundBox:
     """Return the box that is meant: at --port, else at a known adapter, else where the user agrees to ask."""
     ports = [arguments.port] if arguments.port else choose_ports(candidates(), console.ask)
     return await find(ports, serial=arguments.serial, baud=arguments.baud)
@@ -29,14 +29,14 @@ async def find_box(arguments: argparse.Namespace, console: Console) -> Found:
 
 async def provision_box(
     port: str,
-    wanted: Wanted,
+    wanted: DesiredState,
     bench: Bench,
     arguments: argparse.Namespace,
     console: Console,
     *,
     serial: str = "",
     quiet: bool = False,
-) -> Outcome:
+) -> ProvisioningResult:
     """Bring the box at a port to what is wanted, over as many cable pulls as it takes. Raises ProvisioningError."""
 
     def agree(changes: list[str]) -> bool:
@@ -46,7 +46,7 @@ async def provision_box(
     def tell_claimed() -> None:
         console.say("Claim", f"claimed for {bench.name}")
 
-    async def work(talk: Conversation, identity: Mapping[str, Any]) -> Outcome:
+    async def work(talk: BenchConversation, identity: Mapping[str, Any]) -> ProvisioningResult:
         if not quiet:
             console.say("Box", box_line(identity), **{k: v for k, v in identity.items() if k != "nonce"})
         return await provision(

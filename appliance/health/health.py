@@ -17,7 +17,7 @@ from appliance.health.health_file import WRITE_S
 from storage_driver.named_tuple import NamedTuple
 from watchdog.feed import FeedStatistics
 from watchdog.history import BootNote
-from watchdog.proof import Verdict
+from watchdog.proof import ProofVerdict
 
 LOG = logging.getLogger("appliance")
 LONGEST_LINE = 120
@@ -29,7 +29,7 @@ _STEPS = {
 }
 
 
-class Disk(NamedTuple):
+class DiskUsage(NamedTuple):
     """How full the store's file system is, as `df` counts; `full_in_h` None when it is not filling."""
 
     used: float
@@ -63,7 +63,7 @@ class HealthBoard:
         note: BootNote,
         *,
         sources: Iterable[Source] = (),
-        disk: Callable[[], Disk] = lambda: Disk(0.0, None),
+        disk: Callable[[], DiskUsage] = lambda: DiskUsage(0.0, None),
         clock_trusted: Callable[[], bool] = lambda: False,
         rate: Callable[[], float] = lambda: 0.0,
         ports: Mapping[str, int] | None = None,
@@ -74,13 +74,13 @@ class HealthBoard:
         self._path, self._release, self._note = path, release, note
         self._sources, self._disk, self._clock_trusted, self._rate = tuple(sources), disk, clock_trusted, rate
         self._ports, self._split, self._more = dict(ports or {}), split, more
-        self._verdict: Verdict | None = None
+        self._verdict: ProofVerdict | None = None
         self._state, self._since_s = "starting", time.monotonic()
         self._changed, self._written = trio.Event(), True
         self._said: set[str] = set()  # keys of what the log was told
         self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
 
-    def observe(self, verdict: Verdict) -> None:
+    def observe(self, verdict: ProofVerdict) -> None:
         """Take the watchdog's verdict; a change of state is written at once."""
         self._verdict = verdict
         before = self._state

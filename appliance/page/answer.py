@@ -28,9 +28,9 @@ from appliance.metrics.answer import has_bearer, known_names
 from appliance.page import search, words
 from appliance.page.changes import Ask, ChangeRefused, Changes
 from appliance.page.detail import group_values, topic_values
-from appliance.page.history import History
+from appliance.page.history import CurveHistory
 from appliance.page.overview import Overview
-from appliance.page.tickets import Pace, Tickets
+from appliance.page.tickets import Tickets, TokenBucket
 from appliance.uplink_admin import uplink_actions
 from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
 
@@ -47,7 +47,7 @@ class Desk:
     """Takes changes: planned, shown, confirmed once, made, logged; not too many of them."""
 
     def __init__(self, changes: Changes, now_s: Callable[[], float]) -> None:
-        self._changes, self._tickets, self.pace = changes, Tickets(now_s), Pace(now_s)
+        self._changes, self._tickets, self.pace = changes, Tickets(now_s), TokenBucket(now_s)
 
     async def plan(self, do: str, form: dict[str, str]) -> dict[str, Any]:
         """Return what the page of confirmation shows. Raises ChangeRefused."""
@@ -74,7 +74,7 @@ class Desk:
 class Page:
     """Answers browsers."""
 
-    def __init__(self, watched: Watched, history: History, ask: Ask) -> None:
+    def __init__(self, watched: Watched, history: CurveHistory, ask: Ask) -> None:
         self._desk = Desk(Changes(watched, ask), trio.current_time)
         self._watched, self._overview = watched, Overview(watched, history)
         self._names = known_names(watched)
@@ -168,9 +168,9 @@ class Page:
         return self._show("group.html", {**values, "known": await self._knows_token(request)})
 
     async def _messages(self, request: Request) -> Response:
-        asked = {name: request.query.get(name, "").strip() for name in search.Wanted._fields}
-        wanted = search.Wanted(**asked)
-        outcome = search.Outcome([], "") if wanted.empty else await search.search(self._watched, wanted)
+        asked = {name: request.query.get(name, "").strip() for name in search.SearchQuery._fields}
+        wanted = search.SearchQuery(**asked)
+        outcome = search.SearchResult([], "") if wanted.empty else await search.search(self._watched, wanted)
         return self._show("messages.html", {"wanted": wanted, "outcome": outcome})
 
     async def _message(self, request: Request) -> Response:
@@ -236,7 +236,7 @@ class Page:
         return Response(status, page.encode(), HTML, self._headers)
 
 
-def page_answer(watched: Watched, history: History, ask: Ask) -> Respond:
+def page_answer(watched: Watched, history: CurveHistory, ask: Ask) -> Respond:
     """Return what answers browsers."""
     return Page(watched, history, ask).respond
 

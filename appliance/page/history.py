@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 from appliance.box_view import Watched
-from appliance.page.vitals import Vitals, read_vitals
+from appliance.page.vitals import HostVitals, read_vitals
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.page")
@@ -58,7 +58,7 @@ REACHES = {each.name: each for each in (HOUR, WEEK)}
 FILE_BYTES = (HOUR.kept + WEEK.kept) * PLACE_BYTES
 
 
-class Row:
+class CurveBuffer:
     """The points of one reach by place: a point's time says its place, so a jump of the clock costs only curves."""
 
     def __init__(self, reach: Reach) -> None:
@@ -118,12 +118,12 @@ class _Totals(NamedTuple):
     sync_s: float
 
 
-class History:
+class CurveHistory:
     """Looks every ten seconds, keeps an hour and a week."""
 
-    def __init__(self, watched: Watched, *, vitals: Callable[[], Vitals] = read_vitals) -> None:
+    def __init__(self, watched: Watched, *, vitals: Callable[[], HostVitals] = read_vitals) -> None:
         self._watched, self._read_vitals, self._path = watched, vitals, watched.data / NAME
-        self.rows = {name: Row(reach) for name, reach in REACHES.items()}
+        self.rows = {name: CurveBuffer(reach) for name, reach in REACHES.items()}
         self.vitals = vitals()
         self.newest: Point | None = None  # since the start
         self._totals = self._count()
@@ -173,7 +173,7 @@ class History:
         counts = (stats.puts.count, stats.gets.count, stats.puts.size, store.syncs, store.sync_s)
         return _Totals(trio.current_time(), *counts)
 
-    def _point(self, before: _Totals, before_vitals: Vitals) -> Point:
+    def _point(self, before: _Totals, before_vitals: HostVitals) -> Point:
         watched, now, vitals = self._watched, self._totals, self.vitals
         took_s, syncs = max(0.001, now.at_s - before.at_s), now.syncs - before.syncs
         return Point(

@@ -17,8 +17,8 @@ from appliance.health.lag import Ages, lag_of
 from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
 from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
-from appliance.page.history import HOUR, REACHES, History, Point, Reach
-from appliance.page.vitals import Vitals
+from appliance.page.history import HOUR, REACHES, CurveHistory, Point, Reach
+from appliance.page.vitals import HostVitals
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
 
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 class Overview:
     """Gathers the page's values; keeps the ages of messages that groups stand at."""
 
-    def __init__(self, watched: Watched, history: History) -> None:
+    def __init__(self, watched: Watched, history: CurveHistory) -> None:
         self._watched, self._history, self._ages = watched, history, Ages(watched.store)
         self._interfaces = remembered(read_interfaces)
 
@@ -131,7 +131,7 @@ def vital_tiles(curves: Curves) -> list[Row]:
     return made
 
 
-def machine_of(vitals: Vitals, interfaces: Interfaces) -> Row:
+def machine_of(vitals: HostVitals, interfaces: Interfaces) -> Row:
     """Return what else there is to know of the machine."""
     reached = {
         name: [text for text in texts if not is_loopback(text) and not text.startswith(LINK_LOCAL)]

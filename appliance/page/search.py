@@ -25,7 +25,7 @@ Row = dict[str, Any]
 INTERNAL = ("MIN_OFFSET", "MAX_OFFSET")
 
 
-class Wanted(NamedTuple):
+class SearchQuery(NamedTuple):
     """What somebody looks for; empty fields do not count."""
 
     topic: str = ""
@@ -38,18 +38,18 @@ class Wanted(NamedTuple):
         return not any(self)
 
 
-class Outcome(NamedTuple):
+class SearchResult(NamedTuple):
     """The messages found, newest first except for a search by time, and a sentence about the search."""
 
     messages: list[Row]
     said: str
 
 
-async def search(watched: Watched, wanted: Wanted) -> Outcome:
+async def search(watched: Watched, wanted: SearchQuery) -> SearchResult:
     """Return what was found; every kind of search is bounded."""
     topics = watched.tables.topics
     if wanted.topic and topics.get(wanted.topic) is None:
-        return Outcome([], f"there is no topic {wanted.topic}")
+        return SearchResult([], f"there is no topic {wanted.topic}")
     if wanted.id:
         return await _by_id(watched, wanted)
     if wanted.key:
@@ -57,15 +57,17 @@ async def search(watched: Watched, wanted: Wanted) -> Outcome:
         return _outcome(found, f"with the key {wanted.key}")
     if wanted.topic:
         return await _by_time(watched, wanted)
-    return Outcome([], "name a topic, a key or a message id")
+    return SearchResult([], "name a topic, a key or a message id")
 
 
-def _outcome(found: Iterable[StoredMessage], what: str) -> Outcome:
+def _outcome(found: Iterable[StoredMessage], what: str) -> SearchResult:
     rows = [summary(message) for message in sorted(found, key=lambda message: -message.log_offset)][:MOST_FOUND]
-    return Outcome(rows, f"{len(rows)} message{'' if len(rows) == 1 else 's'} {what}" if rows else f"nothing {what}")
+    return SearchResult(
+        rows, f"{len(rows)} message{'' if len(rows) == 1 else 's'} {what}" if rows else f"nothing {what}"
+    )
 
 
-async def _by_id(watched: Watched, wanted: Wanted) -> Outcome:
+async def _by_id(watched: Watched, wanted: SearchQuery) -> SearchResult:
     """Ids of both kinds look alike: try the place in the log first, then the id that the client made."""
     identity = wanted.id.strip()
     message = await at_place(watched, identity)
@@ -99,14 +101,14 @@ async def _by_key(watched: Watched, topic: str, key: str) -> list[StoredMessage]
     return found
 
 
-async def _by_time(watched: Watched, wanted: Wanted) -> Outcome:
+async def _by_time(watched: Watched, wanted: SearchQuery) -> SearchResult:
     """Return the first messages of a topic from a moment on, or its newest ones."""
     if not wanted.time:
         return _outcome(await _newest(watched, wanted.topic), f"in {wanted.topic}, the newest first")
     try:
         since_ms = time_ms(wanted.time)
     except ValueError:
-        return Outcome([], f"{wanted.time} is not a time: write 2026-03-02 10:11 (UTC)")
+        return SearchResult([], f"{wanted.time} is not a time: write 2026-03-02 10:11 (UTC)")
     found: list[StoredMessage] = []
     for queue in _queues(watched, wanted.topic):
         first = await watched.store.offset_by_time(queue, since_ms, boundary="lower")
@@ -114,7 +116,7 @@ async def _by_time(watched: Watched, wanted: Wanted) -> Outcome:
     first_ones = heapq.nsmallest(MOST_FOUND, found, key=lambda message: (message.stored_ms, message.log_offset))
     said = f"stored in {wanted.topic} from {words.moment(since_ms)} on"
     rows = [summary(message) for message in first_ones]
-    return Outcome(rows, f"the first {len(rows)} {said}" if rows else f"nothing {said}")
+    return SearchResult(rows, f"the first {len(rows)} {said}" if rows else f"nothing {said}")
 
 
 def time_ms(text: str) -> int:

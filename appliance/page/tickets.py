@@ -43,7 +43,7 @@ class Tickets:
         return change if self._now_s() < until_s else None
 
 
-class Pace:
+class TokenBucket:
     """Lets some requests through at once and then so many a second."""
 
     def __init__(self, now_s: Callable[[], float], *, burst: int = BURST, per_s: float = PER_S) -> None:

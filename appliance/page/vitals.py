@@ -24,7 +24,7 @@ class Ticks(NamedTuple):
         return (self.busy - before.busy) / (self.all - before.all) if self.all > before.all else 0.0
 
 
-class Vitals(NamedTuple):
+class HostVitals(NamedTuple):
     """One look; None where the machine does not say."""
 
     ticks: Ticks = Ticks()
@@ -60,7 +60,7 @@ def hottest(texts: Iterable[str]) -> float | None:
     return max((degrees for degrees in found if 0 < degrees < HOTTEST_C), default=None)
 
 
-def read_vitals(root: Path = Path("/")) -> Vitals:
+def read_vitals(root: Path = Path("/")) -> HostVitals:
     """Look once. Blocks for a fraction of a millisecond; what cannot be read stays at its default."""
     ticks, memory, own_bytes, up_s = Ticks(), (0, 0.0), 0, 0.0
     try:
@@ -71,7 +71,7 @@ def read_vitals(root: Path = Path("/")) -> Vitals:
         own_bytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * KIB
     except (OSError, ValueError, LookupError, ZeroDivisionError, StopIteration):
         pass
-    return Vitals(ticks, *memory, hottest(_sensors(root)), own_bytes, up_s)
+    return HostVitals(ticks, *memory, hottest(_sensors(root)), own_bytes, up_s)
 
 
 def _sensors(root: Path) -> Iterable[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from appliance.errors import ApplianceError
 from appliance.support.redaction import Redactor
-from appliance.support.sources import Part, Place, known_secrets, parts
+from appliance.support.sources import BoxFolders, SupportFile, known_secrets, parts
 
 MIB = 1 << 20
 CAP_BYTES = 8 * MIB
@@ -35,7 +35,7 @@ class Bundle:
     manifest: dict[str, Any]
 
 
-def make_bundle(place: Place, *, cap: int = CAP_BYTES, now_s: float | None = None) -> Bundle:
+def make_bundle(place: BoxFolders, *, cap: int = CAP_BYTES, now_s: float | None = None) -> Bundle:
     """Return a bundle of at most `cap` bytes; what cannot be had is listed as missing."""
     redactor = Redactor(known_secrets(place))
     made_s = time.time() if now_s is None else now_s
@@ -65,7 +65,7 @@ def make_bundle(place: Place, *, cap: int = CAP_BYTES, now_s: float | None = Non
     return Bundle(_packed(packed, int(made_s)), manifest)
 
 
-def _fetched(part: Part, redactor: Redactor) -> tuple[bytes | None, dict[str, Any]]:
+def _fetched(part: SupportFile, redactor: Redactor) -> tuple[bytes | None, dict[str, Any]]:
     try:
         text = part.fetch()
     except (OSError, ValueError, subprocess.SubprocessError, EOFError) as exc:

@@ -28,7 +28,7 @@ PROC = (
 )
 
 
-class Part(NamedTuple):
+class SupportFile(NamedTuple):
     """One file of the bundle: how to get it, how much of its end is kept."""
 
     name: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoxFolders:
     """Where a box keeps things; `live` when it is this machine and not a folder."""
 
     data: Path
@@ -47,43 +47,45 @@ class Place:
     live: bool = True
 
 
-def parts(place: Place) -> Iterator[Part]:
+def parts(place: BoxFolders) -> Iterator[SupportFile]:
     """Yield everything, the most telling first."""
     health = place.runtime / "health.json"
-    yield Part("health.json", lambda: json.dumps(read_health(health), indent=1))
-    yield Part("metrics.txt", lambda: scrape(place.runtime / SOCKET_NAME, ASK_S)[1], TABLE_BYTES)
+    yield SupportFile("health.json", lambda: json.dumps(read_health(health), indent=1))
+    yield SupportFile("metrics.txt", lambda: scrape(place.runtime / SOCKET_NAME, ASK_S)[1], TABLE_BYTES)
     if place.config is not None:
-        yield Part("rocketbox.toml", partial(read, place.config))
-        yield Part("rocketbox.toml.good", partial(read, place.config.with_name("rocketbox.toml.good")))
-    yield Part("config.txt", partial(rocketbox, place, "config", "show", "--origin"))
+        yield SupportFile("rocketbox.toml", partial(read, place.config))
+        yield SupportFile("rocketbox.toml.good", partial(read, place.config.with_name("rocketbox.toml.good")))
+    yield SupportFile("config.txt", partial(rocketbox, place, "config", "show", "--origin"))
     yield from _notes(place)
     if place.live:
-        yield Part("journal.txt", journal, LOG_BYTES)
-        yield Part("kernel.txt", partial(program, "journalctl", "--no-pager", "-k", "-b", "-n", "2000"), FILE_BYTES)
-        yield Part("units.txt", partial(program, "systemctl", "status", "--no-pager", "-l", *UNITS))
-        yield Part("unit_files.txt", partial(program, "systemctl", "cat", "--no-pager", "rocketbox.service"))
-    yield Part("doctor.jsonl", partial(rocketbox, place, "doctor", "--json", "--all", seconds=DOCTOR_S))
-    yield Part("store.txt", partial(listing, place.data / "store"))
-    yield Part("versions.json", partial(versions, place.root))
+        yield SupportFile("journal.txt", journal, LOG_BYTES)
+        yield SupportFile(
+            "kernel.txt", partial(program, "journalctl", "--no-pager", "-k", "-b", "-n", "2000"), FILE_BYTES
+        )
+        yield SupportFile("units.txt", partial(program, "systemctl", "status", "--no-pager", "-l", *UNITS))
+        yield SupportFile("unit_files.txt", partial(program, "systemctl", "cat", "--no-pager", "rocketbox.service"))
+    yield SupportFile("doctor.jsonl", partial(rocketbox, place, "doctor", "--json", "--all", seconds=DOCTOR_S))
+    yield SupportFile("store.txt", partial(listing, place.data / "store"))
+    yield SupportFile("versions.json", partial(versions, place.root))
     if place.live:
-        yield from (Part(f"proc/{name}", partial(read, place.root / "proc" / name)) for name in PROC)
-        yield Part("disks.txt", partial(program, "df", "-PT"))
-        yield Part("addresses.txt", partial(program, "ip", "-brief", "address"))
-        yield Part("sockets.txt", partial(program, "ss", "-ltnp"))
+        yield from (SupportFile(f"proc/{name}", partial(read, place.root / "proc" / name)) for name in PROC)
+        yield SupportFile("disks.txt", partial(program, "df", "-PT"))
+        yield SupportFile("addresses.txt", partial(program, "ip", "-brief", "address"))
+        yield SupportFile("sockets.txt", partial(program, "ss", "-ltnp"))
     for name in TABLES:
-        yield Part(f"store/{name}.json", partial(read, place.data / f"store/config/{name}.json"), TABLE_BYTES)
+        yield SupportFile(f"store/{name}.json", partial(read, place.data / f"store/config/{name}.json"), TABLE_BYTES)
 
 
-def _notes(place: Place) -> Iterator[Part]:
+def _notes(place: BoxFolders) -> Iterator[SupportFile]:
     """Yield verdicts, boots, exits and what else was noted about starts and ends, the newest verdicts first."""
     folders = {"verdicts": place.data / "verdicts", "watchdog": place.data / "watchdog"}
     for name, folder in folders.items():
         try:
             files = sorted((each for each in folder.iterdir() if each.is_file()), reverse=True)
         except OSError as exc:
-            yield Part(f"{name}/", partial(fail, exc))
+            yield SupportFile(f"{name}/", partial(fail, exc))
             continue
-        yield from (Part(f"{name}/{file.name}", partial(read, file)) for file in files[:70])
+        yield from (SupportFile(f"{name}/{file.name}", partial(read, file)) for file in files[:70])
 
 
 def fail(exc: OSError) -> str:
@@ -113,7 +115,7 @@ def journal() -> str:
     return program("journalctl", "--no-pager", "-o", "short-precise", "-n", str(JOURNAL_LINES), "-u", "rocketbox*")
 
 
-def rocketbox(place: Place, *words: str, seconds: float = PROGRAM_S) -> str:
+def rocketbox(place: BoxFolders, *words: str, seconds: float = PROGRAM_S) -> str:
     """Return what another command prints: in a process of its own, that a hanging disk or name server ends."""
     given = ["--config", str(place.config)] if place.config is not None and place.config.exists() else []
     return program(sys.executable, "-m", "appliance", *words, "--data", str(place.data), *given, seconds=seconds)
@@ -157,7 +159,7 @@ def versions(root: Path) -> str:
     )
 
 
-def known_secrets(place: Place) -> Iterator[str]:
+def known_secrets(place: BoxFolders) -> Iterator[str]:
     """Yield everything on this box that is secret, so that it is taken out wherever it was written."""
     data, etc = place.data, place.root / "etc/rocketbox"
     files = [

@@ -36,7 +36,7 @@ BatchHandler = Callable[[Sequence[ReceivedMessage]], object | Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HandlerResult:
     """The outcome of a handler; `error` is None after a success."""
 
     value: object
@@ -74,7 +74,9 @@ def inside(
     return called
 
 
-async def call(handler: BatchHandler, messages: Sequence[ReceivedMessage], threads: trio.CapacityLimiter) -> Outcome:
+async def call(
+    handler: BatchHandler, messages: Sequence[ReceivedMessage], threads: trio.CapacityLimiter
+) -> HandlerResult:
     """Run the application's function; a plain one in a thread. An exception means: deliver again later."""
     try:
         if inspect.iscoroutinefunction(handler):
@@ -84,11 +86,11 @@ async def call(handler: BatchHandler, messages: Sequence[ReceivedMessage], threa
             if inspect.isawaitable(value):  # a bare coroutine, as a lambda around an async function returns it
                 value = await value
     except Retry as retry:
-        return Outcome(None, retry, str(retry))
+        return HandlerResult(None, retry, str(retry))
     except Exception as error:  # the application's code; the message comes again
         _log.exception("event=handler_failed first=%r messages=%d", messages[0], len(messages))
-        return Outcome(None, Retry(), f"{type(error).__name__}: {error}")
-    return Outcome(value, None)
+        return HandlerResult(None, Retry(), f"{type(error).__name__}: {error}")
+    return HandlerResult(value, None)
 
 
 async def consume_directly(

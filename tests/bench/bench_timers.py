@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from appliance.broker.delay.redelivery import put_patiently
 from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Draft
-from appliance.broker.tables.arrivals import Arrivals, Place
+from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.testing import STORE_HOST, NoStats, wall_ms
 from storage_driver.config import StoreConfig
 from storage_driver.queues.dispatch import Arrival
@@ -60,7 +60,7 @@ class Bench:
         """Return the messages of a topic once they are there."""
         queue, found = MessageQueue(topic, 0), list[StoredMessage]()
         while len(found) < count:
-            await self.arrivals.wait_match([Place(queue, len(found))], group="", timeout_s=60)
+            await self.arrivals.wait_match([QueuePosition(queue, len(found))], group="", timeout_s=60)
             read = await self.store.read(queue, len(found), max_count=500, max_bytes=1 << 20)
             for chunk in read.chunks:
                 at = 0

@@ -23,7 +23,7 @@ from netstack.wire import fastjson
 from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
 from netstack.wire.command import HEADER, decode_command, encode_command
 from netstack.wire.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
-from provisioning.frame import FrameDecoder as LineDecoder
+from provisioning.frame import SerialFrameDecoder as LineDecoder
 from storage_driver.record import decode_properties
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import decode_map

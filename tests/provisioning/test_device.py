@@ -11,9 +11,9 @@ from trio.testing import MockClock
 
 from provisioning.box import Box, Hands
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.flow import Outcome, Wanted, file_sha256, provision
+from provisioning.flow import DesiredState, ProvisioningResult, file_sha256, provision
 from provisioning.frame import REQUEST, encode_frame
-from provisioning.host import Bench, Conversation, find, keep_trying
+from provisioning.host import Bench, BenchConversation, find, keep_trying
 from provisioning.port import open_line
 from provisioning.testing import Cable, Faults, folder_box, run_box, signed_bundle
 from tests.waiting import until
@@ -29,8 +29,8 @@ async def at_the_cable(cable: Cable, box: Box, during: Callable[[], Awaitable[No
         nursery.cancel_scope.cancel()
 
 
-async def talk_to(cable: Cable) -> Conversation:
-    return Conversation(await open_line(cable.name))
+async def talk_to(cable: Cable) -> BenchConversation:
+    return BenchConversation(await open_line(cable.name))
 
 
 async def refused(asked: Awaitable[object]) -> str:
@@ -83,15 +83,15 @@ async def test_another_fleet_secret_is_refused_and_its_owner_named(tmp_path: Pat
     await at_the_cable(cable, box, during)
 
 
-async def provisioned(cable: Cable, wanted: Wanted, lost: list[str] | None = None) -> Outcome:
-    async def work(talk: Conversation, identity: dict[str, object]) -> Outcome:
+async def provisioned(cable: Cable, wanted: DesiredState, lost: list[str] | None = None) -> ProvisioningResult:
+    async def work(talk: BenchConversation, identity: dict[str, object]) -> ProvisioningResult:
         return await provision(talk, identity, BENCH, wanted)
 
     return await keep_trying(cable.name, work, lost=(lost if lost is not None else []).append)
 
 
-def wanted_for(tmp_path: Path, box: Box, *, size: int = 20_000) -> Wanted:
-    return Wanted(
+def wanted_for(tmp_path: Path, box: Box, *, size: int = 20_000) -> DesiredState:
+    return DesiredState(
         config=CONFIG,
         keys={"acme.pub": b"key"},
         network={"address": "10.1.2.3/24", "gateway": "10.1.2.1", "dns": "10.1.2.1"},
@@ -151,7 +151,7 @@ async def test_9600_baud_is_slow_but_works(tmp_path: Path, autojump_clock: MockC
     cable, box = Cable(tmp_path, Faults(baud=9600)), folder_box(tmp_path / "box")
     wanted = wanted_for(tmp_path, box, size=6000)
 
-    async def work(talk: Conversation, identity: dict[str, object]) -> Outcome:
+    async def work(talk: BenchConversation, identity: dict[str, object]) -> ProvisioningResult:
         return await provision(talk, identity, BENCH, wanted)
 
     async def during() -> None:
@@ -224,7 +224,7 @@ async def test_a_bundle_with_a_wrong_signature_changes_nothing(tmp_path: Path) -
 
     async def during() -> None:
         signed_bundle(tmp_path, box)
-        foreign = Wanted(bundle=signed_bundle(tmp_path / "mallory"), version="1.4.0")
+        foreign = DesiredState(bundle=signed_bundle(tmp_path / "mallory"), version="1.4.0")
         assert await refused(provisioned(cable, foreign)) == "E303"
         assert box.files.slots.load().trial is None
         assert box.files.slots.running() == "a"
@@ -239,14 +239,14 @@ async def test_a_bundle_is_refused_before_its_upload(tmp_path: Path) -> None:
 
     async def during() -> None:
         foreign, good = signed_bundle(tmp_path / "mallory", size=200_000), signed_bundle(tmp_path, box, size=200_000)
-        assert await refused(provisioned(cable, Wanted(bundle=foreign, version="1.4.0"))) == "E303"
+        assert await refused(provisioned(cable, DesiredState(bundle=foreign, version="1.4.0"))) == "E303"
         assert cable.carried < 20_000
         assert list(box.files.incoming.iterdir()) == []  # a head that was damaged on the way would be refused for ever
         box.model = "x2"
-        assert await refused(provisioned(cable, Wanted(bundle=good, version="1.4.0"))) == "E304"
+        assert await refused(provisioned(cable, DesiredState(bundle=good, version="1.4.0"))) == "E304"
         assert cable.carried < 40_000
         box.model = "x1"
-        outcome = await provisioned(cable, Wanted(bundle=good, version="1.4.0"))
+        outcome = await provisioned(cable, DesiredState(bundle=good, version="1.4.0"))
         assert (outcome.receipt or {})["version"] == "1.4.0"
 
     await at_the_cable(cable, box, during)
@@ -258,7 +258,7 @@ async def test_a_wrong_configuration_is_refused_with_all_its_errors_before_anyth
 
     async def during() -> None:
         with pytest.raises(ProvisioningError) as caught:
-            await provisioned(cable, Wanted(config=CONFIG, keys={"k": b"1"}))
+            await provisioned(cable, DesiredState(config=CONFIG, keys={"k": b"1"}))
         assert (caught.value.code, caught.value.facts["errors"]) == ("E401", ["store.x: unknown", "box.y: unknown"])
         assert not box.files.config.exists()
         assert not box.files.keys.exists()
@@ -272,7 +272,7 @@ async def test_a_failed_self_test_names_its_step(tmp_path: Path) -> None:
 
     async def during() -> None:
         with pytest.raises(ProvisioningError, match="pull: not what was produced") as caught:
-            await provisioned(cable, Wanted(config=CONFIG))
+            await provisioned(cable, DesiredState(config=CONFIG))
         assert (caught.value.code, caught.value.exit_status) == ("E501", 7)
 
     await at_the_cable(cable, box, during)
@@ -289,10 +289,10 @@ async def test_what_was_written_but_not_started_is_started_by_the_next_run(tmp_p
     cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=Hands(activate=activate))
 
     async def during() -> None:
-        assert await refused(provisioned(cable, Wanted(config=CONFIG))) == "E501"
-        outcome = await provisioned(cable, Wanted(config=CONFIG))
+        assert await refused(provisioned(cable, DesiredState(config=CONFIG))) == "E501"
+        outcome = await provisioned(cable, DesiredState(config=CONFIG))
         assert (outcome.changes, len(started)) == ([], 2)
-        await provisioned(cable, Wanted(config=CONFIG))
+        await provisioned(cable, DesiredState(config=CONFIG))
         assert len(started) == 2
 
     await at_the_cable(cable, box, during)
@@ -427,7 +427,7 @@ async def test_two_boxes_are_listed_and_a_serial_number_chooses(tmp_path: Path) 
 async def test_another_box_than_the_wanted_one_is_left_alone(tmp_path: Path) -> None:
     cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
 
-    async def work(talk: Conversation, identity: dict[str, object]) -> None:
+    async def work(talk: BenchConversation, identity: dict[str, object]) -> None:
         raise AssertionError("must not be reached")
 
     async def during() -> None:
@@ -452,7 +452,7 @@ async def test_hours_of_work_between_two_losses_do_not_count_as_absence(
     async def during() -> None:
         async with trio.open_nursery() as nursery:
 
-            async def work(talk: Conversation, identity: dict[str, object]) -> str:
+            async def work(talk: BenchConversation, identity: dict[str, object]) -> str:
                 nonlocal visits
                 visits += 1
                 if visits < 3:
@@ -472,8 +472,8 @@ async def test_hours_of_work_between_two_losses_do_not_count_as_absence(
 async def test_a_dry_run_shows_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
 
-    async def work(talk: Conversation, identity: dict[str, object]) -> Outcome:
-        return await provision(talk, identity, BENCH, Wanted(config=CONFIG), dry_run=True)
+    async def work(talk: BenchConversation, identity: dict[str, object]) -> ProvisioningResult:
+        return await provision(talk, identity, BENCH, DesiredState(config=CONFIG), dry_run=True)
 
     async def during() -> None:
         outcome = await keep_trying(cable.name, work)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.flash import BLOCK, Disk, check_facts, check_image, check_target, examine, write_image
+from provisioning.flash import BLOCK, TargetDisk, check_facts, check_image, check_target, examine, write_image
 
 IMAGE = os.urandom(BLOCK) + bytes(3 * BLOCK) + os.urandom(5000)
 
@@ -17,7 +17,7 @@ def quiet(stage: str, done: int, total: int) -> None:
     return None
 
 
-def code_of(disk: Disk, *, force: bool = False) -> str:
+def code_of(disk: TargetDisk, *, force: bool = False) -> str:
     with pytest.raises(ProvisioningError) as caught:
         check_target(disk, force=force)
     return caught.value.code
@@ -64,10 +64,10 @@ def test_facts_that_no_disk_can_hold_are_refused_before_anything_is_written() ->
     check_facts({})
 
 
-def disk(**more: object) -> Disk:
+def disk(**more: object) -> TargetDisk:
     facts: dict[str, object] = {"path": Path("/dev/sdx"), "size": 8 << 30, "model": "USB", "removable": True}
     facts |= {"mounted": (), "is_block": True} | more
-    return Disk(**facts)  # type: ignore[arg-type]
+    return TargetDisk(**facts)  # type: ignore[arg-type]
 
 
 def test_a_mounted_a_fixed_and_a_huge_disk_are_refused() -> None:

@@ -5,9 +5,9 @@ import trio
 
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
-from provisioning.fleet import Fleet, Result, Row, read_rows
-from provisioning.flow import Outcome, Wanted, load_receipt, provision
-from provisioning.host import Bench, Conversation, keep_trying
+from provisioning.fleet import FleetRow, FleetRun, Result, read_rows
+from provisioning.flow import DesiredState, ProvisioningResult, load_receipt, provision
+from provisioning.host import Bench, BenchConversation, keep_trying
 from provisioning.ownership import box_secret, receipt_fits
 from provisioning.port import StreamLine, serve_socket
 from provisioning.testing import folder_box
@@ -61,7 +61,7 @@ def test_all_errors_of_a_file_come_at_once() -> None:
 
 def test_boxes_are_assigned_by_serial_and_rows_without_one_take_the_next_free(tmp_path: Path) -> None:
     rows = read_rows("serial,name\nB2,two\n,any-1\n,any-2\nB9,nine\n")
-    fleet = Fleet(rows, {row.line: str(row.line) for row in rows}, tmp_path, BENCH.fleet_secret)
+    fleet = FleetRun(rows, {row.line: str(row.line) for row in rows}, tmp_path, BENCH.fleet_secret)
     pairs = fleet.assign({"B2": "p2", "B1": "p1", "B3": "p3", "B4": "p4"})
     assert [(row.name, port, serial) for row, port, serial in pairs] == [
         ("two", "p2", "B2"),
@@ -89,19 +89,19 @@ async def test_fifty_boxes_from_one_file_interrupted_and_run_again_end_the_same(
                 stream = await listener.accept()
                 nursery.start_soon(serve_device, StreamLine(stream, "box"), box)
 
-    def config_of(row: Row) -> bytes:
+    def config_of(row: FleetRow) -> bytes:
         return f'[box]\nname = "{row.name}"\n'.encode()
 
     prints = {row.line: row.fingerprint(config_of(row), "") for row in rows}
 
-    async def work(port: str, serial: str, row: Row) -> Outcome:
+    async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
         nonlocal started
         started += 1
         if started == 20:
             raise PowerCut
-        wanted = Wanted(config=config_of(row), network=row.network, row=prints[row.line])
+        wanted = DesiredState(config=config_of(row), network=row.network, row=prints[row.line])
 
-        async def talk_to(talk: Conversation, identity: dict[str, object]) -> Outcome:
+        async def talk_to(talk: BenchConversation, identity: dict[str, object]) -> ProvisioningResult:
             return await provision(talk, identity, BENCH, wanted)
 
         outcome = await keep_trying(port, talk_to, serial=serial)
@@ -114,7 +114,7 @@ async def test_fifty_boxes_from_one_file_interrupted_and_run_again_end_the_same(
             listener, name = await serve_socket()
             ports[f"RBX-{number:04d}"] = name
             nursery.start_soon(box_at, listener, number)
-        fleet = Fleet(rows, prints, tmp_path / "receipts", BENCH.fleet_secret)
+        fleet = FleetRun(rows, prints, tmp_path / "receipts", BENCH.fleet_secret)
         with pytest.RaisesGroup(PowerCut):
             await fleet.run(ports, work, jobs=4, report=lambda result: None)
         first = set(applied)
@@ -143,8 +143,8 @@ async def test_a_changed_row_or_a_forged_receipt_is_provisioned_again(tmp_path: 
     (tmp_path / "receipts").mkdir()
     from provisioning.flow import save_receipt
 
-    def fleet(fingerprint: str) -> Fleet:
-        return Fleet(rows, {2: fingerprint}, tmp_path / "receipts", BENCH.fleet_secret)
+    def fleet(fingerprint: str) -> FleetRun:
+        return FleetRun(rows, {2: fingerprint}, tmp_path / "receipts", BENCH.fleet_secret)
 
     receipt = box.receipt({"row": "as it is"})
     save_receipt(tmp_path / "receipts", receipt)
@@ -159,13 +159,13 @@ async def test_one_box_that_fails_does_not_stop_the_others(tmp_path: Path) -> No
     rows = read_rows("serial,name\nB1,one\nB2,two\nB3,three\n")
     seen: list[Result] = []
 
-    async def work(port: str, serial: str, row: Row) -> Outcome:
+    async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
         await trio.lowlevel.checkpoint()
         if serial == "B1":
             raise ProvisioningError("E501", "self-test failed: pull")
-        return Outcome(serial, "known", [])
+        return ProvisioningResult(serial, "known", [])
 
-    fleet = Fleet(rows, {2: "a", 3: "b", 4: "c"}, tmp_path, BENCH.fleet_secret)
+    fleet = FleetRun(rows, {2: "a", 3: "b", 4: "c"}, tmp_path, BENCH.fleet_secret)
     results = await fleet.run({"B1": "p", "B2": "q"}, work, jobs=2, report=seen.append)
     assert [(one.state, one.text[:4]) for one in results] == [("failed", "E501"), ("done", ""), ("failed", "E101")]
     assert len(seen) == 3
@@ -175,11 +175,11 @@ async def test_a_receipt_that_cannot_be_kept_fails_its_row_and_no_other(tmp_path
     (tmp_path / "receipts").mkdir()
     (tmp_path / "receipts/B1.new").mkdir()
 
-    async def work(port: str, serial: str, row: Row) -> Outcome:
+    async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
         await trio.lowlevel.checkpoint()
-        return Outcome(serial, "known", [], {"serial": serial})
+        return ProvisioningResult(serial, "known", [], {"serial": serial})
 
-    fleet = Fleet(read_rows("serial,name\nB1,one\nB2,two\n"), {2: "a", 3: "b"}, tmp_path / "receipts", b"")
+    fleet = FleetRun(read_rows("serial,name\nB1,one\nB2,two\n"), {2: "a", 3: "b"}, tmp_path / "receipts", b"")
     results = await fleet.run({"B1": "p", "B2": "q"}, work, jobs=2, report=lambda _: None)
     assert [(one.state, one.text[:4]) for one in results] == [("failed", "E401"), ("done", "")]
     assert (tmp_path / "receipts/B2.json").exists()

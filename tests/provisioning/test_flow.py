@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.flow import Wanted, load_receipt, provision, save_receipt
+from provisioning.flow import DesiredState, load_receipt, provision, save_receipt
 from provisioning.host import Bench
 from provisioning.ownership import box_secret, receipt_mac
 
@@ -44,14 +44,14 @@ class Told:
         self.asked.append(f"put {name} {size if first is None else first} of {size}")
 
 
-async def run(talk: Told, wanted: Wanted, **more: Any) -> Any:
+async def run(talk: Told, wanted: DesiredState, **more: Any) -> Any:
     return await provision(talk, IDENTITY, BENCH, wanted, now_s=lambda: 1_700_000_000.9, **more)  # type: ignore[arg-type]
 
 
 async def test_a_dry_run_and_a_no_change_nothing() -> None:
     for more in ({"dry_run": True}, {"agree": lambda changes: False}):
         talk = Told(["name"])
-        outcome = await run(talk, Wanted(config=b"x"), **more)
+        outcome = await run(talk, DesiredState(config=b"x"), **more)
         assert (talk.asked, outcome.changes, outcome.receipt) == (["own", "plan"], ["name"], None)
 
 
@@ -64,12 +64,12 @@ async def test_a_box_without_owner_is_claimed_only_after_the_yes() -> None:
 
     for more in ({"dry_run": True}, {"agree": answer}):
         talk: Any = Told(["name"])
-        outcome = await provision(talk, IDENTITY | {"claimed": None}, BENCH, Wanted(), **more)
+        outcome = await provision(talk, IDENTITY | {"claimed": None}, BENCH, DesiredState(), **more)
         assert (talk.asked, outcome.owned, outcome.receipt) == (["plan"], "would be claimed", None)
         assert outcome.changes == [f"claim for {BENCH.name}", "name"]
     talk = Told(["name"])
     with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
-        await provision(talk, IDENTITY | {"claimed": None}, BENCH, Wanted(), agree=answer)
+        await provision(talk, IDENTITY | {"claimed": None}, BENCH, DesiredState(), agree=answer)
     assert talk.asked == ["plan", "identify", "own", "plan", "apply", "verify"]
     assert asked == [[f"claim for {BENCH.name}", "name"]] * 2
 
@@ -82,7 +82,7 @@ async def test_a_bundle_goes_over_the_line_only_where_the_version_changes(
     bundle.write_bytes(b"RBX1" + (5).to_bytes(4) + b"12345" + bytes(64) + b"part")
     talk = Told(changes)
     with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
-        await run(talk, Wanted(bundle=bundle, version="2"))
+        await run(talk, DesiredState(bundle=bundle, version="2"))
     sent = ["put bundle 77 of 81", "plan", "put bundle 81 of 81"]
     assert talk.asked == ["own", "plan", *(sent if uploaded else []), "plan", "apply", "verify"]
     assert talk.bodies[0]["bundle"]["version"] == "2"
@@ -95,24 +95,24 @@ async def test_a_receipt_in_the_name_of_another_box_is_none_whoever_sealed_it() 
         receipt = {"serial": serial}
         talk = Told([], receipt | {"mac": receipt_mac(secret, receipt)})
         if believed:
-            assert (await run(talk, Wanted())).receipt["serial"] == "RB1"
+            assert (await run(talk, DesiredState())).receipt["serial"] == "RB1"
         else:
             with pytest.raises(ProvisioningError, match="E203"):
-                await run(talk, Wanted())
+                await run(talk, DesiredState())
 
 
 async def test_the_clock_is_set_to_the_time_after_the_upload() -> None:
     talk: Any = Told([])
     clock = iter((100.0, 400.0, 401.0))
     with pytest.raises(ProvisioningError, match="the receipt's seal is wrong"):
-        await provision(talk, IDENTITY, BENCH, Wanted(), now_s=lambda: next(clock))
+        await provision(talk, IDENTITY, BENCH, DesiredState(), now_s=lambda: next(clock))
     assert [body.get("time") for body in talk.bodies[:2]] == [100, 400]
 
 
 def test_only_what_is_wanted_is_asked() -> None:
-    assert Wanted().request("", 7) == {"time": 7}
-    assert Wanted(config=b"").request("", 7) == {"time": 7, "config": b""}  # an empty file is a wish
-    wanted = Wanted(keys={"a": b"k"}, network={"dns": "x"}, bundle=Path("b"), version="2", retry=True)
+    assert DesiredState().request("", 7) == {"time": 7}
+    assert DesiredState(config=b"").request("", 7) == {"time": 7, "config": b""}  # an empty file is a wish
+    wanted = DesiredState(keys={"a": b"k"}, network={"dns": "x"}, bundle=Path("b"), version="2", retry=True)
     assert wanted.request("ab", 7) == {
         "time": 7, "keys": {"a": b"k"}, "network": {"dns": "x"},
         "bundle": {"sha256": "ab", "version": "2", "downgrade": False, "retry": True},

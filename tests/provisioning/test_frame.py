@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioning.frame import FrameDecoder, decode_piece, encode_frame
+from provisioning.frame import SerialFrameDecoder, decode_piece, encode_frame
 from tests.costs import peak
 
 GOLDEN = [
@@ -26,14 +26,14 @@ GOLDEN = [
 @pytest.mark.parametrize(("message", "frame"), GOLDEN)
 def test_the_golden_frames_are_made_and_read(message: list[object], frame: str) -> None:
     assert encode_frame(message).hex() == frame
-    assert FrameDecoder().feed(bytes.fromhex(frame)) == [message]
+    assert SerialFrameDecoder().feed(bytes.fromhex(frame)) == [message]
 
 
 @given(st.lists(st.binary(max_size=600), max_size=5), st.integers(1, 400))
 def test_any_split_of_the_bytes_gives_the_same_messages(blobs: list[bytes], step: int) -> None:
     messages = [[4, 1, at, blob] for at, blob in enumerate(blobs)]
     line = b"".join(map(encode_frame, messages))
-    decoder, found = FrameDecoder(), []
+    decoder, found = SerialFrameDecoder(), []
     for at in range(0, len(line), step):
         found += decoder.feed(line[at : at + step])
     assert (found, decoder.dropped) == (messages, 0)
@@ -41,14 +41,14 @@ def test_any_split_of_the_bytes_gives_the_same_messages(blobs: list[bytes], step
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_console_text_around_a_frame_does_no_harm(before: str, after: str) -> None:
-    decoder = FrameDecoder()
+    decoder = SerialFrameDecoder()
     message = [5, 1, 2, 3]
     assert decoder.feed(before.encode() + encode_frame(message) + after.encode() + b"\xc0") == [message]
 
 
 @given(st.binary(max_size=3000))
 def test_noise_never_raises_and_never_makes_a_message(noise: bytes) -> None:
-    assert FrameDecoder().feed(noise + b"\xc0") == []
+    assert SerialFrameDecoder().feed(noise + b"\xc0") == []
 
 
 @given(st.integers(0, 1000), st.integers(0, 7))
@@ -56,7 +56,7 @@ def test_a_flipped_bit_never_makes_another_message(at: int, bit: int) -> None:
     message = [2, 7, {"text": "x" * 20, "bytes": b"\xc0\xdb\x00"}]
     frame = bytearray(encode_frame(message))
     frame[at % len(frame)] ^= 1 << bit
-    assert FrameDecoder().feed(bytes(frame) + b"\xc0") in ([], [message])
+    assert SerialFrameDecoder().feed(bytes(frame) + b"\xc0") in ([], [message])
 
 
 def piece(item: bytes) -> bytes:
@@ -95,7 +95,7 @@ def test_bad_escapes_are_dropped(wire: bytes) -> None:
 
 
 def test_a_piece_over_8_kib_is_dropped_once_and_the_next_frame_is_read() -> None:
-    decoder, message = FrameDecoder(), [5, 1, 2, 3]
+    decoder, message = SerialFrameDecoder(), [5, 1, 2, 3]
     for _ in range(10):
         assert decoder.feed(b"x" * 3000) == []
     assert decoder.feed(encode_frame(message)) == [message]
@@ -103,7 +103,7 @@ def test_a_piece_over_8_kib_is_dropped_once_and_the_next_frame_is_read() -> None
 
 
 def test_dropped_and_received_frames_are_counted() -> None:
-    decoder = FrameDecoder()
+    decoder = SerialFrameDecoder()
     good = encode_frame([5, 1, 2, 3])
     decoder.feed(good + good[:-3] + b"\xc0" + b"\xc0\xc0" + good)
     assert (decoder.received, decoder.dropped) == (2, 1)

@@ -6,15 +6,15 @@ from trio.testing import MockClock, memory_stream_pair
 
 from provisioning.device import serve_device
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.flow import Wanted, provision
-from provisioning.frame import CHUNK, PROGRESS, RESULT, FrameDecoder, Message, encode_frame
-from provisioning.host import Bench, Conversation, choose_ports
-from provisioning.port import Candidate, StreamLine, open_line, serve_socket
+from provisioning.flow import DesiredState, provision
+from provisioning.frame import CHUNK, PROGRESS, RESULT, Message, SerialFrameDecoder, encode_frame
+from provisioning.host import Bench, BenchConversation, choose_ports
+from provisioning.port import PortCandidate, StreamLine, open_line, serve_socket
 from provisioning.session import PROTO
 from provisioning.testing import folder_box, signed_bundle
 
-KNOWN = Candidate("/dev/ttyUSB0", "/dev/ttyUSB0 (FTDI FT232R)", True)
-STRANGE = Candidate("/dev/ttyACM0", "/dev/ttyACM0 (Something)", False)
+KNOWN = PortCandidate("/dev/ttyUSB0", "/dev/ttyUSB0 (FTDI FT232R)", True)
+STRANGE = PortCandidate("/dev/ttyACM0", "/dev/ttyACM0 (Something)", False)
 
 
 def test_known_adapters_are_asked_and_strangers_only_with_consent() -> None:
@@ -45,8 +45,10 @@ async def test_both_ends_talk_over_a_socket_as_over_a_cable(tmp_path: Path) -> N
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
         line = await open_line(name)
-        talk = Conversation(line, show=lambda stage, done, total: shown.append(stage))
-        outcome = await provision(talk, await talk.identify(), Bench(b"f" * 32), Wanted(bundle=bundle, version="1.4.0"))
+        talk = BenchConversation(line, show=lambda stage, done, total: shown.append(stage))
+        outcome = await provision(
+            talk, await talk.identify(), Bench(b"f" * 32), DesiredState(bundle=bundle, version="1.4.0")
+        )
         await line.aclose()
     assert (outcome.receipt or {})["version"] == "1.4.0"
     assert {"upload", "bundle"} <= set(shown)
@@ -58,13 +60,13 @@ async def test_what_is_no_serial_number_names_no_file_of_the_bench(serial: objec
     bench, box = memory_stream_pair()
 
     async def answer() -> None:
-        ((_, number, *_),) = FrameDecoder().feed(bytes(await box.receive_some()))
+        ((_, number, *_),) = SerialFrameDecoder().feed(bytes(await box.receive_some()))
         await box.send_all(encode_frame([RESULT, number, {"proto": PROTO, "claimed": None, "serial": serial}]))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer)
         with pytest.raises(ProvisioningError, match="which is not a serial number") as raised:
-            await Conversation(StreamLine(bench, "line")).identify()
+            await BenchConversation(StreamLine(bench, "line")).identify()
     assert raised.value.code == "E105"
     await bench.aclose()
     await box.aclose()
@@ -73,7 +75,7 @@ async def test_what_is_no_serial_number_names_no_file_of_the_bench(serial: objec
 async def test_a_request_that_no_box_would_take_is_told_at_once_and_not_sent() -> None:
     bench, box = memory_stream_pair()
     with pytest.raises(ProvisioningError, match="in another run") as raised:
-        await Conversation(StreamLine(bench, "line")).request("plan", {"keys": {"ca.crt": bytes(9000)}})
+        await BenchConversation(StreamLine(bench, "line")).request("plan", {"keys": {"ca.crt": bytes(9000)}})
     assert raised.value.code == "E401"
     await bench.aclose()
     assert await box.receive_some() == b""
@@ -83,7 +85,7 @@ async def test_a_box_that_shows_life_is_waited_for_however_often_it_falls_silent
     bench, box = memory_stream_pair()
 
     async def work_slowly() -> None:
-        (request,) = FrameDecoder().feed(bytes(await box.receive_some()))
+        (request,) = SerialFrameDecoder().feed(bytes(await box.receive_some()))
         for done in range(12):  # a restart on a processor that has no time: signs of life come late, again and again
             await trio.sleep(3.0)
             await box.send_all(encode_frame([PROGRESS, 0, "restart", done, 12]))
@@ -91,14 +93,14 @@ async def test_a_box_that_shows_life_is_waited_for_however_often_it_falls_silent
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work_slowly)
-        assert await Conversation(StreamLine(bench, "slow")).request("apply") == {"receipt": 1}
+        assert await BenchConversation(StreamLine(bench, "slow")).request("apply") == {"receipt": 1}
 
 
 async def test_a_box_that_dies_while_it_sends_a_file_is_given_up(tmp_path: Path, autojump_clock: MockClock) -> None:
     bench, box = memory_stream_pair()
 
     async def answer_and_die() -> None:
-        (request,) = FrameDecoder().feed(bytes(await box.receive_some()))
+        (request,) = SerialFrameDecoder().feed(bytes(await box.receive_some()))
         await box.send_all(encode_frame([RESULT, request[1], {"t": 1, "size": 1000, "sha256": "0" * 64}]))
         for _ in range(3):
             await trio.sleep(20)
@@ -107,7 +109,7 @@ async def test_a_box_that_dies_while_it_sends_a_file_is_given_up(tmp_path: Path,
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer_and_die)
         with pytest.raises(LinkLost, match="nothing of the file for 30 s"):
-            await Conversation(StreamLine(bench, "dying")).get("support", tmp_path / "support.tar.gz")
+            await BenchConversation(StreamLine(bench, "dying")).get("support", tmp_path / "support.tar.gz")
     assert trio.current_time() > 60
 
 
@@ -115,7 +117,7 @@ async def test_five_silences_in_a_row_are_a_box_that_is_gone(autojump_clock: Moc
     bench, box = memory_stream_pair()
     began_s = trio.current_time()
     with pytest.raises(ProvisioningError, match="E101 no box answers"):
-        await Conversation(StreamLine(bench, "dead")).request("plan")
+        await BenchConversation(StreamLine(bench, "dead")).request("plan")
     assert trio.current_time() - began_s == pytest.approx(10.0, abs=0.1)
     await box.aclose()
 
@@ -131,7 +133,7 @@ async def test_the_echo_of_a_console_is_no_box_yet_and_no_reason_to_go_slower(au
     async with trio.open_nursery() as nursery:
         nursery.start_soon(echo_as_a_terminal_does)
         with pytest.raises(ProvisioningError, match="E101 no box answers at starting, only console text or noise"):
-            await Conversation(StreamLine(bench, "starting")).identify()
+            await BenchConversation(StreamLine(bench, "starting")).identify()
         await bench.aclose()
 
 
@@ -139,10 +141,10 @@ async def test_a_box_that_is_still_starting_has_seven_seconds_to_say_who_it_is(a
     bench, box = memory_stream_pair()
 
     async def answer_late() -> None:
-        request: Message = FrameDecoder().feed(bytes(await box.receive_some()))[0]
+        request: Message = SerialFrameDecoder().feed(bytes(await box.receive_some()))[0]
         await trio.sleep(7.0)
         await box.send_all(encode_frame([RESULT, request[1], {"proto": 1, "serial": "RBX-0001"}]))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer_late)
-        assert (await Conversation(StreamLine(bench, "slow")).identify())["serial"] == "RBX-0001"
+        assert (await BenchConversation(StreamLine(bench, "slow")).identify())["serial"] == "RBX-0001"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provisioning.transfer import WINDOW, Receiver, Sender, chunk_bytes
+from provisioning.transfer import WINDOW, FileSender, Receiver, chunk_bytes
 
 
 def test_chunks_are_small_up_to_230400_baud() -> None:
@@ -12,7 +12,7 @@ def test_chunks_are_small_up_to_230400_baud() -> None:
 
 
 def test_a_window_of_eight_chunks_goes_out_and_each_acknowledgement_frees_one() -> None:
-    sender = Sender(100_000, chunk=1024, baud=115200)
+    sender = FileSender(100_000, chunk=1024, baud=115200)
     assert [piece.offset for piece in sender.pieces(0)] == [1024 * n for n in range(8)]
     assert sender.pieces(0) == []
     sender.acknowledge(1024, WINDOW, 0.1)
@@ -20,14 +20,14 @@ def test_a_window_of_eight_chunks_goes_out_and_each_acknowledgement_frees_one() 
 
 
 def test_the_last_chunk_is_what_is_left_and_a_resumed_transfer_begins_where_the_box_is() -> None:
-    sender = Sender(2500, chunk=1024, baud=115200, have=2048)
+    sender = FileSender(2500, chunk=1024, baud=115200, have=2048)
     assert [(piece.offset, piece.length) for piece in sender.pieces(0)] == [(2048, 452)]
     sender.acknowledge(2500, WINDOW, 1)
     assert sender.done
 
 
 def test_the_second_equal_acknowledgement_rewinds_once_and_its_echoes_do_not() -> None:
-    sender = Sender(100_000, chunk=1024, baud=115200)
+    sender = FileSender(100_000, chunk=1024, baud=115200)
     sender.pieces(0)
     sender.acknowledge(1024, WINDOW, 0.1)
     sender.pieces(0.1)
@@ -40,7 +40,7 @@ def test_the_second_equal_acknowledgement_rewinds_once_and_its_echoes_do_not() -
 
 
 def test_silence_rewinds_after_the_windows_line_time_and_one_and_a_half_seconds() -> None:
-    sender = Sender(100_000, chunk=1024, baud=9600)
+    sender = FileSender(100_000, chunk=1024, baud=9600)
     sender.pieces(0)
     line_s = 8 * (1024 + 40) * 10 / 9600
     sender.tick(line_s + 1.4)
@@ -50,7 +50,7 @@ def test_silence_rewinds_after_the_windows_line_time_and_one_and_a_half_seconds(
 
 
 def test_a_window_of_zero_pauses_and_its_lost_end_does_not_stop_the_transfer() -> None:
-    sender = Sender(100_000, chunk=1024, baud=115200)
+    sender = FileSender(100_000, chunk=1024, baud=115200)
     sender.pieces(0)
     sender.acknowledge(8192, 0, 1)
     assert sender.pieces(1) == []
@@ -59,7 +59,7 @@ def test_a_window_of_zero_pauses_and_its_lost_end_does_not_stop_the_transfer() -
 
 
 def test_acknowledgements_outside_the_file_or_of_the_past_are_ignored() -> None:
-    sender = Sender(3000, chunk=1024, baud=115200, have=1024)
+    sender = FileSender(3000, chunk=1024, baud=115200, have=1024)
     sender.pieces(0)
     for strange in (0, 3001, 1 << 40):
         sender.acknowledge(strange, WINDOW, 0)
@@ -82,7 +82,7 @@ def test_a_receiver_takes_only_what_comes_next_and_fits() -> None:
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.integers(1, 40_000))
 def test_whatever_is_lost_the_file_arrives_whole_and_in_order(seed: int, loss: float, size: int) -> None:
     dice = random.Random(seed)
-    sender, receiver, written, now = Sender(size, chunk=1024, baud=115200), Receiver(size), 0, 0.0
+    sender, receiver, written, now = FileSender(size, chunk=1024, baud=115200), Receiver(size), 0, 0.0
     for _ in range(20_000):
         if sender.done:
             break
@@ -101,5 +101,5 @@ def test_whatever_is_lost_the_file_arrives_whole_and_in_order(seed: int, loss: f
 
 @pytest.mark.parametrize("size", [0])
 def test_an_empty_file_is_done_at_once(size: int) -> None:
-    assert Sender(size, chunk=1024, baud=115200).done
+    assert FileSender(size, chunk=1024, baud=115200).done
     assert Receiver(size).done

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from watchdog.escalate import Boot, Exit, History, Slots, Step, decide, decide_at_boot, unplanned_boots
+from watchdog.escalate import (
+    Boot,
+    BootHistory,
+    EscalationStep,
+    Exit,
+    SlotVersions,
+    decide,
+    decide_at_boot,
+    unplanned_boots,
+)
 
 
 def crashes(count: int, *, until: float, every: float = 10) -> list[Exit]:
@@ -16,23 +25,23 @@ def exited(status: int, at: float = 1000, count: int = 1) -> list[Exit]:
 
 
 HERE = Boot("now", "power", "1.4.0", 1000)
-BOTH = Slots("a", None, {"a": "1.4.0", "b": "1.3.2"}, frozenset({"1.4.0", "1.3.2"}))
-TRIAL = Slots("a", "b", {"a": "1.4.0", "b": "1.5.0"}, frozenset({"1.4.0"}))
-ALONE = Slots("a", None, {"a": "1.4.0"}, frozenset({"1.4.0"}))
+BOTH = SlotVersions("a", None, {"a": "1.4.0", "b": "1.3.2"}, frozenset({"1.4.0", "1.3.2"}))
+TRIAL = SlotVersions("a", "b", {"a": "1.4.0", "b": "1.5.0"}, frozenset({"1.4.0"}))
+ALONE = SlotVersions("a", None, {"a": "1.4.0"}, frozenset({"1.4.0"}))
 
 
-def history(*steps: Step, boots: tuple[Boot, ...] = (HERE,), **more: Any) -> History:
-    return History(boots, steps, uptime_s=1000, **more)
+def history(*steps: EscalationStep, boots: tuple[Boot, ...] = (HERE,), **more: Any) -> BootHistory:
+    return BootHistory(boots, steps, uptime_s=1000, **more)
 
 
 def unwanted(count: int, version: str = "1.4.0", reason: str = "watchdog") -> tuple[Boot, ...]:
     return tuple(Boot(str(at), reason, version, 60) for at in range(count))
 
 
-REBOOTED = Step("reboot", "loop", "before", 120)
-SWITCHED = Step("switch_slot", "loop", "before", 60)
-DISK = Step("reboot", "storage", "before", 5000)
-DISK_RESTART = Step("restart", "storage", "now", 100)
+REBOOTED = EscalationStep("reboot", "loop", "before", 120)
+SWITCHED = EscalationStep("switch_slot", "loop", "before", 60)
+DISK = EscalationStep("reboot", "storage", "before", 5000)
+DISK_RESTART = EscalationStep("restart", "storage", "now", 100)
 
 ROWS = [
     ("one crash", history(), BOTH, crashes(1, until=1000), ("restart", None)),
@@ -47,7 +56,7 @@ ROWS = [
     ("again within 30 min", history(REBOOTED), BOTH, crashes(5, until=1000), ("switch_slot", "b")),
     (
         "again after 31 min",
-        history(Step("reboot", "loop", "before", 1860)),
+        history(EscalationStep("reboot", "loop", "before", 1860)),
         BOTH,
         crashes(5, until=1000),
         ("reboot", None),
@@ -56,21 +65,21 @@ ROWS = [
     (
         "again, the other slot is bad",
         history(REBOOTED),
-        Slots("a", None, BOTH.versions, BOTH.committed, frozenset({"1.3.2"})),
+        SlotVersions("a", None, BOTH.versions, BOTH.committed, frozenset({"1.3.2"})),
         crashes(5, until=1000),
         ("safe", None),
     ),
     (
         "again, the other was never committed",
         history(REBOOTED),
-        Slots("a", None, BOTH.versions, frozenset({"1.4.0"})),
+        SlotVersions("a", None, BOTH.versions, frozenset({"1.4.0"})),
         crashes(5, until=1000),
         ("safe", None),
     ),
     (
         "again, the other has the same version",
         history(REBOOTED),
-        Slots("a", None, {"a": "1.4.0", "b": "1.4.0"}, frozenset({"1.4.0"})),
+        SlotVersions("a", None, {"a": "1.4.0", "b": "1.4.0"}, frozenset({"1.4.0"})),
         crashes(5, until=1000),
         ("safe", None),
     ),
@@ -85,7 +94,7 @@ ROWS = [
     ("and no log to read", history(DISK, log_readable=False), BOTH, exited(74), ("safe", None)),
     (
         "read only fails too",
-        history(DISK, Step("read_only", "storage", "now", 10)),
+        history(DISK, EscalationStep("read_only", "storage", "now", 10)),
         BOTH,
         exited(74),
         ("safe", None),
@@ -104,7 +113,7 @@ ROWS = [
     ("past", "slots", "exits", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_each_row_of_the_table_has_its_action(
-    past: History, slots: Slots, exits: list[Exit], expected: tuple[str, str | None]
+    past: BootHistory, slots: SlotVersions, exits: list[Exit], expected: tuple[str, str | None]
 ) -> None:
     action = decide(past, slots, exits)
     assert (action.kind, action.slot) == expected
@@ -112,15 +121,15 @@ def test_each_row_of_the_table_has_its_action(
 
 
 def test_whatever_crashes_forever_ends_in_safe_mode_and_reboots_at_most_twice() -> None:
-    steps: list[Step] = []
+    steps: list[EscalationStep] = []
     kinds = []
     for boot in range(6):
         action = decide(history(*steps), BOTH, crashes(5, until=1000))
         kinds.append(action.kind)
         if action.kind == "safe":
             break
-        steps = [Step(one.kind, one.cause, one.boot, one.ago_s + 60) for one in steps]
-        steps.append(Step(action.kind, action.cause, str(boot), 60))
+        steps = [EscalationStep(one.kind, one.cause, one.boot, one.ago_s + 60) for one in steps]
+        steps.append(EscalationStep(action.kind, action.cause, str(boot), 60))
     assert kinds == ["reboot", "switch_slot", "safe"]
 
 
@@ -141,7 +150,7 @@ def test_boots_nobody_wanted_are_counted_up_to_the_last_good_one(boots: tuple[Bo
 
 
 def test_three_panics_in_a_row_mean_safe_mode_before_the_product_starts() -> None:
-    assert decide_at_boot(History(unwanted(2, reason="panic"))) is None
-    action = decide_at_boot(History(unwanted(3, reason="panic")))
+    assert decide_at_boot(BootHistory(unwanted(2, reason="panic"))) is None
+    action = decide_at_boot(BootHistory(unwanted(3, reason="panic")))
     assert action is not None
     assert action.kind == "safe"

@@ -11,9 +11,9 @@ from watchdog.feed import Feeder, WatchdogConfig, Wiring
 from watchdog.history import Diary
 from watchdog.notes import read_json, read_lines
 from watchdog.notify import Notifier
-from watchdog.proof import Success, Verdict
+from watchdog.proof import ProofVerdict, Success
 from watchdog.testing import box_root
-from watchdog.vitals import Vitals
+from watchdog.vitals import ProcessVitals
 
 
 class Box:
@@ -25,7 +25,7 @@ class Box:
         self._ear.bind(str(tmp_path / "notify"))
         self.disk_works = self.ports_answer = True
         self.memory = 100
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[ProofVerdict] = []
         self.refusing = False
         self._synced_s = 0.0
         diary = Diary(self.root / "var/lib/rocketbox/watchdog", root=self.root)
@@ -33,7 +33,7 @@ class Box:
         wiring = Wiring(
             durable=self._durable,
             probe=self._probe,
-            read_vitals=lambda: Vitals(self.memory, 1000, 10, 1000),
+            read_vitals=lambda: ProcessVitals(self.memory, 1000, 10, 1000),
             observe=self.verdicts.append,
             refuse=self._refuse,
             status=lambda: "ok",

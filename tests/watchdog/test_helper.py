@@ -8,7 +8,17 @@ import pytest
 
 from watchdog.boots import note_boot
 from watchdog.escalate import Action, decide
-from watchdog.helper import UNITS, Box, carry_out, keep_config, leave_safe, load_exits, load_history, load_slots, main
+from watchdog.helper import (
+    UNITS,
+    SystemPaths,
+    carry_out,
+    keep_config,
+    leave_safe,
+    load_exits,
+    load_history,
+    load_slots,
+    main,
+)
 from watchdog.history import Diary
 from watchdog.notes import read_lines
 from watchdog.testing import box_root, reboot
@@ -43,7 +53,7 @@ def test_ends_are_noted_per_boot_and_wanted_stops_do_not_count(tmp_path: Path) -
         assert verb(root, "record", environ=environ) == 0
     reboot(root, "boot-2")
     verb(root, "record", environ=KILLED)
-    box = Box(root, print)
+    box = SystemPaths(root, print)
     assert [one.status for one in load_exits(box)] == ["KILL"]
     reboot(root, "boot-1")
     assert [one.status for one in load_exits(box)] == ["KILL", "78"]
@@ -84,7 +94,7 @@ def test_a_wrong_configuration_is_replaced_once_and_kept_aside(tmp_path: Path) -
     config = root / "etc/rocketbox/rocketbox.toml"
     config.with_name("rocketbox.toml.good").write_text("good = true\n")
     verb(root, "record", environ=CONFIG)
-    box = Box(root, systemctl)
+    box = SystemPaths(root, systemctl)
     carry_out(box, decide(load_history(box), load_slots(box), load_exits(box)))
     assert config.read_text() == "good = true\n"
     assert config.with_name("rocketbox.toml.rejected").read_text().startswith("[box]")
@@ -98,7 +108,7 @@ def test_a_restoration_that_fails_leaves_the_configuration_that_was_and_ends_in_
     before = config.read_text()
     config.with_name("rocketbox.toml.good").write_text("good = true\n")
     config.with_name("rocketbox.toml.new").mkdir()  # as of a folder that takes no file
-    carry_out(Box(root, systemctl), Action("restore_config", "config", "wrong"))
+    carry_out(SystemPaths(root, systemctl), Action("restore_config", "config", "wrong"))
     assert config.read_text() == before
     assert "but that failed" in (root / "run/rocketbox-safe").read_text()
     assert systemctl.ran[-1].endswith("start rocketbox-safe.target rocketbox-safe-retry.timer")
@@ -114,16 +124,16 @@ def test_a_configuration_for_the_products_group_stays_readable_to_it(tmp_path: P
     os.chown(config, 0, 12345)
     digest = sha256(config.read_bytes()).hexdigest()
     (root / "var/lib/rocketbox/watchdog/settled.json").write_text(json.dumps({"config_sha256": digest}))
-    assert keep_config(Box(root, Systemctl()))
+    assert keep_config(SystemPaths(root, Systemctl()))
     config.write_text("wrong")
-    carry_out(Box(root, Systemctl()), Action("restore_config", "config", "wrong"))
+    carry_out(SystemPaths(root, Systemctl()), Action("restore_config", "config", "wrong"))
     status = config.stat()
     assert (oct(status.st_mode & 0o777), status.st_uid, status.st_gid) == ("0o640", 0, 12345)
 
 
 def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configuration(tmp_path: Path) -> None:
     root = box_root(tmp_path)
-    box, config = Box(root, print), root / "etc/rocketbox/rocketbox.toml"
+    box, config = SystemPaths(root, print), root / "etc/rocketbox/rocketbox.toml"
     Diary(box.folder, root=root).settle(boot="boot-1", config_sha256=sha256(config.read_bytes()).hexdigest())
     assert keep_config(box)
     config.write_text("edited since\n")
@@ -134,7 +144,7 @@ def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configurati
 def test_safe_mode_closes_the_ports_tells_why_and_is_left_on_request(tmp_path: Path) -> None:
     root, systemctl = box_root(tmp_path), Systemctl()
     note_boot(root, now_s=0, trusted=False)
-    box = Box(root, systemctl)
+    box = SystemPaths(root, systemctl)
     carry_out(box, Action("safe", "asked", "maintenance"))
     health = json.loads((root / "run/rocketbox/health.json").read_text())
     assert (health["state"], health["reasons"][0]["text"], health["boot"]) == ("safe", "maintenance", 1)
@@ -149,7 +159,7 @@ def test_a_step_that_cannot_be_written_down_never_reboots(tmp_path: Path) -> Non
     root, systemctl = box_root(tmp_path), Systemctl()
     (root / "var/lib/rocketbox/watchdog").rmdir()
     (root / "var/lib/rocketbox/watchdog").write_text("in the way")
-    carry_out(Box(root, systemctl), Action("reboot", "storage", "the disk fails"))
+    carry_out(SystemPaths(root, systemctl), Action("reboot", "storage", "the disk fails"))
     assert not any("reboot" in command for command in systemctl.ran)
     assert (root / "run/rocketbox-safe").exists()
 

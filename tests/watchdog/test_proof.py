@@ -1,13 +1,13 @@
 import pytest
 
-from watchdog.proof import Facts, Limits, Success, is_choked, judge
+from watchdog.proof import ProofFacts, ProofLimits, Success, is_choked, judge
 
-LIMITS = Limits()
+LIMITS = ProofLimits()
 NOW = 1000.0
 
 
-def facts(durable_age: float = 1, accepted_age: float = 1, **more: float) -> Facts:
-    return Facts({"durable": Success(NOW - durable_age), "accepted": Success(NOW - accepted_age)}, **more)
+def facts(durable_age: float = 1, accepted_age: float = 1, **more: float) -> ProofFacts:
+    return ProofFacts({"durable": Success(NOW - durable_age), "accepted": Success(NOW - accepted_age)}, **more)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def facts(durable_age: float = 1, accepted_age: float = 1, **more: float) -> Fac
     ],
 )
 def test_each_limit_starves_or_degrades_exactly_past_its_edge(
-    seen: Facts, feed: bool, state: str, codes: list[str]
+    seen: ProofFacts, feed: bool, state: str, codes: list[str]
 ) -> None:
     verdict = judge(seen, NOW, LIMITS)
     assert (verdict.feed, verdict.state, [reason.code for reason in verdict.reasons]) == (feed, state, codes)
@@ -43,7 +43,7 @@ def test_scarce_memory_refuses_new_connections_and_stale_proof_does_not() -> Non
 
 
 def test_a_longer_proof_limit_lets_a_slow_disk_pass() -> None:
-    assert judge(facts(durable_age=59), NOW, Limits(proof_limit_s=60)).feed
+    assert judge(facts(durable_age=59), NOW, ProofLimits(proof_limit_s=60)).feed
 
 
 def test_every_reason_names_figures_and_a_next_step() -> None:

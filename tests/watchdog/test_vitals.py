@@ -4,7 +4,7 @@ import resource
 import socket
 from pathlib import Path
 
-from watchdog.vitals import Vitals, VitalSigns, listener_of, memory_limit_bytes
+from watchdog.vitals import ProcessVitals, VitalSigns, listener_of, memory_limit_bytes
 
 
 def group(root: Path, path: str, name: str, value: str) -> None:
@@ -58,7 +58,7 @@ def test_without_a_descriptor_to_look_with_all_are_taken() -> None:
 
 
 def test_ratios_are_of_the_limit_and_no_limit_is_no_pressure() -> None:
-    seen = Vitals(memory_bytes=90, memory_limit_bytes=100, descriptors=5, descriptor_limit=0)
+    seen = ProcessVitals(memory_bytes=90, memory_limit_bytes=100, descriptors=5, descriptor_limit=0)
     assert (seen.memory_ratio, seen.descriptor_ratio) == (0.9, 0)
 
 

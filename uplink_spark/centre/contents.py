@@ -18,7 +18,7 @@ Read = Callable[[str, int, int], bytes]  # path, offset, length
 Keep = Callable[[str, bytes, int], object]  # box, container, time
 
 
-class Place(NamedTuple):
+class LandedRange(NamedTuple):
     """Where a landed range is."""
 
     epoch: int
@@ -30,9 +30,9 @@ class Place(NamedTuple):
     stored_bytes: int
 
 
-def place_of(entry: Entry) -> Place:
+def landed_range(entry: Entry) -> LandedRange:
     """Return where an entry's piece is."""
-    return Place(entry.epoch, entry.kind, entry.start, entry.end, entry.pack, entry.offset, entry.stored_bytes)
+    return LandedRange(entry.epoch, entry.kind, entry.start, entry.end, entry.pack, entry.offset, entry.stored_bytes)
 
 
 class Contents:
@@ -41,7 +41,7 @@ class Contents:
     def __init__(self, read: Read, keep: Keep) -> None:
         self._read, self._keep = read, keep
 
-    def check(self, container: bytes, places: Iterable[Place], mates: Iterable[bytes], now_ms: int) -> None:
+    def check(self, container: bytes, places: Iterable[LandedRange], mates: Iterable[bytes], now_ms: int) -> None:
         """Raise Refused, diverged, when a piece has other bytes than one that landed or lands with it in their range.
 
         What cannot be read any more (retention took its pack) cannot be compared. The refused bytes are kept.
@@ -63,7 +63,7 @@ class Contents:
                     fork=header.start,
                 )
 
-    def _fetch(self, place: Place) -> bytes | None:
+    def _fetch(self, place: LandedRange) -> bytes | None:
         try:
             container = self._read(place.pack, place.offset, place.stored_bytes)
             open_piece(container)

@@ -10,7 +10,7 @@ from typing import Any
 
 import cbor2
 
-from uplink_spark.centre.contents import NEWEST, Place, place_of
+from uplink_spark.centre.contents import NEWEST, LandedRange, landed_range
 from uplink_spark.centre.verify import Verified
 from uplink_spark.errors import ManifestDamaged, Refused
 from uplink_spark.wire.batch import PieceHeader
@@ -53,7 +53,7 @@ class BoxCover:
     landed_ms: int = 0
     stored_ms_max: int = 0
     gap_entries: int = 0
-    newest: deque[Place] = field(default_factory=lambda: deque(maxlen=NEWEST))  # not in `.state`
+    newest: deque[LandedRange] = field(default_factory=lambda: deque(maxlen=NEWEST))  # not in `.state`
 
     def note(self, entry: Entry) -> None:
         self.epochs.setdefault(entry.epoch, EpochCover()).note(entry.kind, entry.start, entry.end)
@@ -69,7 +69,7 @@ class BoxCover:
         elif entry.kind == "log":
             self.last = entry
         if entry.kind != "gap":
-            self.newest.append(place_of(entry))
+            self.newest.append(landed_range(entry))
 
     def have(self, epochs: Iterable[int], lane: str) -> Have:
         """The rows of WELCOME for these epochs."""
@@ -137,7 +137,7 @@ def _box_of(values: dict[str, Any]) -> BoxCover:
     ids = dict.fromkeys((run, number) for run, number in values["i"])  # CBOR knows no tuples
     box = BoxCover(epochs, ids, last, *values["n"])
     if last is not None:
-        box.newest.append(place_of(last))
+        box.newest.append(landed_range(last))
     return box
 
 

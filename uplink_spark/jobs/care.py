@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CareResult:
     """What a run of care did."""
 
     version: int  # 0: nothing to do
@@ -42,7 +42,7 @@ class Outcome:
     rows: int
 
 
-def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TARGET_BYTES) -> Outcome:
+def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TARGET_BYTES) -> CareResult:
     """Rewrite the data files of a landed day into files of about target_bytes, sorted by box, topic and time.
 
     Raises TableError where the rows would not be the same.
@@ -52,7 +52,7 @@ def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TAR
     old = [file for found, file in tables.files_of_days(before, "data") if found == day]
     count = max(1, round(sum(file.bytes for file in old) / target_bytes))
     if len(old) <= count:
-        return Outcome(0, len(old), len(old), sum(file.rows for file in old))
+        return CareResult(0, len(old), len(old), sum(file.rows for file in old))
     schema = tables.spark_schema(table, before)
     rows = tables.read_files(spark, table, old, schema)
     new = _rewrite(rows, table, day, count)
@@ -60,7 +60,7 @@ def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TAR
     if _key_sum(rows) != _key_sum(tables.read_files(spark, table, new, schema)):
         raise TableError(f"compacting {day} of {root} would change rows; nothing was committed")
     version = replace(table, "compact", old, new)
-    return Outcome(version, len(old), len(new), sum(file.rows for file in new))
+    return CareResult(version, len(old), len(new), sum(file.rows for file in new))
 
 
 def _rewrite(rows: DataFrame, table: Table, day: str, count: int) -> list[DataFile]:
@@ -110,7 +110,7 @@ def days(snapshot: Snapshot) -> list[str]:
     return sorted({day for day, _ in tables.files_of_days(snapshot, "data")})
 
 
-def expire(root: str, keep_days: int, *, now_ms: int | None = None) -> Outcome:
+def expire(root: str, keep_days: int, *, now_ms: int | None = None) -> CareResult:
     """Take whole landed days older than keep_days out of the table; gaps and ranges stay."""
     table = tables.open_table(root)
     snapshot = table.snapshot()
@@ -119,9 +119,9 @@ def expire(root: str, keep_days: int, *, now_ms: int | None = None) -> Outcome:
     old = [file for day, file in tables.files_of_days(snapshot, "data") if day < first_kept]
     count, rows = len(snapshot.part("data")), sum(file.rows for file in old)
     if not old:
-        return Outcome(0, count, count, 0)
+        return CareResult(0, count, count, 0)
     version = replace(table, "expire", old, [], op="expire")
-    return Outcome(version, count, count - len(old), rows)
+    return CareResult(version, count, count - len(old), rows)
 
 
 def vacuum(root: str, keep_days: float, *, min_age_s: float = 86_400, now_ms: int | None = None) -> list[str]:

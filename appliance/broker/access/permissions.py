@@ -10,7 +10,7 @@ from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
-from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, Seen, Term, term_of
+from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, SeenSignatures, Term, term_of
 from appliance.broker.access.request_table import ROWS, Access
 from appliance.broker.access.signed_fields import foreign, may_have_body
 from appliance.broker.rights import Signer
@@ -45,7 +45,7 @@ ACCESS: dict[int, Access] = {code: row.access for code, row in ROWS.items()}
 _CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
 
 
-class Place(Enum):
+class AddressScope(Enum):
     """Where a peer's address is."""
 
     LOOPBACK = "loopback"
@@ -87,17 +87,18 @@ class Permissions:
         """networks: the box's own; account_of: who signed a request, None for nobody, Refused when it is forged."""
         self._rules, self._networks, self._account_of, self._classes = rules, networks, account_of, classes
         self._allowed = [ip_network(text, strict=False) for text in rules.allow]
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, AddressScope] = {}
         self._known: Sequence[Network] = ()
-        self._seen, self._seen_hot = Seen(), Seen()  # so many sends do not push out what an admin asked before
+        # Two tables, so that many sends do not push out what an admin asked before.
+        self._seen, self._seen_hot = SeenSignatures(), SeenSignatures()
         self._passed: set[tuple[int, str]] = set()  # code and address that need no key, as long as networks stay
 
     def admits(self, address: str) -> bool:
         """Return whether a connection from an address is taken at all."""
         place = self.place_of(address)
         if self._rules.closed:
-            return place is Place.LOOPBACK
-        return self._rules.mode != SUBNET or place is not Place.OUTSIDE
+            return place is AddressScope.LOOPBACK
+        return self._rules.mode != SUBNET or place is not AddressScope.OUTSIDE
 
     def __call__(self, request: RemotingCommand, peer: Asker) -> None:
         """Let a request pass. Raises Refused: 3 for what is never done here, 16 for the wrong place, Denied."""
@@ -141,7 +142,7 @@ class Permissions:
         wanted = self._classes[request.code]
         data, joins = wanted is Access.DATA, wanted is Access.JOIN
         term = term_of(request.code, admin=account.admin, data=data, joins=joins)
-        here = self.place_of(peer.remote[0]) is Place.LOOPBACK or peer.remote[0] == peer.local[0]
+        here = self.place_of(peer.remote[0]) is AddressScope.LOOPBACK or peer.remote[0] == peer.local[0]
         readable = not peer.tls and not here
         if readable and term is not Term.NOT:
             self._seen.note(account.name, request.ext[SIGNATURE], peer, term)
@@ -170,19 +171,19 @@ class Permissions:
             text = "access.replay is strict: a signed request is accepted only over TLS or from an address of its key"
             raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
 
-    def _may_without_key(self, wanted: Access, place: Place) -> bool:
+    def _may_without_key(self, wanted: Access, place: AddressScope) -> bool:
         rules = self._rules
         if wanted is Access.DATA:
-            return rules.mode == OPEN or (rules.mode == SUBNET and place is not Place.OUTSIDE)
+            return rules.mode == OPEN or (rules.mode == SUBNET and place is not AddressScope.OUTSIDE)
         if wanted is Access.READ or wanted is Access.JOIN:
-            return rules.mode != KEYS and place is not Place.OUTSIDE
+            return rules.mode != KEYS and place is not AddressScope.OUTSIDE
         if wanted is Access.ACCOUNTS:
             return False
         if rules.admin == LOOPBACK:
-            return place is Place.LOOPBACK
-        return rules.admin == SUBNET and place is not Place.OUTSIDE
+            return place is AddressScope.LOOPBACK
+        return rules.admin == SUBNET and place is not AddressScope.OUTSIDE
 
-    def place_of(self, address: str) -> Place:
+    def place_of(self, address: str) -> AddressScope:
         """Return where an address is; remembered until the box's networks change."""
         networks = self._networks()
         if networks is not self._known or len(self._places) > REMEMBERED:
@@ -194,7 +195,7 @@ class Permissions:
             place = self._places[address] = _place(address, (*networks, *self._allowed))
         return place
 
-    def _advice(self, code: int, wanted: Access, place: Place) -> str:
+    def _advice(self, code: int, wanted: Access, place: AddressScope) -> str:
         what = f"request code {code} ({wanted.value}) is not allowed from here ({place.value})"
         if wanted is Access.ACCOUNTS:
             return f"{what}: sign it with an admin key, or use `rocketbox access` on the box"
@@ -210,10 +211,10 @@ def _unsigned(request: RemotingCommand) -> bool:
     return ACCESS_KEY not in request.ext or request.code in HOT
 
 
-def _place(address: str, inside: Iterable[Network]) -> Place:
+def _place(address: str, inside: Iterable[Network]) -> AddressScope:
     parsed = ip_address(address.partition("%")[0])
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
         parsed = parsed.ipv4_mapped
     if parsed.is_loopback:
-        return Place.LOOPBACK
-    return Place.INSIDE if any(parsed in network for network in inside) else Place.OUTSIDE
+        return AddressScope.LOOPBACK
+    return AddressScope.INSIDE if any(parsed in network for network in inside) else AddressScope.OUTSIDE

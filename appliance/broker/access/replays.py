@@ -31,7 +31,7 @@ class Term(Enum):
     BOX = "as long as the box runs"  # an admin's: also what only looks may be sent again as a change
 
 
-class Place(Protocol):
+class RequestOrigin(Protocol):
     """Where a signed request came from."""
 
     @property
@@ -41,7 +41,7 @@ class Place(Protocol):
     def on_close(self, callback: Callable[[], None], /) -> None: ...
 
 
-class Seen:
+class SeenSignatures:
     """Key -> signature -> address. Per key and in all there is an end; the oldest of a key makes room."""
 
     def __init__(self, *, most_of_one: int = MOST_OF_ONE, most: int = MOST) -> None:
@@ -54,7 +54,7 @@ class Seen:
         first = self._of.get(key, {}).get(signature)
         return None if first == address else first
 
-    def note(self, key: str, signature: str, peer: Place, term: Term) -> None:
+    def note(self, key: str, signature: str, peer: RequestOrigin, term: Term) -> None:
         """Remember where a signature came from, unless it is known."""
         own = self._of.setdefault(key, {})
         if signature in own:
@@ -69,7 +69,7 @@ class Seen:
             if term is Term.CONNECTION:
                 self._end_with(peer, key, signature)
 
-    def _end_with(self, peer: Place, key: str, signature: str) -> None:
+    def _end_with(self, peer: RequestOrigin, key: str, signature: str) -> None:
         ending = self._until_closed.get(peer.id)
         if ending is None:
             ending = self._until_closed[peer.id] = set()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
-from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader, Wanted
+from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader, QueueRead
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
 from appliance.broker.filter.subscriptions import (
     SQL92,
@@ -32,7 +32,7 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import PullMessageHeader
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import Found, FoundStatus
+from storage_driver.reading import FoundStatus, ReadResult
 from storage_driver.record import MessageQueue
 
 SHORT_POLL_S = 1.0
@@ -81,7 +81,7 @@ class Pull(NamedTuple):
 
     request: RemotingCommand
     header: PullMessageHeader
-    wanted: Wanted
+    wanted: QueueRead
 
 
 class Pulls:
@@ -107,7 +107,7 @@ class Pulls:
         queue = MessageQueue(header.topic, header.queue_id)
         count = min(header.max_count, MAX_COUNT)
         accepts = tags_predicate(subscription), _record_predicate(subscription)
-        wanted = Wanted(queue, header.queue_offset, count, _max_bytes(header), *accepts)
+        wanted = QueueRead(queue, header.queue_offset, count, _max_bytes(header), *accepts)
         pull = Pull(request, header, wanted)
         if self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return Reply(moved)
@@ -248,7 +248,7 @@ class Pulls:
         low, high = self._store.min_offset(queue), self._store.max_offset(queue)
         return pull.request.reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _ext(target, low, high), b"")
 
-    def _response(self, pull: Pull, found: Found) -> RemotingCommand:
+    def _response(self, pull: Pull, found: ReadResult) -> RemotingCommand:
         new = pull.request.version >= FIRST_5X_VERSION
         if new and self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return moved
@@ -277,12 +277,12 @@ def _ext(next_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
     }
 
 
-def _is_to_wait(header: PullMessageHeader, found: Found) -> bool:
+def _is_to_wait(header: PullMessageHeader, found: ReadResult) -> bool:
     waits = header.sys_flag & PullMessageHeader.SUSPEND
     return bool(waits) and _code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
 
 
-def _code_of(found: Found, queue_offset: int) -> int:
+def _code_of(found: ReadResult, queue_offset: int) -> int:
     code = _CODES.get(found.status)
     if code is not None:
         return code

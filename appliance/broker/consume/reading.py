@@ -14,7 +14,7 @@ from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, sp
 from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import Found, FoundStatus
+from storage_driver.reading import FoundStatus, ReadResult
 from storage_driver.record import MessageQueue
 
 MOST_SCANNED = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
@@ -30,7 +30,7 @@ class Room(Protocol):
     def give_back(self, size: int, /) -> None: ...
 
 
-class Wanted(NamedTuple):
+class QueueRead(NamedTuple):
     """What a reader wants of one queue."""
 
     queue: MessageQueue
@@ -47,7 +47,7 @@ class FilteredReader:
     def __init__(self, store: Reading, arrivals: Arrivals) -> None:
         self._store, self._arrivals = store, arrivals
 
-    def in_memory(self, wanted: Wanted) -> Found | None:
+    def in_memory(self, wanted: QueueRead) -> ReadResult | None:
         """Return what tags alone select in memory, None when it is not all there."""
         return self._store.read_hot(
             wanted.queue,
@@ -57,7 +57,7 @@ class FilteredReader:
             accepts=wanted.accepts,
         )
 
-    async def read(self, wanted: Wanted, room: Room) -> Found:
+    async def read(self, wanted: QueueRead, room: Room) -> ReadResult:
         """Read when there is room: one message may have 4 MiB, whatever was asked."""
         await room.reserve(MAX_BYTES)
         try:
@@ -72,7 +72,9 @@ class FilteredReader:
         finally:
             room.give_back(LARGEST_BYTES)
 
-    async def wait(self, wanted: Sequence[Wanted], room: Room, *, group: str, timeout_s: float) -> tuple[int, Found]:
+    async def wait(
+        self, wanted: Sequence[QueueRead], room: Room, *, group: str, timeout_s: float
+    ) -> tuple[int, ReadResult]:
         """Wait for a match in one of several different queues; return which one, and what is there, also nothing.
 
         What a filter of records refuses ends the wait within UNMATCHED_S, so that the reader's offset moves on.
@@ -96,12 +98,12 @@ class FilteredReader:
             return 0, results[0]._replace(status=FoundStatus.NO_MATCHED, next_offset=wanted[0].queue_offset)
         return 0, results[0]
 
-    async def _from_memory(self, wanted: Wanted) -> Found | None:
+    async def _from_memory(self, wanted: QueueRead) -> ReadResult | None:
         if wanted.accepts_record is None:
             return self.in_memory(wanted)
         return await self._filtered(wanted, wanted.accepts_record)
 
-    async def _from_disk(self, wanted: Wanted) -> Found:
+    async def _from_disk(self, wanted: QueueRead) -> ReadResult:
         return await self._store.read(
             wanted.queue,
             wanted.queue_offset,
@@ -111,7 +113,7 @@ class FilteredReader:
             accepts_record=wanted.accepts_record,
         )
 
-    async def _filtered(self, wanted: Wanted, accepts: AcceptsRecord) -> Found | None:
+    async def _filtered(self, wanted: QueueRead, accepts: AcceptsRecord) -> ReadResult | None:
         """Return what matches among the next messages in memory, None when they are not; others run in between."""
         at, scanned = wanted.queue_offset, 0
         picked: list[bytes] = []
@@ -134,16 +136,16 @@ class FilteredReader:
             await trio.lowlevel.checkpoint()
         if picked:
             edges = self._store.min_offset(wanted.queue), self._store.max_offset(wanted.queue)
-            return Found(FoundStatus.FOUND, picked, len(picked), at, *edges)
+            return ReadResult(FoundStatus.FOUND, picked, len(picked), at, *edges)
         if found is not None and at != wanted.queue_offset:
             return found._replace(status=FoundStatus.NO_MATCHED, chunks=[], records=0, next_offset=at)
         return found
 
 
-def _is_passed(wanted: Wanted, found: Found) -> bool:
+def _is_passed(wanted: QueueRead, found: ReadResult) -> bool:
     """Tell whether messages came that the filter refused."""
     return wanted.accepts_record is not None and found.status is FoundStatus.NO_MATCHED
 
 
-def _after(wanted: Wanted, found: Found) -> Wanted:
+def _after(wanted: QueueRead, found: ReadResult) -> QueueRead:
     return wanted._replace(queue_offset=found.next_offset) if _is_passed(wanted, found) else wanted

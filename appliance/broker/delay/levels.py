@@ -14,7 +14,7 @@ import trio
 
 from appliance.broker.delay.redelivery import draft_of, park, put_patiently, records_in, rest_after, unpark, wait_kept
 from appliance.broker.intake import DELAY, Draft
-from appliance.broker.tables.arrivals import Arrivals, Place
+from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import StateFile, load_table, rows_of
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.errors import Refused
@@ -153,7 +153,7 @@ class DelayLevels:
                 await rest_after(exc, "delayed_delivery", self._store)
                 continue
             if due_ms is None:
-                await self._arrivals.wait_match([Place(queue, self._offsets[level])], group="", timeout_s=inf)
+                await self._arrivals.wait_match([QueuePosition(queue, self._offsets[level])], group="", timeout_s=inf)
             else:
                 await trio.sleep(min(max(due_ms - self._now_ms(), 0) / 1000, CLOCK_STEP_S))
 

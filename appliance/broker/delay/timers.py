@@ -27,7 +27,7 @@ from appliance.broker.delay.redelivery import (
 )
 from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
 from appliance.broker.intake import TIMERS, Draft
-from appliance.broker.tables.arrivals import Arrivals, Place
+from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.errors import Refused
@@ -167,7 +167,7 @@ class Timers:
             wait_s = SAVE_S if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
             limit_s = CLOCK_STEP_S if due_ms is not None else SAVE_S
             await self._arrivals.wait_match(
-                [Place(QUEUE, self.index.indexed_to)], group="", timeout_s=min(wait_s, limit_s)
+                [QueuePosition(QUEUE, self.index.indexed_to)], group="", timeout_s=min(wait_s, limit_s)
             )
 
     async def _make_ready(self) -> bool:

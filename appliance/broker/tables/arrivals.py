@@ -30,7 +30,7 @@ class Awaited(Protocol):
     def accepts(self) -> AcceptsTags | None: ...
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """Nothing more than what is awaited."""
 
     queue: MessageQueue

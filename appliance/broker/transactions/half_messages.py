@@ -23,7 +23,7 @@ from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
 from storage_driver.interfaces import Messages
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import Found
+from storage_driver.reading import ReadResult
 from storage_driver.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -202,7 +202,7 @@ class Transactions:
         return max(stored, low, 0)
 
 
-def _only(found: Found) -> StoredMessage | None:
+def _only(found: ReadResult) -> StoredMessage | None:
     return next(records_in(found.chunks), None)
 
 

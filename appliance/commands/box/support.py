@@ -17,12 +17,12 @@ import trio
 from appliance.commands.box.status import health_path
 from appliance.commands.settings import config_file, data_folder
 from appliance.support.bundle import CAP_BYTES, MIB, NowhereToWrite, make_bundle, write_bundle
-from appliance.support.sources import Place
+from appliance.support.sources import BoxFolders
 from uplink_spark.bounds import amount
 
 if TYPE_CHECKING:
     from appliance.device.bench_console import Console
-    from provisioning.host import Bench, Conversation
+    from provisioning.host import Bench, BenchConversation
 
 DONE, NOT_WRITTEN = 0, 1
 NAME = "rocketbox-support-%Y%m%d-%H%M%S.tar.gz"
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = Path(arguments.to or time.strftime(NAME, time.gmtime()))
     if arguments.over_serial:
         return _fetch(arguments, wanted)
-    place = Place(data_folder(arguments), health_path(arguments).parent, config_file(arguments))
+    place = BoxFolders(data_folder(arguments), health_path(arguments).parent, config_file(arguments))
     made = make_bundle(place, cap=int(arguments.max_mib * MIB))
     if arguments.to == "-":
         sys.stdout.buffer.write(made.data)
@@ -100,7 +100,7 @@ async def _over_serial(arguments: argparse.Namespace, wanted: Path, bench: Bench
 
     found = await find_box(arguments, console)
 
-    async def work(talk: Conversation, identity: dict[str, Any]) -> None:
+    async def work(talk: BenchConversation, identity: dict[str, Any]) -> None:
         if not identity["claimed"]:
             raise ProvisioningError("E201", "the box has no owner yet and gives no data: run `rocketbox provision`")
         console.say("Box", box_line(identity))

@@ -10,8 +10,8 @@ from appliance.commands.device.provision import INTERRUPTED, NOT_AGREED, add_tar
 from appliance.device.bench_console import Console, add_bench_arguments, load_bench
 from appliance.device.provisioning_run import bundle_version, provision_box, render_config
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.fleet import Fleet, Result, Row, read_rows
-from provisioning.flow import Outcome, Wanted, load_receipt
+from provisioning.fleet import FleetRow, FleetRun, Result, read_rows
+from provisioning.flow import DesiredState, ProvisioningResult, load_receipt
 from provisioning.host import Bench, choose_ports, find
 from provisioning.labels import Label, labels_csv, labels_page
 from provisioning.ownership import owner_id
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _agreed(planned: Sequence[tuple[Row, str, str]], arguments: argparse.Namespace, console: Console) -> bool:
+def _agreed(planned: Sequence[tuple[FleetRow, str, str]], arguments: argparse.Namespace, console: Console) -> bool:
     """Show the plan; return whether it is to be carried out, or to be shown alone."""
     for row, port, serial in planned:
         console.say("Plan", f"{row.name}: {serial} at {port}", name=row.name, serial=serial)
@@ -76,7 +76,7 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     version = bundle_version(arguments.bundle)
     configs = {row.line: config_of(row, arguments.file.parent) for row in rows}
     prints = {row.line: row.fingerprint(configs[row.line] or b"", version) for row in rows}
-    fleet = Fleet(rows, prints, arguments.receipts, bench.fleet_secret)
+    fleet = FleetRun(rows, prints, arguments.receipts, bench.fleet_secret)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
     planned = fleet.assign(boxes)
     if (arguments.dry_run or not arguments.yes) and not _agreed(planned, arguments, console):
@@ -84,8 +84,8 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     if arguments.dry_run:
         return 0
 
-    async def work(port: str, serial: str, row: Row) -> Outcome:
-        wanted = Wanted(
+    async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
+        wanted = DesiredState(
             config=configs[row.line],
             network=row.network,
             bundle=arguments.bundle,
@@ -111,7 +111,7 @@ def exit_of(result: Result) -> int:
     return ProvisioningError(result.text[:4], "").exit_status if result.state == "failed" else 0
 
 
-def config_of(row: Row, folder: Path) -> bytes | None:
+def config_of(row: FleetRow, folder: Path) -> bytes | None:
     """Return a row's configuration; its file is named relative to the CSV file. Raises E401 with the line."""
     template = folder / row.config if row.config else None
     try:

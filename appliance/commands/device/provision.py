@@ -10,7 +10,7 @@ from appliance.device.bench_console import Console, add_box_arguments, load_benc
 from appliance.device.provisioning_run import bundle_version, find_box, provision_box, render_config
 from provisioning.errors import ProvisioningError
 from provisioning.fleet import network_errors
-from provisioning.flow import Outcome, Wanted, save_receipt
+from provisioning.flow import DesiredState, ProvisioningResult, save_receipt
 from provisioning.host import Bench
 
 INTERRUPTED, NOT_AGREED = 130, 2
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def wanted_of(arguments: argparse.Namespace) -> Wanted:
+def wanted_of(arguments: argparse.Namespace) -> DesiredState:
     """Return what the command line asks for. Raises E401, E303."""
     settings = {}
     for one in arguments.set:
@@ -78,7 +78,7 @@ def wanted_of(arguments: argparse.Namespace) -> Wanted:
     network = {name: getattr(arguments, name) for name in ("address", "gateway", "dns") if getattr(arguments, name)}
     if errors := network_errors(network):
         raise ProvisioningError("E401", errors[0])
-    return Wanted(
+    return DesiredState(
         config=render_config(arguments.config, name=arguments.name, site=arguments.site, settings=settings),
         keys={path.name: _key(path) for path in arguments.key},
         network=network,
@@ -96,7 +96,7 @@ def _key(path: Path) -> bytes:
         raise ProvisioningError("E401", f"--key {path}: {exc.strerror}") from exc
 
 
-async def _run(arguments: argparse.Namespace, wanted: Wanted, bench: Bench, console: Console) -> int:
+async def _run(arguments: argparse.Namespace, wanted: DesiredState, bench: Bench, console: Console) -> int:
     began_s = time.monotonic()
     found = await find_box(arguments, console)
     console.say("Port", found.port)
@@ -109,7 +109,7 @@ async def _run(arguments: argparse.Namespace, wanted: Wanted, bench: Bench, cons
     return 0
 
 
-def report(outcome: Outcome, console: Console, receipts: Path, took_s: float) -> None:
+def report(outcome: ProvisioningResult, console: Console, receipts: Path, took_s: float) -> None:
     """Tell how it ended, keep the receipt."""
     if outcome.receipt is None:
         console.say("Plan", " · ".join(outcome.changes) or "nothing changes", dry_run=True)

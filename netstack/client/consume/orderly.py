@@ -12,7 +12,7 @@ from netstack.client.consume.consumer_options import ConsumerOptions
 from netstack.client.consume.held import HeldQueue
 from netstack.client.consume.offsets import OffsetStore
 from netstack.client.consume.send_back import SendBack
-from netstack.client.handlers import BatchHandler, Ordered, Outcome, Retry, call
+from netstack.client.handlers import BatchHandler, HandlerResult, Ordered, Retry, call
 from netstack.client.messages import ReceivedMessage
 from netstack.client.statistics import ConsumeCounts
 from netstack.client.text import RETRY
@@ -92,7 +92,7 @@ class OrderlyFlow:
     def _allowed(self, held: HeldQueue) -> bool:
         return self._options.broadcasting or held.locked
 
-    async def _settle(self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome) -> float:
+    async def _settle(self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: HandlerResult) -> float:
         """Act on a handler's outcome; return how long the queue pauses."""
         committed, pause_s = -1, 0.0
         if outcome.error is not None:

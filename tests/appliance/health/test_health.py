@@ -8,10 +8,10 @@ import trio
 from trio.testing import MockClock
 
 from appliance.health.conditions import Condition, worst
-from appliance.health.health import Disk, HealthBoard, Release
+from appliance.health.health import DiskUsage, HealthBoard, Release
 from appliance.health.health_file import describe, read_health
 from watchdog.history import BootNote
-from watchdog.proof import Reason, Verdict
+from watchdog.proof import ProofVerdict, Reason
 
 NOTE = BootNote(41, "id", "power", "a", "1.4.0", False, 0.0)
 UPLINK = Condition("uplink_late", "no receipt for 2.2 h, 412 MiB waiting", "run `rocketbox doctor`")
@@ -23,7 +23,7 @@ def board(path: Path, found: list[Condition] | None = None) -> HealthBoard:
         lambda: Release("1.4.0", "a", True),
         NOTE,
         sources=(lambda: found or [],),
-        disk=lambda: Disk(0.41, 310.2),
+        disk=lambda: DiskUsage(0.41, 310.2),
         clock_trusted=lambda: True,
         rate=lambda: 214.2,
         ports={"namesrv": 9876, "broker": 10911},
@@ -84,7 +84,7 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
 ) -> None:
     found = [UPLINK]
     one = board(tmp_path / "health.json", found)
-    starving = Verdict(False, "failing", (Reason("D502", "no request was answered", "wait"),))
+    starving = ProofVerdict(False, "failing", (Reason("D502", "no request was answered", "wait"),))
     with caplog.at_level("INFO"):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
@@ -101,7 +101,7 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
 
 def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
     one = board(tmp_path / "health.json", [UPLINK])
-    one.observe(Verdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
+    one.observe(ProofVerdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
     assert one.snapshot() == {
         "state": "degraded",
         "since_s": 0,
@@ -127,7 +127,7 @@ def test_before_the_first_verdict_the_box_is_starting(tmp_path: Path) -> None:
 
 def test_the_status_line_says_it_in_120_bytes(tmp_path: Path) -> None:
     one = board(tmp_path / "x")
-    one.observe(Verdict(True, "ok"))
+    one.observe(ProofVerdict(True, "ok"))
     assert one.status_line() == "ok, 214 msg/s, disk 41 %, slot a 1.4.0"
     long = board(tmp_path / "x", [Condition("uplink_late", "ü" * 200, "n")])
     assert len(long.status_line().encode()) <= 120
@@ -139,12 +139,12 @@ async def test_a_change_of_state_is_in_the_file_at_once_and_the_rest_every_ten_s
     path = tmp_path / "run" / "health.json"
     found: list[Condition] = []
     one = board(path, found)
-    one.observe(Verdict(True, "ok"))
+    one.observe(ProofVerdict(True, "ok"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
         await trio.sleep(1)
         assert json.loads(path.read_text())["state"] == "ok"
-        one.observe(Verdict(False, "failing", (Reason("D501", "t", "n"),)))
+        one.observe(ProofVerdict(False, "failing", (Reason("D501", "t", "n"),)))
         await trio.sleep(0.1)
         assert json.loads(path.read_text())["state"] == "failing"
         assert path.stat().st_mode & 0o777 == 0o644
@@ -167,7 +167,7 @@ def test_a_process_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
     one = board(tmp_path / "x", [UPLINK])
-    one.observe(Verdict(True, "ok"))
+    one.observe(ProofVerdict(True, "ok"))
     text = describe(one.snapshot())
     for part in (
         "State     degraded",
@@ -193,7 +193,7 @@ def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
 )
 def test_what_the_watchdog_finds_is_a_condition(tmp_path: Path, code: str, id: str) -> None:
     one = board(tmp_path / "x")
-    one.observe(Verdict(False, "failing", (Reason(code, "why", "what next"),)))
+    one.observe(ProofVerdict(False, "failing", (Reason(code, "why", "what next"),)))
     (found,) = one.snapshot()["reasons"]
     assert (found["id"], found["code"], found["text"]) == (id, code, "why")
 
@@ -206,7 +206,7 @@ def test_a_muted_condition_is_listed_and_degrades_nothing(tmp_path: Path) -> Non
         sources=(lambda: [UPLINK],),
         split=lambda found: ([], list(found)),
     )
-    one.observe(Verdict(True, "ok"))
+    one.observe(ProofVerdict(True, "ok"))
     seen = one.snapshot()
     assert (seen["state"], seen["reasons"], seen["muted"][0]["id"]) == ("ok", [], "uplink_late")
 

@@ -12,7 +12,7 @@ from appliance.health.disk_wear import wear
 from appliance.metrics.machine import MachineNotes
 from provisioning.slots import Slots, SlotState, committed, rolled_back
 from watchdog.boots import note_boot
-from watchdog.helper import Box, record
+from watchdog.helper import SystemPaths, record
 
 DATA = "var/lib/rocketbox"
 
@@ -44,7 +44,7 @@ async def test_what_is_dropped_from_the_notes_stays_counted(root: Path, monkeypa
         (root / "proc/sys/kernel/random/boot_id").write_text(f"boot-{number}")
         note_boot(root, now_s=0, trusted=True)
     for number in range(11):
-        record(Box(root, print), {"SERVICE_RESULT": "watchdog" if number % 2 else "success"})
+        record(SystemPaths(root, print), {"SERVICE_RESULT": "watchdog" if number % 2 else "success"})
     seen = await MachineNotes(root / DATA, root=root).read()
     assert sum(seen.boots.values()) == 9
     assert seen.restarts == {"success": 6, "watchdog": 5}
@@ -57,7 +57,7 @@ async def test_notes_without_counts_or_with_damaged_ones_are_counted_from_then_o
     notes.mkdir(parents=True)
     (notes / "exits.jsonl").write_text(f'{{"result": "oom-kill"{tally}}}\n' * 3)
     assert (await MachineNotes(root / DATA, root=root).read()).restarts == {}
-    record(Box(root, print), {"SERVICE_RESULT": "signal"})
+    record(SystemPaths(root, print), {"SERVICE_RESULT": "signal"})
     assert (await MachineNotes(root / DATA, root=root).read()).restarts == {"oom-kill": 3, "signal": 1}
 
 

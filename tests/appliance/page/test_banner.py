@@ -10,8 +10,8 @@ from appliance.configuration.settings import Config
 from appliance.health.conditions import Condition
 from appliance.health.health import HealthBoard, Release
 from appliance.page.answer import Page
-from appliance.page.history import REACHES, Row
-from appliance.page.vitals import Vitals
+from appliance.page.history import REACHES, CurveBuffer
+from appliance.page.vitals import HostVitals
 from appliance.web import Request
 from netstack.wire.command import RemotingCommand
 from tests.appliance.admin_bench import bench
@@ -31,8 +31,8 @@ async def banner(tmp_path: Path, found: list[Condition]) -> str:
         board = HealthBoard(tmp_path / "health.json", lambda: Release("1.0", "-", True), note, sources=[lambda: found])
         facts = {"config": Config(), "data": tmp_path, "tables": made, "store": made.store, "uplink": None}
         watched: Any = SimpleNamespace(**facts, board=board, now_ms=lambda: NOON)
-        rows = {name: Row(reach) for name, reach in REACHES.items()}
-        history: Any = SimpleNamespace(rows=rows, newest=None, vitals=Vitals())
+        rows = {name: CurveBuffer(reach) for name, reach in REACHES.items()}
+        history: Any = SimpleNamespace(rows=rows, newest=None, vitals=HostVitals())
         answer = await Page(watched, history, nobody).respond(Request("GET", "/", {}, {"host": "localhost"}))
     assert answer.status == 200
     return answer.body.decode().partition("</section>")[0]

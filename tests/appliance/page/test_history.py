@@ -16,15 +16,15 @@ from appliance.page.history import (
     NAME,
     PLACE_BYTES,
     WEEK,
-    History,
+    CurveBuffer,
+    CurveHistory,
     Point,
-    Row,
     decode,
     encode,
     mean_of,
     read_file,
 )
-from appliance.page.vitals import Ticks, Vitals
+from appliance.page.vitals import HostVitals, Ticks
 from tests.appliance.admin_bench import Bench, bench
 
 NOON = 1_700_000_000_000
@@ -38,7 +38,7 @@ def seen(made: Bench, data: Path, clock: list[int]) -> Any:
 
 
 def test_a_row_keeps_one_span_and_no_more() -> None:
-    row = Row(HOUR)
+    row = CurveBuffer(HOUR)
     for number in range(1000):
         row.put(Point(NOON + number * 10_000, number))
     now_ms = NOON + 999 * 10_000
@@ -49,7 +49,7 @@ def test_a_row_keeps_one_span_and_no_more() -> None:
 
 
 def test_a_clock_that_jumps_back_hides_what_is_in_the_future() -> None:
-    row = Row(HOUR)
+    row = CurveBuffer(HOUR)
     row.put(Point(NOON, 1))
     row.put(Point(NOON - 600_000, 2))
     assert [point.messages_in for point in row.since(NOON - 600_000)] == [2]
@@ -70,10 +70,10 @@ def test_half_a_place_is_no_point(cut: int) -> None:
 
 
 async def test_curves_go_on_after_a_restart_and_survive_damage(tmp_path: Path) -> None:
-    clock, looks = [NOON], iter([Vitals(Ticks(n * 50, n * 100), 1 << 30, 0.25) for n in range(100)])
+    clock, looks = [NOON], iter([HostVitals(Ticks(n * 50, n * 100), 1 << 30, 0.25) for n in range(100)])
     async with bench(tmp_path / "store", clock) as made:
         watched = seen(made, tmp_path, clock)
-        history = History(watched, vitals=lambda: next(looks))
+        history = CurveHistory(watched, vitals=lambda: next(looks))
         for _ in range(20):
             clock[0] += 10_000
             await made.send(1)
@@ -82,7 +82,7 @@ async def test_curves_go_on_after_a_restart_and_survive_damage(tmp_path: Path) -
         assert history.newest is not None
         assert (history.newest.processor, history.newest.memory, history.newest.connections) == (0.5, 0.25, 3)
         assert history.newest.sync_ms > 0
-        again = History(watched, vitals=Vitals)
+        again = CurveHistory(watched, vitals=HostVitals)
         again.take(read_file(tmp_path / NAME))
         for name in ("hour", "week"):
             kept, before = again.rows[name].since(clock[0]), history.rows[name].since(clock[0])
@@ -94,10 +94,10 @@ async def test_curves_go_on_after_a_restart_and_survive_damage(tmp_path: Path) -
         raw = bytearray(file.read_bytes())
         place = clock[0] // 10_000 % HOUR.kept
         raw[place * PLACE_BYTES + 9] ^= 1
-        torn = History(watched, vitals=Vitals)
+        torn = CurveHistory(watched, vitals=HostVitals)
         torn.take(bytes(raw))
         assert len(torn.rows["hour"].since(clock[0])) == 19
-        empty = History(watched, vitals=Vitals)
+        empty = CurveHistory(watched, vitals=HostVitals)
         empty.take(b"\xff" * 100_000)
         assert empty.rows["hour"].since(clock[0]) == []
 
@@ -105,7 +105,7 @@ async def test_curves_go_on_after_a_restart_and_survive_damage(tmp_path: Path) -
 async def test_a_folder_that_takes_no_file_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = [NOON]
     async with bench(tmp_path / "store", clock) as made:
-        history = History(seen(made, tmp_path / "missing", clock), vitals=Vitals)
+        history = CurveHistory(seen(made, tmp_path / "missing", clock), vitals=HostVitals)
         for _ in range(3):
             history.look()
             history.save()
@@ -127,7 +127,7 @@ async def test_the_loop_looks_every_ten_seconds_saves_every_five_minutes_and_at_
         now_ms=lambda: NOON + int(trio.current_time() * 1000),
         data=tmp_path,
     )
-    history = History(watched, vitals=Vitals)
+    history = CurveHistory(watched, vitals=HostVitals)
     saved = list[int]()
     with trio.move_on_after(655):
         async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ from appliance.page.overview import (
     quota_of,
     topic_rows,
 )
-from appliance.page.vitals import Vitals
+from appliance.page.vitals import HostVitals
 from tests.appliance.admin_bench import Bench, bench
 
 NOON = 1_700_000_000_000
@@ -120,4 +120,4 @@ def test_a_quota_is_a_bar_of_what_is_shipped_and_what_is_not() -> None:
 
 def test_addresses_are_those_that_others_can_reach() -> None:
     seen = {"lo": ["127.0.0.1", "::1"], "wlan0": ["192.0.2.7", "fe80::1"], "eth0": ["fe80::2"]}
-    assert machine_of(Vitals(), seen)["addresses"] == [("wlan0", ["192.0.2.7"])]
+    assert machine_of(HostVitals(), seen)["addresses"] == [("wlan0", ["192.0.2.7"])]

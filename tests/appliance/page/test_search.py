@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from appliance.broker.tables.topics import Topic
-from appliance.page.search import MOST_FOUND, Wanted, at_place, readable, search, setting_out, summary
+from appliance.page.search import MOST_FOUND, SearchQuery, at_place, readable, search, setting_out, summary
 from appliance.page.words import PREVIEW_BYTES
 from appliance.testing import STORE_HOST
 from storage_driver.record import Message, StoredMessage, encode_properties
@@ -30,7 +30,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[Any, Bench, list[int]]]:
 
 
 async def bodies(at: Any, **wanted: str) -> list[str]:
-    return [row["start"] for row in (await search(at, Wanted(**wanted))).messages]
+    return [row["start"] for row in (await search(at, SearchQuery(**wanted))).messages]
 
 
 async def test_keys_are_found_in_a_topic_or_in_all_newest_first(tmp_path: Path) -> None:
@@ -40,19 +40,21 @@ async def test_keys_are_found_in_a_topic_or_in_all_newest_first(tmp_path: Path) 
         assert await bodies(at, key=" b ") == ["0", "1", "0"]
         assert await bodies(at, key="b", topic="U") == ["0"]
         assert await bodies(at, key="a", topic="U") == []
-        outcome = await search(at, Wanted(key="c"))
+        outcome = await search(at, SearchQuery(key="c"))
         assert (outcome.messages, outcome.said) == ([], "nothing with the key c")
-        assert (await search(at, Wanted(key="b"))).said == "3 messages with the key b"
-        assert (await search(at, Wanted(topic="V", key="b"))).said == "there is no topic V"
-        assert (await search(at, Wanted())).said == "name a topic, a key or a message id"
+        assert (await search(at, SearchQuery(key="b"))).said == "3 messages with the key b"
+        assert (await search(at, SearchQuery(topic="V", key="b"))).said == "there is no topic V"
+        assert (await search(at, SearchQuery())).said == "name a topic, a key or a message id"
 
 
 async def test_both_ids_are_found_and_an_id_of_another_place_is_not(tmp_path: Path) -> None:
     async with watched(tmp_path) as (at, made, _):
         placed = (await made.send(3, UNIQ_KEY="C0A8000100002A9F0000000000000001"))[1]
-        outcome = await search(at, Wanted(topic="T"))
+        outcome = await search(at, SearchQuery(topic="T"))
         second = next(row for row in outcome.messages if row["start"] == "1")
-        assert [row["start"] for row in (await search(at, Wanted(id=f" {second['at'].lower()} "))).messages] == ["1"]
+        assert [row["start"] for row in (await search(at, SearchQuery(id=f" {second['at'].lower()} "))).messages] == [
+            "1"
+        ]
         assert len(await bodies(at, id="C0A8000100002A9F0000000000000001")) == 3
         other_host = "0A" + second["at"][2:]
         inside = second["at"][:-16] + f"{placed.log_offset + 1:016X}"
@@ -67,34 +69,36 @@ async def test_from_a_moment_on_the_oldest_come_first_and_none_before_it(tmp_pat
             clock[0] = NOON + minute * 60_000
             await made.send(1, queue_id=minute)
         one_minute_later = "2023-11-14 22:14:20"
-        found = await search(at, Wanted(topic="T", time=one_minute_later))
+        found = await search(at, SearchQuery(topic="T", time=one_minute_later))
         assert [row["queue"] for row in found.messages] == [1, 2]
         assert found.said == "the first 2 stored in T from 2023-11-14 22:14:20.000 UTC on"
-        shifted = await search(at, Wanted(topic="T", time="2023-11-14T23:14:20+01:00"))
+        shifted = await search(at, SearchQuery(topic="T", time="2023-11-14T23:14:20+01:00"))
         assert [row["queue"] for row in shifted.messages] == [1, 2]
-        assert (await search(at, Wanted(topic="T", time="tomorrow"))).said.startswith("tomorrow is not a time: write")
+        assert (await search(at, SearchQuery(topic="T", time="tomorrow"))).said.startswith(
+            "tomorrow is not a time: write"
+        )
 
 
 @pytest.mark.parametrize("time", ["0001-01-01", "9999-12-31T23:59:59", "9999-12-31T23:59:59-12:00"])
 async def test_a_time_at_the_end_of_the_calendar_is_an_answer(tmp_path: Path, time: str) -> None:
     async with watched(tmp_path) as (at, made, _):
         await made.send(1)
-        found = await search(at, Wanted(topic="T", time=time))
+        found = await search(at, SearchQuery(topic="T", time=time))
         assert len(found.messages) == int(time.startswith("0001"))
 
 
 async def test_a_search_is_bounded(tmp_path: Path) -> None:
     async with watched(tmp_path) as (at, made, _):
         await made.send(MOST_FOUND + 20, KEYS="k")
-        for wanted in (Wanted(key="k"), Wanted(topic="T"), Wanted(topic="T", time="2020-01-01")):
+        for wanted in (SearchQuery(key="k"), SearchQuery(topic="T"), SearchQuery(topic="T", time="2020-01-01")):
             assert len((await search(at, wanted)).messages) == MOST_FOUND
-        assert (await search(at, Wanted(topic="T"))).messages[0]["start"] == str(MOST_FOUND + 19)
+        assert (await search(at, SearchQuery(topic="T"))).messages[0]["start"] == str(MOST_FOUND + 19)
 
 
 async def stored(at: Any, made: Bench, message: Message) -> StoredMessage:
     placed = made.store.put(message)
     await made.store.wait_committed(placed.end)
-    found = await search(at, Wanted(topic=message.topic))
+    found = await search(at, SearchQuery(topic=message.topic))
     read = await at_place(at, found.messages[0]["at"])
     assert read is not None
     return read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.page.tickets import GOOD_S, MOST_TICKETS, Change, Pace, Tickets
+from appliance.page.tickets import GOOD_S, MOST_TICKETS, Change, Tickets, TokenBucket
 
 
 async def nothing() -> str:
@@ -37,7 +37,7 @@ def test_the_oldest_ticket_gives_way() -> None:
 
 def test_the_pace_lets_a_burst_through_and_then_one_by_one() -> None:
     clock = [0.0]
-    pace = Pace(lambda: clock[0], burst=3, per_s=0.5)
+    pace = TokenBucket(lambda: clock[0], burst=3, per_s=0.5)
     assert [pace.allows() for _ in range(5)] == [True, True, True, False, False]
     clock[0] = 2.0
     assert [pace.allows() for _ in range(2)] == [True, False]

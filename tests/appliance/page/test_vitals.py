@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from appliance.page.vitals import Ticks, Vitals, hottest, memory_of, read_vitals, ticks_of
+from appliance.page.vitals import HostVitals, Ticks, hottest, memory_of, read_vitals, ticks_of
 
 STAT = "cpu  100 10 50 800 30 5 5 0 7 0\ncpu0 1 2 3\n"
 
@@ -25,7 +25,7 @@ def test_the_hottest_sensor_counts_and_nonsense_does_not() -> None:
 
 
 def test_a_machine_that_tells_nothing_has_no_figures(tmp_path: Path) -> None:
-    assert read_vitals(tmp_path) == Vitals()
+    assert read_vitals(tmp_path) == HostVitals()
 
 
 def test_this_machine_tells(tmp_path: Path) -> None:

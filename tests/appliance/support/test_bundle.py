@@ -19,7 +19,7 @@ from appliance.__main__ import main
 from appliance.device.device_actions import real_hands
 from appliance.support import bundle
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
-from appliance.support.sources import Place
+from appliance.support.sources import BoxFolders
 from provisioning.testing import folder_box
 from tests.appliance.box import connected, running_box, send
 
@@ -37,7 +37,7 @@ SECRETS = {
 }
 
 
-def planted(root: Path) -> Place:
+def planted(root: Path) -> BoxFolders:
     """Make a box's folders with a secret in every place where one may be."""
     data, etc, runtime = root / "var/lib/rocketbox", root / "etc/rocketbox", root / "run/rocketbox"
     files = {
@@ -57,7 +57,7 @@ def planted(root: Path) -> Place:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Place(data, runtime, etc / "rocketbox.toml", root)
+    return BoxFolders(data, runtime, etc / "rocketbox.toml", root)
 
 
 def files_of(data: bytes) -> dict[str, str]:

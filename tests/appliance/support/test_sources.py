@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance.support.sources import TABLE_BYTES, Place, known_secrets, listing, parts, read
+from appliance.support.sources import TABLE_BYTES, BoxFolders, known_secrets, listing, parts, read
 
 
-def place(tmp_path: Path, *, live: bool = False) -> Place:
-    return Place(tmp_path / "data", tmp_path / "run", tmp_path / "rocketbox.toml", tmp_path / "root", live=live)
+def place(tmp_path: Path, *, live: bool = False) -> BoxFolders:
+    return BoxFolders(tmp_path / "data", tmp_path / "run", tmp_path / "rocketbox.toml", tmp_path / "root", live=live)
 
 
 def put(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from uplink_spark.centre.contents import Contents, Place, meet
+from uplink_spark.centre.contents import Contents, LandedRange, meet
 from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import decode_header
@@ -26,7 +26,7 @@ def check(container: bytes, *landed: bytes, read: bool = True, mates: tuple[byte
     places = []
     for number, one in enumerate(landed):
         header = decode_header(one)[0]
-        places.append(Place(header.epoch, "log", header.start, header.end, str(number), 0, len(one)))
+        places.append(LandedRange(header.epoch, "log", header.start, header.end, str(number), 0, len(one)))
 
     def fetch(path: str, _at: int, _length: int) -> bytes:
         if not read:

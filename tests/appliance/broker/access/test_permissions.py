@@ -8,7 +8,7 @@ import pytest
 from appliance.access.access import OWN_KEY
 from appliance.access.guard import make_guard
 from appliance.broker.access.accounts import Account
-from appliance.broker.access.permissions import ACCESS, AccessRules, Permissions, Place
+from appliance.broker.access.permissions import ACCESS, AccessRules, AddressScope, Permissions
 from appliance.broker.access.request_table import ROWS, Access, Server
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.tables.arrivals import Arrivals
@@ -25,12 +25,14 @@ from storage_driver.store import open_store
 from tests.appliance.box import FACTS
 
 NETWORKS = (ip_network("192.168.7.0/24"), ip_network("2001:db8::/64"))
-PEERS = {Place.LOOPBACK: "127.0.0.1", Place.INSIDE: "192.168.7.9", Place.OUTSIDE: "203.0.113.9"}
+PEERS = {AddressScope.LOOPBACK: "127.0.0.1", AddressScope.INSIDE: "192.168.7.9", AddressScope.OUTSIDE: "203.0.113.9"}
 NEVER_OVER_TCP = {25, 318, 27, 306, 329, 9999, 13, 22, 23}
 # mode, admin → class → the places from which it is allowed without a key
-L, I, O = Place.LOOPBACK, Place.INSIDE, Place.OUTSIDE  # noqa: E741
-NOBODY: set[Place] = set()
-PLACES: dict[tuple[str, str], tuple[set[Place], set[Place], set[Place]]] = {  # data; lists and registration; changes
+L, I, O = AddressScope.LOOPBACK, AddressScope.INSIDE, AddressScope.OUTSIDE  # noqa: E741
+NOBODY: set[AddressScope] = set()
+PLACES: dict[
+    tuple[str, str], tuple[set[AddressScope], set[AddressScope], set[AddressScope]]
+] = {  # data; lists and registration; changes
     ("subnet", "loopback"): ({L, I}, {L, I}, {L}),
     ("subnet", "subnet"): ({L, I}, {L, I}, {L, I}),
     ("subnet", "keys"): ({L, I}, {L, I}, NOBODY),
@@ -41,7 +43,7 @@ PLACES: dict[tuple[str, str], tuple[set[Place], set[Place], set[Place]]] = {  # 
     ("keys", "subnet"): (NOBODY, NOBODY, {L, I}),
     ("keys", "keys"): (NOBODY, NOBODY, NOBODY),
 }
-TABLE: dict[tuple[str, str], dict[Access, set[Place]]] = {
+TABLE: dict[tuple[str, str], dict[Access, set[AddressScope]]] = {
     mode: {
         Access.DATA: data,
         Access.READ: seen,
@@ -56,7 +58,7 @@ ACCOUNTS = {None: None, "user": Account("user-key", SECRET), "admin": Account("a
 ACCOUNTS["socket"] = Account(OWN_KEY, SECRET, admin=True)  # what admin.sock gives to root and to the box's user
 
 
-def verdict(permissions: Permissions, code: int, place: Place) -> int:
+def verdict(permissions: Permissions, code: int, place: AddressScope) -> int:
     """Return 0 or the code of the refusal."""
     try:
         permissions(request(code), FakePeer(1, (PEERS[place], 1)))
@@ -83,7 +85,7 @@ def test_without_a_key_a_request_is_allowed_where_the_table_says(mode: str, admi
     wrong = [
         (code, place)
         for code, wanted in ACCESS.items()
-        for place in Place
+        for place in AddressScope
         if verdict(permissions, code, place) != (0 if place in TABLE[mode, admin][wanted] else refusal(mode))
     ]
     assert wrong == []
@@ -94,7 +96,7 @@ def test_without_a_key_a_request_is_allowed_where_the_table_says(mode: str, admi
 def test_a_users_key_opens_data_and_an_admins_key_everything(mode: str, admin: str, key: str) -> None:
     permissions = rules(mode, admin, key)
     for code, wanted in ACCESS.items():
-        for place in Place:
+        for place in AddressScope:
             open_by_key = wanted is Access.DATA or key in ("admin", "socket")
             allowed = open_by_key or place in TABLE[mode, admin][wanted]
             assert verdict(permissions, code, place) == (0 if allowed else 1), (code, place)
@@ -105,7 +107,7 @@ def test_what_has_no_class_is_done_for_nobody() -> None:
     assert never >= NEVER_OVER_TCP
     for mode, admin in TABLE:
         permissions = rules(mode, admin, "admin")
-        assert {code for code in never if verdict(permissions, code, Place.LOOPBACK) != 3} == set()
+        assert {code for code in never if verdict(permissions, code, AddressScope.LOOPBACK) != 3} == set()
 
 
 def test_every_code_that_is_classed_exists() -> None:
@@ -124,20 +126,20 @@ def test_a_refusal_says_what_helps() -> None:
 @pytest.mark.parametrize(
     ("address", "place"),
     [
-        ("127.3.2.1", Place.LOOPBACK),
-        ("::1", Place.LOOPBACK),
-        ("::ffff:127.0.0.1", Place.LOOPBACK),
-        ("::ffff:192.168.7.1", Place.INSIDE),
-        ("2001:db8::9", Place.INSIDE),
-        ("2001:db8:1::9", Place.OUTSIDE),
-        ("10.1.2.3", Place.INSIDE),
-        ("11.1.2.3", Place.OUTSIDE),
+        ("127.3.2.1", AddressScope.LOOPBACK),
+        ("::1", AddressScope.LOOPBACK),
+        ("::ffff:127.0.0.1", AddressScope.LOOPBACK),
+        ("::ffff:192.168.7.1", AddressScope.INSIDE),
+        ("2001:db8::9", AddressScope.INSIDE),
+        ("2001:db8:1::9", AddressScope.OUTSIDE),
+        ("10.1.2.3", AddressScope.INSIDE),
+        ("11.1.2.3", AddressScope.OUTSIDE),
     ],
 )
-def test_an_address_lies_where_the_networks_and_the_allowed_ones_say(address: str, place: Place) -> None:
+def test_an_address_lies_where_the_networks_and_the_allowed_ones_say(address: str, place: AddressScope) -> None:
     permissions = Permissions(AccessRules(allow=("10.0.0.0/8",)), networks=lambda: NETWORKS)
     assert permissions.place_of(address) is place
-    assert permissions.admits(address) is (place is not Place.OUTSIDE)
+    assert permissions.admits(address) is (place is not AddressScope.OUTSIDE)
 
 
 def test_only_the_subnet_mode_closes_connections_at_once() -> None:
@@ -159,9 +161,9 @@ def test_a_box_that_listens_to_loopback_takes_nobody_else_on_sockets_it_was_hand
 def test_a_changed_network_counts_from_then_on() -> None:
     networks = [(ip_network("192.168.7.0/24"),)]
     permissions = Permissions(AccessRules(), networks=lambda: networks[0])
-    assert permissions.place_of("192.168.8.1") is Place.OUTSIDE
+    assert permissions.place_of("192.168.8.1") is AddressScope.OUTSIDE
     networks[0] = (ip_network("192.168.8.0/24"),)
-    assert permissions.place_of("192.168.8.1") is Place.INSIDE
+    assert permissions.place_of("192.168.8.1") is AddressScope.INSIDE
 
 
 @pytest.mark.slow

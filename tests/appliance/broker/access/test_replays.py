@@ -7,7 +7,7 @@ import pytest
 from appliance.access.access import Keys
 from appliance.broker.access.accounts import Account
 from appliance.broker.access.permissions import AccessRules, Permissions
-from appliance.broker.access.replays import BOUND, HOT, Seen, Term, term_of
+from appliance.broker.access.replays import BOUND, HOT, SeenSignatures, Term, term_of
 from appliance.testing import FakePeer, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode as Code
@@ -129,7 +129,7 @@ def test_a_key_that_is_bound_to_addresses_is_good_there_alone(tmp_path: Path, re
 
 
 def test_the_memory_has_an_end_and_a_key_makes_room_among_its_own() -> None:
-    seen, here = Seen(most_of_one=3, most=5), peer(OPERATOR)
+    seen, here = SeenSignatures(most_of_one=3, most=5), peer(OPERATOR)
     seen.note("theirs", "s", here, Term.BOX)
     for number in range(5):
         seen.note("mine", f"s{number}", here, Term.BOX)
@@ -144,7 +144,7 @@ def test_the_memory_has_an_end_and_a_key_makes_room_among_its_own() -> None:
 
 
 def test_nothing_of_a_connection_is_left_when_it_has_ended() -> None:
-    seen, client = Seen(), peer(OPERATOR)
+    seen, client = SeenSignatures(), peer(OPERATOR)
     for number in range(10):
         seen.note("mine", f"s{number}", client, Term.CONNECTION)
     client.close()

@@ -6,7 +6,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from appliance.broker.consume.reading import FilteredReader, Wanted
+from appliance.broker.consume.reading import FilteredReader, QueueRead
 from appliance.testing import FakePeer, SmallStore, small_store
 from storage_driver.reading import FoundStatus
 from storage_driver.record import Message, MessageQueue, encode_properties
@@ -21,9 +21,11 @@ def put(small: SmallStore, queue: MessageQueue, body: bytes, tag: str = "") -> N
     )
 
 
-def wanted(queue: MessageQueue, queue_offset: int = 0, letter: bytes = b"") -> Wanted:
+def wanted(queue: MessageQueue, queue_offset: int = 0, letter: bytes = b"") -> QueueRead:
     """Want a queue's messages, or those that have a letter in them."""
-    return Wanted(queue, queue_offset, 32, 1 << 18, None, (lambda record: letter in bytes(record)) if letter else None)
+    return QueueRead(
+        queue, queue_offset, 32, 1 << 18, None, (lambda record: letter in bytes(record)) if letter else None
+    )
 
 
 async def test_a_wait_for_several_queues_ends_with_the_one_that_has_something(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals, Place
+from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals, QueuePosition
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
@@ -23,7 +23,7 @@ class Parked:
         self.ended_s: float | None = None
 
     async def run(self) -> None:
-        await self.arrivals.wait_match([Place(QUEUE, self.at, self.accepts)], group=self.group, timeout_s=20)
+        await self.arrivals.wait_match([QueuePosition(QUEUE, self.at, self.accepts)], group=self.group, timeout_s=20)
         self.ended_s = trio.current_time()
 
 
@@ -72,7 +72,9 @@ async def test_one_wait_may_be_for_several_queues(mock_clock: trio.testing.MockC
     arrivals, other, ended_s = Arrivals(10, lambda queue: 5), MessageQueue("T", 1), list[float]()
 
     async def wait() -> None:
-        await arrivals.wait_match([Place(QUEUE, 5, {7}.__contains__), Place(other, 6, None)], group="g", timeout_s=20)
+        await arrivals.wait_match(
+            [QueuePosition(QUEUE, 5, {7}.__contains__), QueuePosition(other, 6, None)], group="g", timeout_s=20
+        )
         ended_s.append(trio.current_time())
 
     async with trio.open_nursery() as nursery:

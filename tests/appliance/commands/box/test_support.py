@@ -13,7 +13,7 @@ import pytest
 from appliance.commands.box import support
 from appliance.commands.box.support import add_arguments, described, run
 from appliance.support.bundle import MIB
-from appliance.support.sources import Part, Place
+from appliance.support.sources import BoxFolders, SupportFile
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> str:
         raise OSError("the disk hangs")
 
-    def given(place: Place) -> list[Part]:
-        return [Part("good.txt", lambda: "fine\n"), Part("bad.txt", fails)]
+    def given(place: BoxFolders) -> list[SupportFile]:
+        return [SupportFile("good.txt", lambda: "fine\n"), SupportFile("bad.txt", fails)]
 
     monkeypatch.setattr("appliance.support.bundle.parts", given)
 

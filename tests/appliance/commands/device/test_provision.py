@@ -10,7 +10,7 @@ import pytest
 from appliance.commands.device.provision import add_arguments, report, wanted_of
 from appliance.device.bench_console import Console
 from provisioning.errors import ProvisioningError
-from provisioning.flow import Outcome, load_receipt
+from provisioning.flow import ProvisioningResult, load_receipt
 
 
 def options(*given: str) -> argparse.Namespace:
@@ -61,21 +61,23 @@ def test_a_mistake_is_told_with_its_code(given: list[str], code: str, said: str)
     assert (raised.value.code, said in str(raised.value)) == (code, True)
 
 
-def reported(outcome: Outcome, receipts: Path, took_s: float = 1.0) -> str:
+def reported(outcome: ProvisioningResult, receipts: Path, took_s: float = 1.0) -> str:
     out = io.StringIO()
     report(outcome, Console(as_json=False, yes=True, out=out), receipts, took_s)
     return out.getvalue()
 
 
 def test_a_dry_run_keeps_no_receipt(tmp_path: Path) -> None:
-    assert "version 1 -> 2" in reported(Outcome("RB1", "ours", ["version 1 -> 2"]), tmp_path / "receipts")
-    assert "nothing changes" in reported(Outcome("RB1", "ours", []), tmp_path / "receipts")
+    assert "version 1 -> 2" in reported(ProvisioningResult("RB1", "ours", ["version 1 -> 2"]), tmp_path / "receipts")
+    assert "nothing changes" in reported(ProvisioningResult("RB1", "ours", []), tmp_path / "receipts")
     assert not (tmp_path / "receipts").exists()
 
 
 def test_the_receipt_is_kept_and_the_time_told_in_minutes(tmp_path: Path) -> None:
     receipt: dict[str, Any] = {"serial": "RB1", "version": "1.4.0", "slot": "b"}
-    said = reported(Outcome("RB1", "ours", ["x"], receipt, {"checks": ["config"]}), tmp_path / "new/receipts", 125.9)
+    said = reported(
+        ProvisioningResult("RB1", "ours", ["x"], receipt, {"checks": ["config"]}), tmp_path / "new/receipts", 125.9
+    )
     assert "read back ok (config)" in said
     assert "RB1 runs 1.4.0 in slot b" in said
     assert "2:05" in said
