@@ -7,15 +7,14 @@ COMMON = {
     3: "nothing found",
     130: "interrupted",
 }
-BENCH = {
-    0: "done",
-    2: "wrong command line, or the plan was not confirmed",
+_ERRORS = {  # by the first digit of the E-code
     3: "E1xx: no box found, several boxes, port busy, noise on the line",
     4: "E2xx: unclaimed, another owner, authentication",
     5: "E3xx: space, read-back, signature, model, version",
     6: "E4xx: configuration, serial number",
     7: "E5xx: self-test",
 }
+BENCH = {0: "done", 2: "wrong command line, or the plan was not confirmed", **_ERRORS, 130: "interrupted"}
 OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the common ones
     "serve": {
         0: "stopped by a signal",
@@ -28,17 +27,49 @@ OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the co
     "status": {
         0: "ok",
         1: "starting or degraded",
-        2: "any other state, or no box runs; with --serving 0 for ok and degraded, else 1",
+        2: "wrong command line, any other state, or no box runs; with --serving 0 for ok and degraded, else 1",
     },
-    "doctor": {0: "nothing wrong", 1: "warnings", 2: "errors, or the diagnosis cannot run"},
-    "selftest": {0: "passed", 7: "a step failed, or wrong configuration"},
+    "doctor": {0: "nothing wrong", 1: "warnings", 2: "errors, wrong command line, or the diagnosis cannot run"},
+    "selftest": {0: "passed", 2: "wrong command line", 7: "a step failed, or wrong configuration"},
     "config": {0: "done", 2: "wrong command line", 78: "wrong configuration"},
-    "namesrv": {0: "done", 2: "wrong command line", 78: "wrong configuration"},
-    "fsck": {0: "nothing wrong", 1: "findings", 2: "the folder cannot be checked"},
-    "loss": {0: "no loss, or acknowledged", 1: "losses to acknowledge", 2: "the acknowledgement failed"},
+    "namesrv": {
+        0: "done",
+        2: "wrong command line",
+        78: "wrong configuration",
+        255: "the file does not exist, as mqnamesrv exits",
+    },
+    "fsck": {0: "nothing wrong", 1: "findings", 2: "wrong command line, or the folder cannot be checked"},
+    "loss": {
+        0: "no loss, or acknowledged",
+        1: "losses to acknowledge",
+        2: "wrong command line, or the losses cannot be read or acknowledged",
+    },
+    "uplink": {
+        0: "done; with status and test: the uplink works",
+        1: "the box cannot be asked, refuses, or it was not confirmed",
+        2: "wrong command line",
+        10: "with status and test: the uplink does not work",
+    },
+    "support": {
+        0: "done",
+        1: "the file cannot be written",
+        2: "wrong command line",
+        **{code: f"with --over-serial, {meaning}" for code, meaning in _ERRORS.items() if code != 6},
+    },
+    "update": {
+        0: "installed",
+        2: "wrong command line, not root, or the disk or stick fails",
+        5: _ERRORS[5],
+    },
+    "factory": {0: "done", 2: "wrong command line", 6: "E4xx: serial number", 7: "E5xx: disk or memory, or not root"},
+    "device": {
+        0: "the line is gone, or interrupted",
+        2: "wrong command line, or a folder or port that cannot be used",
+        3: "E1xx: the port cannot be opened",
+    },
     "provision": BENCH,
     "fleet": BENCH,
-    "flash": BENCH,
+    "flash": {code: meaning for code, meaning in BENCH.items() if code != 6},
 }
 
 

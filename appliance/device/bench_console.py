@@ -9,9 +9,12 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
+
+import trio
 
 from provisioning.errors import ProvisioningError
 from provisioning.host import Bench
@@ -74,6 +77,17 @@ def keep_secret(path: Path, secret: bytes) -> None:
         text = f"the new fleet secret cannot be written to {path} ({exc}): no box was claimed; run the command again"
         raise ProvisioningError("E203", text) from exc
     print(f"new fleet secret in {path}: keep a copy, boxes claimed with it accept no other", file=sys.stderr)
+
+
+def run_until_interrupted(work: Callable[..., Awaitable[int]], *arguments: object) -> int:
+    """Run a command's body. Raises KeyboardInterrupt after Ctrl-C, also where a nursery has wrapped it."""
+    try:
+        return trio.run(work, *arguments)
+    except BaseExceptionGroup as group:
+        interrupted, others = group.split(KeyboardInterrupt)
+        if interrupted is None or others is not None:
+            raise
+        raise KeyboardInterrupt from None
 
 
 class Console:

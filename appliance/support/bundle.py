@@ -9,6 +9,7 @@ import os
 import subprocess
 import tarfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ def write_bundle(data: bytes, wanted: Path) -> Path:
             _write(data, path)
         except OSError as exc:
             reasons.append(f"{path}: {exc.strerror or exc}")
-            path.unlink(missing_ok=True) if path.is_file() else None
+            with suppress(OSError):  # a name may be too long to be looked for
+                path.unlink(missing_ok=True) if path.is_file() else None
         else:
             return path
     raise NowhereToWrite("; ".join(reasons) + "; `rocketbox support --to -` writes to standard output")

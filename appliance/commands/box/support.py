@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from appliance.commands.box.status import health_path
 from appliance.commands.settings import config_file, data_folder
 from appliance.support.bundle import CAP_BYTES, MIB, NowhereToWrite, make_bundle, write_bundle
@@ -81,19 +79,19 @@ def described(path: Path, size: int, manifest: dict[str, Any]) -> str:
 
 
 def _fetch(arguments: argparse.Namespace, wanted: Path) -> int:
-    from appliance.device.bench_console import Console, load_bench
+    from appliance.device.bench_console import Console, load_bench, run_until_interrupted
     from provisioning.errors import ProvisioningError
 
     console = Console(as_json=arguments.json, yes=arguments.yes)
     try:
-        trio.run(_over_serial, arguments, wanted, load_bench(arguments), console)
+        run_until_interrupted(_over_serial, arguments, wanted, load_bench(arguments), console)
     except ProvisioningError as exc:
         return console.fail(exc)
     console.say("Support", str(wanted), file=str(wanted))
     return DONE
 
 
-async def _over_serial(arguments: argparse.Namespace, wanted: Path, bench: Bench, console: Console) -> None:
+async def _over_serial(arguments: argparse.Namespace, wanted: Path, bench: Bench, console: Console) -> int:
     from appliance.device.provisioning_run import box_line, find_box
     from provisioning.errors import ProvisioningError
     from provisioning.host import keep_trying
@@ -117,3 +115,4 @@ async def _over_serial(arguments: argparse.Namespace, wanted: Path, bench: Bench
         serial=str(found.identity["serial"]),
         lost=lambda text: console.warn(f"link lost ({text})"),
     )
+    return DONE

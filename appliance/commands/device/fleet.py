@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from appliance.commands.device.provision import INTERRUPTED, NOT_AGREED, add_target_arguments
-from appliance.device.bench_console import Console, add_bench_arguments, load_bench
+from appliance.device.bench_console import Console, add_bench_arguments, load_bench, run_until_interrupted
 from appliance.device.provisioning_run import bundle_version, provision_box, render_config
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.fleet import FleetRow, FleetRun, Result, read_rows
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Apply a file; return the exit code of the worst box."""
     console = Console(as_json=arguments.json, yes=arguments.yes)
     try:
-        return int(trio.run(_apply, arguments, load_bench(arguments), console))
+        return run_until_interrupted(_apply, arguments, load_bench(arguments), console)
     except ProvisioningError as exc:
         return console.fail(exc)
     except KeyboardInterrupt:

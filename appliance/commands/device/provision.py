@@ -4,9 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-import trio
-
-from appliance.device.bench_console import Console, add_box_arguments, load_bench
+from appliance.device.bench_console import Console, add_box_arguments, load_bench, run_until_interrupted
 from appliance.device.provisioning_run import bundle_version, find_box, provision_box, render_config
 from provisioning.errors import ProvisioningError
 from provisioning.fleet import network_errors
@@ -59,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(as_json=arguments.json, yes=arguments.yes)
     try:
         wanted = wanted_of(arguments)
-        return int(trio.run(_run, arguments, wanted, load_bench(arguments), console))
+        return run_until_interrupted(_run, arguments, wanted, load_bench(arguments), console)
     except ProvisioningError as exc:
         return console.fail(exc)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import pytest
 
 from appliance.__main__ import COMMANDS, main
 from appliance.commands.box import config, selftest, serve, status
+from appliance.commands.device import provision
 from appliance.commands.exit_codes import COMMON, OWN, epilog, table
 from appliance.commands.messaging import cluster, namesrv
 from provisioning.errors import EXIT_STATUS
@@ -26,10 +27,10 @@ def test_the_table_is_of_commands_there_are() -> None:
     [
         ("serve", {0, 2, *(code for _, code in serve.CODES)}),
         ("status", {*status.EXIT.values(), 2}),
-        ("selftest", {0, selftest.NOT_PASSED}),
+        ("selftest", {0, 2, selftest.NOT_PASSED}),
         ("config", {0, 2, config.WRONG_CONFIG}),
-        ("namesrv", {0, 2, namesrv.WRONG_CONFIG}),
-        ("flash", {0, 2, *EXIT_STATUS.values()}),
+        ("namesrv", {0, 2, namesrv.WRONG_CONFIG, namesrv.MISSING_FILE}),
+        ("fleet", {0, 2, *EXIT_STATUS.values(), provision.INTERRUPTED}),
     ],
 )
 def test_the_codes_of_a_command_are_those_of_the_table(name: str, codes: set[int]) -> None:
