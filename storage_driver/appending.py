@@ -53,8 +53,8 @@ class Appender:
     def put(self, message: Message, *, own: bool = False, crc: int | None = None) -> Placed:
         """Append one message, not durable yet. Raises Full, LogFailed, Busy, MessageIllegal.
 
-        Who knows the `crc` of the body saves its computing. The `own` copies of the broker may use the room above the
-        full mark: what waits for them keeps old files alive.
+        Pass the `crc` of the body if it is known. The `own` copies of the broker may use the room above the
+        full mark: messages that wait for them keep old files alive.
         """
         topic, queue_id, body, properties, _, sys_flag, _, born_host, _, _ = message
         target = self._queues.get((topic, queue_id))  # type: ignore[call-overload]
@@ -89,7 +89,7 @@ class Appender:
     def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> PlacedBatch:
         """Append messages to one queue, one after the other in one segment, all or none. Raises as `put`.
 
-        `shared` says what they have in common; its body, properties and flag are not looked at.
+        `shared` holds what they have in common; its body, properties and flag are ignored.
         """
         target = self._queues.get((shared.topic, shared.queue_id))  # type: ignore[call-overload]
         if target is None:
@@ -117,7 +117,7 @@ class Appender:
         return PlacedBatch(queue_offset, log_offsets, self._log.append(data, run), stored_ms)
 
     def _not_before_last(self, now_ms: int, log_offset: int) -> int:
-        """Return the store time: it stands still while the clock is a little behind; a step begins a clock epoch."""
+        """Return the store time: it stays the same while the clock is slightly behind; a step begins a clock epoch."""
         if now_ms < self._last_ms - STEP_MS:
             self._stepped(log_offset, now_ms)
             return now_ms
@@ -148,13 +148,13 @@ class Appender:
         raise TablesFailed(str(failure))
 
     def rewound(self, dropped: Sequence[Undurable]) -> None:
-        """The log took records back: so do the queues, whose numbers are given out again."""
+        """The log removed records: the queues do the same, and their numbers are used again."""
         for pending in dropped:
             if is_queued(pending.sys_flag):
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
 
     def set_full(self, reason: str | None) -> None:
-        """Refuse appends for a reason, None: take them again."""
+        """Refuse appends for a reason; None: accept them again."""
         self.full, self.exhausted = reason, False
 
     def no_room(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A consistent copy of a store, also of a running one, and the way back. Functions for the command line; they block."""
+"""A consistent copy of a store, also of a running one, and its restore. Functions for the command line; they block."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LAYOUT = 1
 
 
 class BackupFacts(NamedTuple):
-    """What a backup holds."""
+    """The contents of a backup."""
 
     first: int
     end: int

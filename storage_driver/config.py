@@ -1,4 +1,4 @@
-"""What the store is told; every size that Apache fixes has Apache's value by default."""
+"""The settings of the store; every size that Apache fixes has Apache's value by default."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What leaves the store: a topic's queues, the oldest segment with the queue and index files that only speak of it.
+"""Deletion: a topic's queues; the oldest segment with the queue and index files that refer only to it.
 
-The table of queues always says so first: a start never takes a file that went for one that was lost.
+The table of queues is saved first: a start never takes a deleted file for a lost one.
 """
 
 from collections.abc import Awaitable, Callable
@@ -73,7 +73,7 @@ class Deletion:
         self._disk.sync_folder(self._folder)
 
     async def drop_first(self, base: int | None = None) -> bool:
-        """Delete the oldest segment, if it begins at `base` and is not the newest; return whether it went.
+        """Delete the oldest segment, if it begins at `base` and is not the newest; return whether it was deleted.
 
         Readers that have it open may finish. Raises OSError.
         """

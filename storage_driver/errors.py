@@ -1,12 +1,12 @@
-"""What the store raises. Each carries its facts as attributes; the text says what to do next where someone can act."""
+"""Errors of the store. Each has its facts as attributes; the text names the next step if there is one."""
 
 
 class StorageError(Exception):
-    """Root of everything that storage_driver raises on purpose."""
+    """Root of all errors that storage_driver raises on purpose."""
 
 
 class RecordDamaged(StorageError):
-    """The bytes at `at` are no whole, intact record."""
+    """The bytes at `at` are not a whole, intact record."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"no intact record at {at}: {reason}")
@@ -42,7 +42,7 @@ class TablesFailed(LogFailed):
 
 
 class Full(StorageError):
-    """There is no room by the disk marks; appends resume by themselves once space is free."""
+    """The disk is above its full mark; appends resume automatically once space is free."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the disk is full: {reason}; free space or lower the retention")
@@ -78,7 +78,7 @@ class StoreRefused(StorageError):
 
 
 class StoreUnwritable(StoreRefused):
-    """A file of the store may not be written, by its flags or its owner: over a MemoryLayer it can be read."""
+    """A file of the store is write-protected, by its flags or its owner; over a MemoryLayer it can be read."""
 
     def __init__(self, cause: OSError) -> None:
         names = " → ".join(str(name) for name in (cause.filename, cause.filename2) if name)

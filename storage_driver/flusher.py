@@ -112,7 +112,7 @@ class Tables:
                     await self.round(index=True)
 
     async def round(self, *, save: bool = False, index: bool = False) -> None:
-        """Write all that waits; then, when it is time or `save` is set, sync it and move the position."""
+        """Write all waiting entries; then, if it is time or `save` is set, sync them and move the position."""
         config, now = self._config, trio.current_time()
         try:
             await self._write_queues()
@@ -272,7 +272,7 @@ class Tables:
         self._log.proven_at = self._saved_at
 
     def _distrust(self) -> None:
-        """Have the next start set the index back to what was synced, as after another boot."""
+        """Make the next start reset the index to what was synced, as after a reboot."""
         try:
             self._position_file.save(self.position._replace(boot=bytes(16)))
         except OSError:
@@ -285,7 +285,7 @@ class Tables:
         self._ends_saved = trio.current_time(), len(self._queues), as_of
 
     def _ends_due(self, now: float) -> bool:
-        """Tell whether the table of queues is old, from which a start scans; of many it goes not with each position."""
+        """Tell whether the table of queues is old, from which a start scans; a large one is not saved each time."""
         saved_at, count, as_of = self._ends_saved
         many = len(self._queues) > self._config.trust_queues_above
         moved = self.queues_to - as_of > (self._config.position_every_bytes if many else 0)

@@ -1,4 +1,4 @@
-"""`fsck`: what is wrong with a store's folder, read-only; salvage of intact records; queues and index rebuilt.
+"""`fsck`: read-only check of a store's folder; salvage of intact records; queues and index rebuilt.
 
 Exit codes: 0 nothing wrong, 1 something was found (or repaired), 2 the folder cannot be checked.
 """
@@ -206,7 +206,7 @@ class _QueueCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Compare what waits."""
+        """Compare the waiting entries."""
         for key, (first, raw) in self._waiting.items():
             self._compare(key, first, raw)
         self._waiting.clear()
@@ -301,7 +301,7 @@ def rebuild(root: Path) -> None:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Draw a bar on stderr when somebody watches."""
+    """Draw a bar on stderr if it is a terminal."""
     if sys.stderr.isatty():
         part = done / max(1, total)
         print(f"\r[{'#' * int(40 * part):<40}] {100 * part:3.0f} % ", end="", file=sys.stderr, flush=True)
@@ -328,7 +328,7 @@ def main(arguments: list[str], *, clock: Callable[[], float] = time.monotonic) -
 
 
 def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monotonic) -> int:
-    """Check, salvage or rebuild; return 0 when nothing was found, 1 with findings, 2 when it could not look."""
+    """Check, salvage or rebuild; return 0 when nothing was found, 1 with findings, 2 when it could not check."""
     if (options.folder is None) == (options.data is None):
         print("fsck: pass one folder: DIR or --data DIR", file=sys.stderr)
         return 2

@@ -53,7 +53,7 @@ class Lookup:
         return queue.min_cached[1]
 
     async def low_in_thread(self, queue: ConsumeQueue) -> int:
-        """Return what `low` returns, without making the loop wait for the disk. Raises OSError."""
+        """Return what `low` returns without blocking the loop on the disk. Raises OSError."""
         first = self._log.first
         if queue.min_cached[0] != first:
             source, (start, end) = self.cold_source(queue), self._bounds(queue)

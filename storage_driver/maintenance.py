@@ -1,4 +1,4 @@
-"""Every ten seconds: clock, space, what may be deleted, what the page cache may forget, a little scrubbing."""
+"""Every ten seconds: clock, space, deletion, page cache, a part of the scrub."""
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -109,7 +109,7 @@ class Maintenance:
             await trio.sleep(EVERY_S)
 
     async def look_at_trusted(self) -> None:
-        """Look at the files of the queues that the start took from their table; a wrong one is healed from the log."""
+        """Check the files of the queues that the start took from their table; repair a wrong one from the log."""
         keys, self.trusted, wrong = self.trusted, [], 0
         try:
             for start in range(0, len(keys), AT_ONCE):
@@ -122,7 +122,7 @@ class Maintenance:
             self._note_trouble(f"check of queue files: {exc}")
 
     async def round(self) -> None:
-        """Do all of it once; a step that fails keeps none of the others from its work."""
+        """Do all of it once; a step that fails does not stop the others."""
         self._rounds += 1
         await self._do("clock", self._tick())
         await self._do("space", self.check_space())
@@ -211,7 +211,7 @@ class Maintenance:
 
 
 def _forget_cold(segments: list[Segment]) -> None:
-    """Let the page cache drop what is complete; on a small box it is better used for the tail."""
+    """Let the page cache drop what is complete; on a small box the tail needs it more."""
     if os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 4 << 30:
         for segment in segments:
             segment.file.advise(0, 0, os.POSIX_FADV_DONTNEED)

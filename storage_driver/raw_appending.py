@@ -1,4 +1,4 @@
-"""Appending records that another log gave their places: a copy is byte for byte what it was made from."""
+"""Appends records of another log at their offsets: the copy is identical byte for byte."""
 
 from collections.abc import Callable, Mapping
 

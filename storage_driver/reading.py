@@ -52,11 +52,11 @@ class ReadRequest(NamedTuple):
 
 
 class WouldBlock(Exception):
-    """The page cache does not hold it."""
+    """It is not in the page cache."""
 
 
 class Doubtful(Exception):
-    """An entry below the queue's end leads to no record: it must not be skipped before the log was asked."""
+    """An entry below the queue's end points to no record: it must not be skipped before the log was checked."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

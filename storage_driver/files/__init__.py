@@ -1,1 +1,1 @@
-"""What touches the disk."""
+"""Access to the disk."""

@@ -1,6 +1,6 @@
 """The only file that opens, writes, syncs, renames and deletes.
 
-`Disk` and `DiskFile` are what the rest of the store sees, so that a test can put a recording or failing disk there.
+The rest of the store sees only `Disk` and `DiskFile`, so a test can use a recording or failing disk.
 Every method raises OSError as the system gave it; a write is whole or raises.
 """
 
@@ -22,14 +22,14 @@ NOWHERE = "a dangling symbolic link"
 
 
 class SyncFailed(OSError):
-    """A sync failed: what it should have kept may be gone, though the page cache shows it and a second sync succeeds.
+    """A sync failed: its data may be lost, although the page cache shows it and a second sync succeeds.
 
-    Whoever gets this never syncs the same bytes again: it writes them again, or stops until a restart has looked.
+    The caller never syncs the same bytes again: it writes them again, or stops until a restart.
     """
 
 
 class ShortWrite(OSError):
-    """A write ended early: its first `written` bytes were taken, not synced, then the disk took no more."""
+    """A write ended early: its first `written` bytes were written, not synced, then the disk refused more."""
 
     def __init__(self, number: int | None, text: str | None, *, written: int) -> None:
         super().__init__(number, text)
@@ -62,7 +62,7 @@ class FileLock(Protocol):
     """A lock that is held until it is released or the process ends."""
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
 
 
 class DiskFile(Protocol):
@@ -93,7 +93,7 @@ class DiskFile(Protocol):
         """Set the length and take the space now."""
 
     def punch(self, at: int, count: int) -> None:
-        """Give the room of a range back; it reads as zeros then. Source: fallocate(2), FALLOC_FL_PUNCH_HOLE."""
+        """Free the space of a range; it then reads as zeros. Source: fallocate(2), FALLOC_FL_PUNCH_HOLE."""
 
     def next_data(self, at: int) -> tuple[int, int] | None:
         """Return the next range from `at` on that may hold something but zeros, None when there is none."""
@@ -103,7 +103,7 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """What the store does with folders and names."""
+    """Operations of the store on folders and names."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
         """Open a file; create makes it when it is missing."""
@@ -345,7 +345,7 @@ class RealDisk:
 
 
 def _open_lock(path: Path) -> tuple[int, int]:
-    """Open a lock; one that nobody may write is locked as well: flock(2) does not ask, lockf(3) shuts writers out."""
+    """Open a lock; a read-only file is locked as well: flock(2) does not ask, lockf(3) shuts writers out."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640), fcntl.LOCK_EX
     except PermissionError as exc:
@@ -356,7 +356,7 @@ def _open_lock(path: Path) -> tuple[int, int]:
 
 
 def _facts_of(entry: "os.DirEntry[str]") -> FileFacts | None:
-    """Return what an entry is, or what it leads to; None when it is gone by now."""
+    """Return what an entry is, or its target; None when it no longer exists."""
     odd = ""
     try:
         status = entry.stat()

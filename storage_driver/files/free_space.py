@@ -1,6 +1,6 @@
 """Room for the first small files of a start on a file system that is full to the last block.
 
-Other programs fill a disk, too. What the store holds in advance is let go then: its reserve, the next segment, at last
+Other programs fill a disk, too. The store then frees what it holds in advance: its reserve, the next segment, at last
 some blocks after the end of the log, which its writer takes again when it gets there.
 """
 
@@ -14,7 +14,7 @@ AHEAD = ("reserve", "spare.tmp", "next.tmp")
 
 
 def lend_room(disk: Disk, root: Path) -> bool:
-    """Let go of something; return whether there was anything. The caller holds the lock. Raises OSError. Blocks."""
+    """Free something; return whether there was anything. The caller holds the lock. Raises OSError. Blocks."""
     found = [root / name for name in AHEAD if disk.exists(root / name)]
     for path in found:
         disk.remove(path)
@@ -22,7 +22,7 @@ def lend_room(disk: Disk, root: Path) -> bool:
 
 
 def make_room(root: Path) -> bool:
-    """Do so in a store's folder that nobody uses; else, and where nothing can be let go, return False. Blocks."""
+    """Do so in a store's folder that is not in use; return False if it is, or if nothing can be freed. Blocks."""
     disk = RealDisk()
     try:
         lock = disk.lock(root / LOCK)

@@ -1,7 +1,7 @@
-"""A folder where a file belongs, a file where a folder belongs, a pipe or a link to nowhere where either does.
+"""Repairs the layout: a folder in place of a file, a file in place of a folder, a pipe or a dangling link.
 
-No later step can read, write or replace such a thing, so it goes to quarantine/ before one tries: what is kept there
-counts as missing then. Only what holds the log stays where it is behind a link: its disk may not be mounted.
+No later step can read, write or replace such an entry, so it is moved to quarantine/ first; then it counts as
+missing. Only the log's own folder may be a dangling link: its disk may not be mounted.
 """
 
 import os
@@ -23,7 +23,7 @@ def is_segment_name(name: str) -> bool:
 
 
 def set_aside(disk: Disk, root: Path, path: Path) -> str:
-    """Move what has this path to quarantine/, return its name there. Raises OSError."""
+    """Move the entry at this path to quarantine/, return its name there. Raises OSError."""
     folder = root / QUARANTINE
     disk.make_folder(folder)
     name = os.fsdecode(os.fsencode(f"{path.parent.name}-{path.name}")[:200])
@@ -35,7 +35,7 @@ def set_aside(disk: Disk, root: Path, path: Path) -> str:
 
 
 def free_lock(disk: Disk, root: Path) -> list[str]:
-    """Set aside what cannot be locked, and what keeps quarantine/ from being a folder. Raises OSError."""
+    """Set aside an entry that cannot be locked, and one in place of quarantine/. Raises OSError."""
     reasons = []
     for facts in disk.list(root):
         if facts.name == QUARANTINE and not facts.is_folder:
@@ -47,12 +47,12 @@ def free_lock(disk: Disk, root: Path) -> list[str]:
 
 
 def put_right(disk: Disk, root: Path) -> list[str]:
-    """Set aside what has the wrong shape, return what was done. Raises StoreRefused, OSError."""
+    """Set aside entries of the wrong type, return what was done. Raises StoreRefused, OSError."""
     return [_moved(disk, root, path, facts) for path, facts in _misplaced(disk, root)]
 
 
 def free_tables(disk: Disk, root: Path, folder: Path) -> list[str]:
-    """Set aside what is no table in a folder beside the store, or no folder; return what was done. Raises OSError."""
+    """Set aside entries that are not tables in a folder beside the store; return what was done. Raises OSError."""
     found = [(folder, facts) for facts in disk.list(folder.parent) if facts.name == folder.name and not facts.is_folder]
     if not found:
         found = [(folder / facts.name, facts) for facts in disk.list(folder) if _is_wrong("config", facts)]

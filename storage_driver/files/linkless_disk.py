@@ -1,6 +1,6 @@
 """Files and folders below one root, reached through no symbolic link: for copies that root makes of others' folders.
 
-Every step from the root on is opened by itself, so a link that is put there meanwhile leads nowhere either.
+Every step from the root on is opened by itself, so a link that is placed there meanwhile has no effect either.
 """
 
 import errno
@@ -21,7 +21,7 @@ def _refused(path: Path, what: str) -> StoreRefused:
 
 
 class LinklessDisk(RealDisk):
-    """A disk below `root`, which itself may be a link: whoever named it meant it. Raises StoreRefused for others."""
+    """A disk below `root`, which itself may be a link that its user named. Raises StoreRefused for others."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -1,6 +1,6 @@
-"""A disk that is only read: whatever the store writes stays in memory, over what the disk holds.
+"""A read-only disk: all writes of the store stay in memory, above the contents of the disk.
 
-For a box whose disk no longer takes writes: recovery, queues and tables work as ever, and nothing on the disk changes.
+For a box whose disk no longer takes writes: recovery, queues and tables work as usual, and nothing on the disk changes.
 """
 
 import errno
@@ -95,7 +95,7 @@ class NoLock:
 
 
 class MemoryLayer:
-    """A `Disk` whose names and bytes change in memory alone."""
+    """A `Disk` whose names and bytes change only in memory."""
 
     def __init__(self, below: Disk | None = None) -> None:
         self._below: Disk = below or RealDisk()

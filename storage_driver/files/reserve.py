@@ -1,4 +1,4 @@
-"""Some MiB of disk that are let go when the file system is almost full, so that small tables can still be replaced."""
+"""Some MiB of disk that are freed when the file system is almost full, so that small tables can still be replaced."""
 
 from pathlib import Path
 

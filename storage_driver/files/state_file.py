@@ -1,4 +1,4 @@
-"""Small tables in JSON, replaced atomically, with a `.bak` of the version before.
+"""Small tables in JSON, replaced atomically, with a `.bak` of the previous version.
 
 Apache writes maps with bare integer keys, which is not JSON; they are read, never written.
 """
@@ -71,7 +71,7 @@ def checksum(rows: Any) -> int:
 
 
 class StateFile:
-    """One table on disk; whoever owns the table owns the file."""
+    """One table on disk; the owner of the table owns the file."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
@@ -138,7 +138,7 @@ class StateFile:
 
 
 def damaged_tables(disk: Disk, folder: Path) -> list[str]:
-    """Return which tables of a folder cannot be read, and what will be taken instead. Raises OSError."""
+    """Return which tables of a folder cannot be read, and what is used instead. Raises OSError."""
     found = []
     for facts in disk.list(folder):
         if facts.is_folder or not facts.name.endswith(".json"):

@@ -25,7 +25,7 @@ from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Entry,
 class IndexCheck:
     """Takes the records of a log that begins at `first`, in order; `synced` says how far the index is on the disk.
 
-    What came later may be missing, or be there in part after a power cut, until the next start has put it right.
+    What came later may be missing, or be there in part after a power cut, until the next start has repaired it.
     """
 
     def __init__(

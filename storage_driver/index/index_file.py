@@ -83,7 +83,7 @@ class _Slots:
 
 
 class _KeptSlots(_Slots):
-    """The same while many keys come: read and written in blocks, and what was read stays in memory, 20 MB."""
+    """The same for many keys: read and written in blocks, and blocks that were read stay in memory, 20 MB."""
 
     def __init__(self, file: DiskFile, total: int) -> None:
         super().__init__(file, total)
@@ -152,7 +152,7 @@ class IndexFile:
 
     @property
     def damage(self) -> str | None:
-        """Why this header cannot be true, None when it can."""
+        """Return why this header is impossible, None if it is possible."""
         if self.count > self.size.units or not 0 <= self.used_slots <= self.size.slots:
             return f"{self.path.name}: {self.count} entries, {self.used_slots} slots"
         if self.count > 1 and not 0 <= self.begin_offset <= self.end_offset:
@@ -160,7 +160,7 @@ class IndexFile:
         return None
 
     def add(self, keys: IndexKeys) -> int:
-        """Add as many keys as fit, return how many: units first, then slots, then the header. Raises OSError."""
+        """Add as many keys as fit, return their number: units first, then slots, then the header. Raises OSError."""
         values, log_offsets, times = keys
         first, count = self.count, min(len(values), self.size.units - self.count)
         if not count:
@@ -375,7 +375,7 @@ class Index:
         return IndexFile(file, path, self._size)
 
     def rest(self) -> None:
-        """Give memory back while no entries come."""
+        """Free memory while no entries arrive."""
         if self.files:
             self.files[-1].rest()
 

@@ -1,4 +1,4 @@
-"""The append-only log: group commit by one task and one thread, its two marks, who waits for them.
+"""The append-only log: group commit by one task and one thread, its two marks and their waiters.
 
 Every byte below `synced` survives a power cut of this machine. Every byte below `committed` may be acknowledged,
 dispatched, pulled and shipped: it is on as many disks as the owner wants. `committed` never passes `synced`; a log by
@@ -72,8 +72,8 @@ def end_of(record: Undurable) -> int:
 class CommitLog:
     """The log of one store.
 
-    `dispatch` gets each record once it is committed, `rewound` those that never will be, `no_room` why the disk took
-    no more.
+    `dispatch` gets each record once it is committed, `rewound` those that never will be, `no_room` why the disk refused
+    more.
     """
 
     def __init__(
@@ -195,10 +195,10 @@ class CommitLog:
     # ---- what does not become part of the log
 
     async def truncate(self, log_offset: int, reason: str, truncation: Truncation) -> CutDone | None:
-        """Take back what is above a log offset between `committed` and `synced`; None when nothing does.
+        """Remove what is above a log offset between `committed` and `synced`; None when there is nothing.
 
-        Who waits for it hears the reason, its bytes on this disk go to quarantine. Appends meanwhile are taken back as
-        well. Raises ValueError for another log offset, LogFailed when the disk fails.
+        Waiters get the reason, the bytes on this disk go to quarantine. Appends made meanwhile are
+        removed too. Raises ValueError for another log offset, LogFailed when the disk fails.
         """
         if not self.committed <= log_offset <= self.synced:
             raise ValueError(f"a cut at {log_offset}: committed is {self.committed}, synced {self.synced}")
@@ -239,7 +239,7 @@ class CommitLog:
         self.commit(self._synced.at)
 
     def begin_shared(self, records: Sequence[Undurable], committed: int) -> None:
-        """Take over records that recovery found above what it knew committed: they wait for `commit` or `truncate`."""
+        """Adopt records that recovery found above the committed mark: they wait for `commit` or `truncate`."""
         self._uncommitted += records
         self._committed.at = committed
         self._synced_to = lambda log_offset: None
@@ -286,7 +286,7 @@ class CommitLog:
                 await thread.do_all()
 
     def _take(self) -> Callable[[], object] | None:
-        """Return the call that writes and syncs what waits, or that cuts the log."""
+        """Return the call that writes and syncs the waiting records, or that cuts the log."""
         if self.failure is not None:
             return None
         if self._cut is not None:
@@ -305,7 +305,7 @@ class CommitLog:
         self._jobs.popleft()(ended)
 
     def _wrote(self, pending: list[Undurable], end: int, began: float, ended: Outcome[Written]) -> None:
-        """Let the batch be seen that the thread wrote. Raises what its disk never does."""
+        """Publish the batch that the thread wrote. Raises what its disk never does."""
         try:
             written = ended.unwrap()
         except Stopped as exc:
@@ -326,7 +326,7 @@ class CommitLog:
             self._synced_to(end)
 
     def _stopped(self, exc: Stopped, pending: list[Undurable]) -> None:
-        """Acknowledge what was synced all the same; take back the rest and stay usable if only room was missing."""
+        """Acknowledge what was synced nevertheless; remove the rest and stay usable if only space was missing."""
         dropped = [p for p in pending if p.log_offset >= exc.base] + self._pending
         if exc.base > self._synced.at or exc.written.begun:
             self._completed(exc.written, [p for p in pending if p.log_offset < exc.base], exc.base)
@@ -339,7 +339,7 @@ class CommitLog:
         self._fail_above(exc.base, str(exc))
 
     def _go_on_at(self, log_offset: int) -> None:
-        """Have the next record appended at a log offset; what waits to be written is forgotten."""
+        """Append the next record at a log offset; records that wait to be written are dropped."""
         self.end, self._limit = log_offset, log_offset - log_offset % self.segment_bytes + self.segment_bytes
         self._pieces, self._pending, self._oldest_at = [], [], None
         self._writes = [Write(log_offset, self._pieces)]
@@ -350,7 +350,7 @@ class CommitLog:
         self._committed.fail(reason, above=log_offset)
 
     def seal(self, reason: str) -> None:
-        """Refuse every append from now on; what waits for a sync is told."""
+        """Refuse every append from now on; waiters for a sync get the reason."""
         self.failure = reason
         self._fail_above(self._synced.at, reason)
 

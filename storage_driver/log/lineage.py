@@ -1,4 +1,4 @@
-"""Who wrote this log: epochs (lines of history), runs (openings of the store), the landing zone that took it.
+"""The history of this log: epochs (lines of history), runs (openings of the store), its landing zone.
 
 Every opening appends a run at the recovered end before the first append. No rule here uses a clock.
 """

@@ -1,4 +1,4 @@
-"""`Mark`: a log offset that rises, and who waits until it has passed theirs."""
+"""`Mark`: a log offset that rises, and waiters for its values."""
 
 from collections import deque
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Mark:
             waiting.popleft()[1](None)
 
     def fail(self, reason: str, above: int = -1) -> None:
-        """Call wake(reason) for those who wait for a log offset above this one: they wait in vain."""
+        """Call wake(reason) for those who wait for a log offset above this one: it will not be reached."""
         kept: deque[tuple[int, Wake]] = deque()
         waiting, self._waiting = self._waiting, kept
         for log_offset, wake in waiting:

@@ -125,9 +125,9 @@ def _is_good(segment: Segment, log_offset: int) -> bool:
 
 
 def fill(segment: Segment, start: int, end: int, stored_ms: int) -> int:
-    """Cover [start, end) with records that nobody sees, or with a blank at the segment's end; return where it ends.
+    """Cover [start, end) with records that no reader sees, or with a blank at the segment's end; return where it ends.
 
-    A range shorter than the smallest record takes the good record behind it along: the end returned may be higher.
+    A range shorter than the smallest record also covers the good record after it: the returned end may be higher.
     """
     if end >= segment.end:
         if segment.end - start >= BLANK_BYTES:

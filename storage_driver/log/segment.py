@@ -30,7 +30,7 @@ class Segment(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """What others may know of a segment; `end` is the end of its records."""
+    """Facts of a segment; `end` is the end of its records."""
 
     base: int
     end: int
@@ -59,7 +59,7 @@ def segment_name(base: int) -> str:
 
 
 class Stopped(OSError):
-    """The disk took no more: what is before `base`, where a record ends, is on stable storage.
+    """The disk refused more: what is before `base`, where a record ends, is on stable storage.
 
     With `unsure` the records behind it may be there as well, else none of them is.
     """

@@ -19,7 +19,7 @@ Call = Callable[[], Any]
 
 
 class SyncThread:
-    """Runs the calls that `take` gives, one at a time; `done` hears how each ended. Both run in the loop."""
+    """Runs the calls that `take` returns, one at a time; `done` gets the outcome of each. Both run in the loop."""
 
     def __init__(self, take: Callable[[], Call | None], done: Callable[[outcome.Outcome[Any]], None]) -> None:
         self._take, self._done = take, done

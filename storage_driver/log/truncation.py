@@ -19,7 +19,7 @@ BEGUN, COPIED = "begun", "copied"
 
 
 class CutDone(NamedTuple):
-    """What a cut took away: log range [log_offset, end), the names of its bytes in quarantine/."""
+    """What a cut removed: log range [log_offset, end), the names of its bytes in quarantine/."""
 
     log_offset: int
     end: int
@@ -42,7 +42,7 @@ class Truncation:
         return done
 
     def finish(self) -> CutDone | None:
-        """Finish the cut that the journal speaks of; None when there is none. Raises OSError."""
+        """Finish the cut in the journal; None when there is none. Raises OSError."""
         try:
             found = self._journal.load()
         except StateDamaged:  # it was never whole, so nothing has been cut

@@ -1,4 +1,4 @@
-"""Durable records → queue entries and arrivals, in memory; the index learns of them through its own backlog."""
+"""Durable records → queue entries and arrivals, in memory; the index gets them from its own backlog."""
 
 from collections.abc import Callable, Container, Sequence
 
@@ -147,12 +147,12 @@ class Dispatcher:
             arrived(Arrival(key, run.queue_offset + at, code, stored_ms, run.log_offsets[at], run.sizes[at]))
 
     def take_backlog(self) -> list[Pending | PendingRun]:
-        """Return what the index has not seen and forget it."""
+        """Return the backlog of the index and clear it."""
         backlog, self.backlog, self.backlog_records, self.backlog_bytes = self.backlog, [], 0, 0
         return backlog
 
     def take_dirty(self) -> dict[MessageQueue, ConsumeQueue]:
-        """Return the queues that have entries to write and forget them."""
+        """Return the queues that have entries to write and clear the list."""
         dirty, self.dirty, self._dirty_entries = self.dirty, {}, 0
         self.crowded = trio.Event()
         return dirty

@@ -1,1 +1,1 @@
-"""From any bytes in the folder to a store that serves."""
+"""Recovery: from any bytes in the folder to a store that serves."""

@@ -1,4 +1,4 @@
-"""What one recovery finds gone: told to the list of losses before it is covered, counted at the end."""
+"""Losses that one recovery finds: listed before they are covered, counted at the end."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ class Losing:
         self._loss: Loss | None = None
 
     def note(self, start: int, end: int, why: str, *, sure: bool = False) -> None:
-        """A range of the log is gone; what nobody knows to have been durable is none, unless it is sure.
+        """A range of the log is lost; it counts only if something proves it was durable, or if `sure`.
 
         Call this before the range is covered: after a power cut nothing else tells of it. Raises OSError.
         """

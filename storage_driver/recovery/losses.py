@@ -1,4 +1,4 @@
-"""`rocketbox/losses.json`: what was durable and is gone, as recoveries found it, until somebody has acknowledged it.
+"""`rocketbox/losses.json`: lost durable messages that recoveries found, until an operator acknowledges them.
 
 Recovery writes the list before it covers a lost range, and how many messages it was once they are counted, so that a
 power cut on the way forgets nothing. Who acknowledges writes `losses-seen.json` alone: a box may run meanwhile.
@@ -20,7 +20,7 @@ _DAMAGED = (StateDamaged, ValueError, TypeError, KeyError, AttributeError, Overf
 
 
 class Loss(NamedTuple):
-    """What one recovery found gone."""
+    """The loss that one recovery found."""
 
     number: int  # rises from 1
     found_ms: int
@@ -38,7 +38,7 @@ class Loss(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The log went at least so far."""
+        """The log reached at least to here."""
         return max(max(self.witnesses.values(), default=0), self.ranges[-1][1])
 
     def to_json(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Loss(NamedTuple):
         return {**self._asdict(), "bytes": self.bytes}
 
     def sentence(self) -> str:
-        """Return in one line what is gone and who says so."""
+        """Return one line: what is lost and what proves it."""
         count = "messages, how many was not counted," if self.messages is None else f"at least {self.messages} messages"
         count = "at least 1 message" if self.messages == 1 else count
         named = ", ".join(f"{topic}/{queue_id}: {lost}" for topic, queue_id, lost in self.queues[:3])
@@ -92,7 +92,7 @@ class Losses:
         return max((loss.number for loss in self.found), default=0) + 1
 
     def unacknowledged(self) -> list[Loss]:
-        """Return the losses that nobody is known to have acknowledged. Blocks for one small file, if there are any."""
+        """Return the losses that are not acknowledged. Blocks for one small file, if there are any."""
         if not self.found:
             return []
         seen = self._seen_to()
@@ -105,11 +105,11 @@ class Losses:
             return 0
 
     def messages(self) -> int:
-        """Return how many messages nobody has acknowledged as lost; a loss that was not counted is one at least."""
+        """Return the number of lost messages that are not acknowledged; a loss that was not counted is at least one."""
         return sum(1 if loss.messages is None else loss.messages for loss in self.unacknowledged())
 
     def acknowledge(self, now_ms: int) -> list[Loss]:
-        """Take note that somebody knows of every loss; return those that were new. Blocks. Raises OSError."""
+        """Acknowledge every loss; return those that were new. Blocks. Raises OSError."""
         fresh = self.unacknowledged()
         if fresh:
             self._seen.save({"layout": 1, "to": fresh[-1].number, "acknowledged_ms": now_ms})
@@ -131,7 +131,7 @@ def _loss(item: Mapping[str, Any]) -> Loss:
 
 
 def counted(loss: Loss, lost: Mapping[MessageQueue, int]) -> Loss:
-    """Return a loss with how many messages of which queues it was."""
+    """Return a loss with its number of messages per queue."""
     rows = sorted(((topic, queue_id, count) for (topic, queue_id), count in lost.items()), key=_most_first)
     more = max(0, len(rows) - MOST_QUEUES)
     return loss._replace(messages=sum(lost.values()), queues=rows[:MOST_QUEUES], more=more)

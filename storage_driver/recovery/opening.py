@@ -1,4 +1,4 @@
-"""What happens before a store serves: lock, recover, note the run, leave the verdict. Blocks: for a thread."""
+"""Opening of a store: lock, recover, add the run, write the verdict. Blocks: for a thread."""
 
 import errno
 import json
@@ -111,7 +111,7 @@ def _lock_folder(disk: Disk, root: Path) -> tuple[FileLock, list[str]]:
 
 
 def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
-    """Return what to say of a folder that cannot be worked with, and the next step."""
+    """Return the text of the error for an unusable folder, with the next step."""
     if readable and exc.errno in PROTECTED:
         return StoreUnwritable(exc)
     why, step = WHY_NOT.get(exc.errno or 0, ("the disk fails", "see the kernel's log"))
@@ -119,7 +119,7 @@ def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
 
 
 def _make_folders(disk: Disk, root: Path) -> list[str]:
-    """Make the folders there are not, return what had to be moved out of the way. Raises StoreRefused, OSError."""
+    """Create missing folders, return what was moved aside. Raises StoreRefused, OSError."""
     moved = put_right(disk, root)
     fresh = not disk.exists(root / "abort")
     for name in ("", *FOLDERS):

@@ -1,4 +1,4 @@
-"""Which queues there are and where each ends: files up to the restart position, the log from there on."""
+"""The queues and their ends: from files up to the restart position, from the log after it."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -289,7 +289,7 @@ class QueueRecovery:
     def reach(self, end: int, most: int) -> int:
         """Return how far entries after the end of their queue say that the log went, 0 when there are none.
 
-        One entry alone must be that of the first lost record, else it is taken for a scribble.
+        One entry alone must be that of the first lost record, else it is ignored as garbage.
         """
         asked = [queue for key, queue in self.queues.items() if key not in self.trusted and key not in self._broken]
         said = [(first, at, count) for first, at, count in (self.lost.beyond(q, end, most) for q in asked) if count]
@@ -360,7 +360,7 @@ class QueueRecovery:
         return queue
 
     def _restart(self, key: MessageQueue) -> ConsumeQueue:
-        """Forget what the queue had: its topic was deleted and made again, numbers begin at 0 again."""
+        """Forget what the queue had: its topic was deleted and created again, so its numbers begin at 0."""
         self._files.forget(key)
         self._disk.remove_folder(self._files.folder(key))
         self._touched = {path: file for path, file in self._touched.items() if path.parent != self._files.folder(key)}

@@ -1,4 +1,4 @@
-"""Queue entries that lead to no record of theirs, found by a reader: repaired from the log before anything is skipped.
+"""Repairs queue entries that point to no record of theirs: from the log, before a reader skips anything.
 
 The log is between the nearest good entries on both sides; a number that has no intact record there becomes a hole.
 """
@@ -22,7 +22,7 @@ PIECE_BYTES = 8 << 20
 
 
 class Span(NamedTuple):
-    """Entries [first, end) are doubted; their records are in [start, stop) of the log."""
+    """Entries [first, end) are suspect; their records are in [start, stop) of the log."""
 
     first: int
     end: int
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 class Mender:
-    """Mends queues of one store."""
+    """Repairs queues of one store."""
 
     def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, tables: Tables) -> None:
         self.mended = 0  # entries written

@@ -1,6 +1,6 @@
 """From any bytes in the folder to a log that can be appended to: scan, cut the tail, cover damage, complete the queues.
 
-Nothing acknowledged is given up: bytes that cannot be read as records are copied aside before they are covered.
+No acknowledged message is discarded: bytes that are not records are copied to quarantine/ before they are covered.
 """
 
 import time
@@ -205,7 +205,7 @@ class Recovery:
         return at
 
     def _went_on(self, segments: list[Segment], end: int, queues: QueueRecovery) -> bool:
-        """Tell whether the log went on behind what is left of it; then blank segments reach as far as it did."""
+        """Tell whether the log continued after what is left of it; then blank segments fill the range."""
         losing, size = self._losing, self._log_files.segment_bytes
         losing.witnesses.add("entries of queues", queues.reach(end, segments[-1].end + MOST_BRIDGED * size))
         reach = losing.witnesses.reach

@@ -1,4 +1,4 @@
-"""What a recovery says of what it found and did."""
+"""The verdict of a recovery: what it found and did."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class RecoveryVerdict:
             self.verdict = "clean_tail"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the verdict file holds of it."""
+        """Return its form in the verdict file."""
         log = {
             "first": self.first,
             "from": self.scanned_from,

@@ -1,4 +1,4 @@
-"""Who else knows how far the log went, so that a log which lost its end is not taken for a short one.
+"""Other records of the log's end, so that a log that lost its end is not taken for a short one.
 
 Each speaks only of what was synced: the position and the table of queues are saved behind it, queue and index entries
 are written once their record is durable, a run begins at a synced end, a receipt is for bytes below `committed`. So no
@@ -25,7 +25,7 @@ class Witnesses:
         self._known_to = known_to
 
     def add(self, who: str, log_offset: int) -> None:
-        """Note that the log went at least so far."""
+        """Note that the log reached at least to here."""
         if log_offset > max(self._known_to, self.said.get(who, 0)):
             self.said[who] = log_offset
 
@@ -39,11 +39,11 @@ class Witnesses:
 
     @property
     def reach(self) -> int:
-        """The log went at least so far; 0 when nobody says more than is known."""
+        """The end that the log reached at least; 0 when nothing proves more than is known."""
         return max(self.said.values(), default=0)
 
     def beyond(self, log_offset: int) -> dict[str, int]:
-        """Return who knows of more than what is below a log offset."""
+        """Return the records that prove more than what is below a log offset."""
         return {who: reach for who, reach in self.said.items() if reach > log_offset}
 
 
