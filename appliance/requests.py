@@ -6,18 +6,31 @@ A code nobody handles is answered with 3.
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
+
+import trio
 
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
 from netstack.errors import Refused
-from netstack.wire.codes import ResponseCode
+from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, Held, Later, Reply
+from netstack.wire.conversation import Answer, Held, Later, Reply, Wake
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")
 REMEMBERED_REFUSALS, LONGEST_LOGGED = 4096, 500
+LARGE = 65_536  # bytes of a body: some ms to read
+SENDS = frozenset(
+    map(
+        int,
+        (
+            *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+            *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+        ),
+    )
+)  # their bodies are no text to be read
 UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
 
 
@@ -79,6 +92,7 @@ class Responder:
         self._denied: Counter[int] = Counter()
         self._faults = self._unknown = 0
         self._logged: set[tuple[str, int]] = set()
+        self._large = trio.Lock()
 
     def __call__(self, request: RemotingCommand, peer: Peer) -> Answer:
         """Return the answer to one request; raises nothing."""
@@ -94,7 +108,10 @@ class Responder:
                 except Refused:
                     self._denied[code] += 1
                     raise
-            answer = handle(request, peer)
+            if request.send is None and len(request.body) > LARGE and code not in SENDS:
+                answer: Answer = Later(partial(self._one_by_one, handle, request, peer))
+            else:
+                answer = handle(request, peer)
         except Refused as exc:
             return Reply(self._refused(request, peer, exc))
         except Exception as exc:
@@ -102,6 +119,19 @@ class Responder:
         if type(answer) is Later:
             return Later(self._guarded(answer.run, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
+
+    async def _one_by_one(self, handle: Handle, request: RemotingCommand, peer: Peer) -> RemotingCommand | bytes | None:
+        """Answer a request whose body may become fifty MiB of objects: no two of them at a time."""
+        async with self._large:
+            match handle(request, peer):
+                case Reply(response=response):
+                    return response
+                case Later(run=run):
+                    return await run()
+                case Held(when=when, mark=mark, response=answer, failed=failed):
+                    reason = await _until(when, mark)
+                    return answer if reason is None else failed(reason)
+        raise AssertionError("no such answer")
 
     def statistics(self) -> ResponderStatistics:
         """Return what was asked so far."""
@@ -147,6 +177,19 @@ class Responder:
             log.warning(
                 "event=request_refused code=%d peer=%s reason=%r", code, peer.remote[0], reason[:LONGEST_LOGGED]
             )
+
+
+async def _until(when: Callable[[int, Wake], None], mark: int) -> str | None:
+    """Return when something is durable up to a mark; the reason if it will not be."""
+    done, reasons = trio.Event(), list[str | None]()
+
+    def wake(reason: str | None) -> None:
+        reasons.append(reason)
+        done.set()
+
+    when(mark, wake)
+    await done.wait()
+    return reasons[0]
 
 
 def merged(*tables: Mapping[int, Handle]) -> dict[int, Handle]:

@@ -25,9 +25,13 @@ async def read_in_thread(read: Callable[[bytes], T], carrier: Carrier) -> T:
         try:
             return read(body)
         except Refused as exc:
+            exc.__cause__ = exc.__context__ = None  # they have tracebacks of their own
             return exc.with_traceback(None)
 
     found = await trio.to_thread.run_sync(run)
     if isinstance(found, Refused):
-        raise found
+        try:
+            raise found
+        finally:
+            del found
     return found

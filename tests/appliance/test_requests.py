@@ -1,8 +1,13 @@
 """Request code → handler: whatever happens inside, there is an answer with a code."""
 
+from collections.abc import Callable
+
 import pytest
+import trio
+import trio.testing
 
 from appliance.requests import (
+    LARGE,
     Answer,
     Later,
     Peer,
@@ -15,6 +20,7 @@ from appliance.requests import (
 from appliance.testing import FakePeer
 from netstack.errors import Refused
 from netstack.wire.command import RemotingCommand, request
+from netstack.wire.conversation import Held
 
 
 def fine(request: RemotingCommand, peer: Peer) -> Answer:
@@ -80,3 +86,38 @@ def test_two_parts_cannot_claim_one_code_and_a_port_can_leave_some_out() -> None
     with pytest.raises(ValueError, match=r"\[10\]"):
         merged({10: fine}, {10: fine, 11: fine})
     assert set(without(merged({10: fine}, {11: fine}), [11])) == {10}
+
+
+async def test_requests_with_large_bodies_are_answered_one_after_the_other_whatever_their_answer_is() -> None:
+    wakes: list[Callable[[str | None], None]] = []
+    begun: list[int] = []
+
+    async def later() -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        return RemotingCommand(0, opaque=2)
+
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        begun.append(request.opaque)
+        if request.opaque == 1:
+            answer = RemotingCommand(0, opaque=1)
+            return Held(lambda mark, wake: wakes.append(wake), 5, answer, lambda reason: RemotingCommand(7))
+        return Later(later) if request.opaque == 2 else Reply(RemotingCommand(0, opaque=3))
+
+    respond, answers = Responder({200: handle}), list[int]()
+
+    async def ask(opaque: int, size: int) -> None:
+        answer = respond(RemotingCommand(200, opaque=opaque, body=bytes(size)), FakePeer())
+        if isinstance(answer, Later):
+            response = await answer.run()
+            assert isinstance(response, RemotingCommand)
+            answers.append(response.opaque)
+
+    async with trio.open_nursery() as nursery:
+        for opaque in (1, 2, 3):
+            nursery.start_soon(ask, opaque, LARGE + 1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert begun == [1], "the first waits for the disk, and the others for it"
+        await ask(3, LARGE)
+        assert (begun, answers) == ([1, 3], []), "a small one waits for nobody"
+        wakes[0](None)
+    assert (begun, answers) == ([1, 3, 2, 3], [1, 2, 3])

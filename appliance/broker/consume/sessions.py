@@ -16,7 +16,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
-from appliance.requests import Answer, Handle, Later, Peer, Reply
+from appliance.requests import LARGE, Answer, Handle, Later, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -26,7 +26,6 @@ from storage_driver.named_tuple import NamedTuple
 
 CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand
 SCAN_S = 10.0
-LARGE = 65_536  # bytes of a body: 5 ms to read; larger ones are read by a thread, one at a time
 
 
 class SessionTables(NamedTuple):
@@ -48,7 +47,7 @@ class Sessions:
         self._tables, self._broker, self._now_ms = tables, broker, now_ms
         self._property_filter, self._notify = property_filter, notify
         self._changed: set[str] = set()
-        self._work, self._large = trio.Event(), trio.Lock()
+        self._work = trio.Event()
         tables.clients.changed = self._note_change
         tables.clients.resubscribed = tables.arrivals.release
 
@@ -76,13 +75,12 @@ class Sessions:
 
     async def _handle_large_heartbeat(self, request: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Take in many groups or topics: a thread reads the body, others have their turn after each group."""
-        async with self._large:
-            beat = await read_in_thread(read_heartbeat, request)
-            for joining in beat.consumers:
-                self._join(beat.client_id, joining, request, peer)
-                await trio.lowlevel.checkpoint()
-            for group in beat.producers:
-                self._produce(beat.client_id, group, request, peer)
+        beat = await read_in_thread(read_heartbeat, request)
+        for joining in beat.consumers:
+            self._join(beat.client_id, joining, request, peer)
+            await trio.lowlevel.checkpoint()
+        for group in beat.producers:
+            self._produce(beat.client_id, group, request, peer)
         return request.reply()
 
     def _join(self, client_id: str, joining: Joining, library: Library, peer: Peer) -> None:
@@ -137,8 +135,7 @@ class Sessions:
             return Reply(run(read_lock(request.body)))
 
         async def later() -> RemotingCommand:
-            async with self._large:
-                return run(await read_in_thread(read_lock, request))
+            return run(await read_in_thread(read_lock, request))
 
         return Later(later)
 

@@ -29,7 +29,10 @@ async def test_another_thread_reads_and_the_request_has_no_body_then() -> None:
 
 async def test_a_refused_body_is_freed_at_once() -> None:
     def refuse(body: bytes) -> int:
-        raise Refused(1, "illegal")
+        try:
+            raise ValueError(body)
+        except ValueError as exc:
+            raise Refused(1, "illegal") from exc
 
     body = Kept()
     request, watched = RemotingCommand(34, body=cast(bytes, body)), weakref.ref(body)
