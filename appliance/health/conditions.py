@@ -95,7 +95,7 @@ CATALOGUE = (
         "degraded",
         "within 10 s",
         "disk 91% full, sends are refused",
-        "test_condition_rules.py::test_the_disk_names_the_setting_that_helps_for_its_cause",
+        f"{WALKS}[disk_of_others]",
         "RocketboxRefusesMessages",
     ),
     Kind(
@@ -191,7 +191,7 @@ CATALOGUE = (
         "`conditions.group_behind_s` (10 minutes) in which a group had messages older than that and its lag did not "
         "shrink",
         "the consumer group billing is 14 min behind on orders, 4,210 messages, and does not catch up",
-        "test_group_watch.py::test_a_group_that_does_not_catch_up_is_behind",
+        f"{WALKS}[stuck_consumer]",
         "RocketboxConsumerStuck",
     ),
     Kind(

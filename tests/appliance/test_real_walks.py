@@ -4,6 +4,7 @@ The box is a process of its own. Rules and bounds are tried in `test_condition_r
 """
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -100,6 +101,33 @@ async def killed_consumer(tmp_path: Path) -> None:
         await alerts(tmp_path, "group_without_member", before, seen)
 
 
+async def stuck_consumer(tmp_path: Path) -> None:
+    toml = "[conditions]\ngroup_behind_s = 1\n"
+    async with real_box(tmp_path, toml) as box, open_channel("127.0.0.1", box.broker_port) as channel:
+        before = await box.scrape()
+        await channel.ask(heartbeat("c1", consumers={"billing": {"orders": "*"}}), timeout_s=5)
+        await channel.ask(send("orders", b"1"), timeout_s=5)
+        await channel.ask(send("orders", b"2"), timeout_s=5)
+        await channel.ask(ask(15, consumerGroup="billing", topic="orders", queueId=0, commitOffset=1), timeout_s=5)
+        sentence = r"the consumer group billing is \d+ s behind on orders, 1 messages?, and does not catch up"
+        seen = await told_everywhere(box, "group_behind:billing", sentence)
+        await alerts(tmp_path, "group_behind", before, seen)
+
+
+async def disk_of_others(tmp_path: Path) -> None:
+    """What fills the disk is not the log: the box says so, refuses sends, and serves them again afterwards."""
+    async with real_box(tmp_path, disk="200m") as box:
+        before = await box.scrape()
+        other = box.data / "core.dump"
+        other.write_bytes(bytes(150 * MIB))
+        seen = await told_everywhere(box, "sends_refused", r"disk 9\d% full, sends are refused")
+        await alerts(tmp_path, "sends_refused", before, seen)
+        assert "`du -xh --max-depth=1`" in str((box.told("sends_refused") or {})["next"])
+        other.unlink()
+        await box.over("sends_refused")
+        await box.fill("orders", 1)
+
+
 async def dead_letters(tmp_path: Path) -> None:
     async with real_box(tmp_path) as box, open_channel("127.0.0.1", box.broker_port) as channel:
         await channel.ask(heartbeat("c1", consumers={"billing": {"orders": "*"}}), timeout_s=5)
@@ -161,6 +189,7 @@ async def shipped_damage(tmp_path: Path) -> None:
         before = await box.scrape()
         await box.fill("orders", 80)
         await damaged(box)
+        told = await box.condition("data_damaged:scrub")
         where = ["--landing", str(landing), "--listen", f"127.0.0.1:{port}", "--linger-ms", "20"]
         centre = await nursery.start(partial(trio.run_process, [*CENTRE, "gateway", *where], **QUIET))
         await box.run("uplink", "ship-now")
@@ -172,6 +201,11 @@ async def shipped_damage(tmp_path: Path) -> None:
         assert (code, re.findall("records checked [0-9]+|marked damaged [0-9]+|; damaged [0-9]+", found)) == (
             0,
             ["records checked 79", "marked damaged 1", "; damaged 0"],
+        )
+        first = json.loads(next(landing.glob("status/*/*.jsonl")).read_text().splitlines()[0])  # sent at once
+        assert (first["state"], first["conditions"][0].partition(";")[0]) == (
+            "degraded",
+            f"data_damaged:scrub: {told}".partition(";")[0],
         )
         assert re.search(f"{BOX} .* damaged +bad_records", (await at_centre("gaps", "--landing", str(landing)))[1])
         centre.terminate()
@@ -209,7 +243,9 @@ async def clock_set_back(tmp_path: Path) -> None:
 
 WALKS = (
     full_disk,
+    disk_of_others,
     killed_consumer,
+    stuck_consumer,
     dead_letters,
     damage_between_runs,
     damage_in_a_run,
@@ -217,7 +253,7 @@ WALKS = (
     expired_certificate,
     clock_set_back,
 )
-NEED_MOUNTS = () if ALLOWED else (full_disk, expired_certificate)
+NEED_MOUNTS = () if ALLOWED else (full_disk, disk_of_others, expired_certificate)
 Outcomes = dict[str, Exception | None]
 
 
