@@ -16,7 +16,7 @@ from appliance.broker.rights import Signer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, Held, Later, Reply, Wake
+from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply, Wake
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")
@@ -109,15 +109,15 @@ class Responder:
                     self._denied[code] += 1
                     raise
             if request.send is None and len(request.body) > LARGE and code not in SENDS:
-                answer: Answer = Later(partial(self._one_by_one, handle, request, peer))
+                answer: Answer = AsyncReply(partial(self._one_by_one, handle, request, peer))
             else:
                 answer = handle(request, peer)
         except Refused as exc:
             return Reply(self._refused(request, peer, exc))
         except Exception as exc:
             return Reply(self._fault(request, peer, exc))
-        if type(answer) is Later:
-            return Later(self._guarded(answer.run, request, peer), pull=answer.pull, reads=answer.reads)
+        if type(answer) is AsyncReply:
+            return AsyncReply(self._guarded(answer.run, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
 
     async def _one_by_one(self, handle: Handle, request: RemotingCommand, peer: Peer) -> RemotingCommand | bytes | None:
@@ -126,9 +126,9 @@ class Responder:
             match handle(request, peer):
                 case Reply(response=response):
                     return response
-                case Later(run=run):
+                case AsyncReply(run=run):
                     return await run()
-                case Held(when=when, mark=mark, response=answer, failed=failed):
+                case DeferredReply(when=when, mark=mark, response=answer, failed=failed):
                     reason = await _until(when, mark)
                     return answer if reason is None else failed(reason)
         raise AssertionError("no such answer")
@@ -223,10 +223,10 @@ def without(handlers: Mapping[int, Handle], codes: Iterable[int]) -> dict[int, H
 
 __all__ = [
     "Answer",
+    "AsyncReply",
     "Check",
+    "DeferredReply",
     "Handle",
-    "Held",
-    "Later",
     "Peer",
     "RefusedWith",
     "Reply",

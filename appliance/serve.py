@@ -321,7 +321,7 @@ def _start_uplink(
         gateway=said.gateway,
         box=frame.config.box.name,
         certs=Path(said.certs) if said.certs else None,
-        windows=tuple(uplink.Window(item.days, item.hours, item.kbit_s) for item in said.windows),
+        windows=tuple(uplink.CapWindow(item.days, item.hours, item.kbit_s) for item in said.windows),
         metered=uplink.Metered(said.metered.interfaces, said.metered.month_mbytes, said.metered.backlog),
         software=f"rocketbox {package_version()}",
         **{name: getattr(said, name) for name in SAME_IN_UPLINK},

@@ -11,7 +11,7 @@ import trio
 from appliance.broker.rights import Signer
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from netstack.wire.command import RemotingCommand, decode_command
-from netstack.wire.conversation import Answer, Held, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
 from netstack.wire.frame import FrameDecoder
 from storage_driver.config import StoreConfig
 from storage_driver.index.index_file import IndexSize
@@ -75,7 +75,7 @@ class FakePeer:
             callback()
 
 
-class MemoryFile:
+class MemoryStateFile:
     """A state file without a disk; `failure` makes the next writes fail."""
 
     def __init__(self, content: object | None = None) -> None:
@@ -167,11 +167,11 @@ async def answered(answer: Answer) -> RemotingCommand:
     match answer:
         case Reply(response=response):
             return response
-        case Later(run=run):
+        case AsyncReply(run=run):
             later = await run()
             assert isinstance(later, RemotingCommand), "a frame is not looked into here"
             return later
-        case Held(when=when, mark=mark, response=response, failed=failed):
+        case DeferredReply(when=when, mark=mark, response=response, failed=failed):
             done, reasons = trio.Event(), list[str | None]()
 
             def wake(reason: str | None) -> None:

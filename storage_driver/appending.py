@@ -6,11 +6,11 @@ from typing import cast
 
 from storage_driver.config import StoreConfig
 from storage_driver.errors import Full, MessageIllegal, TablesFailed
-from storage_driver.flusher import Tables
+from storage_driver.flusher import Flusher
 from storage_driver.log.clock import STEP_MS
-from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog, Undurable
+from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog, PendingAppend
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import Pending, PendingRun, is_queued
+from storage_driver.queues.dispatch import PendingRecord, PendingRun, is_queued
 from storage_driver.record import (
     BLANK_BYTES,
     FIXED_BYTES,
@@ -23,7 +23,7 @@ from storage_driver.record import (
     encode_record,
     encode_topic,
 )
-from storage_driver.statistics import Placed, PlacedBatch
+from storage_driver.statistics import AppendResult, BatchAppendResult
 
 _new = tuple.__new__  # a named tuple's own takes twice as long
 
@@ -35,7 +35,7 @@ class Appender:
         self,
         config: StoreConfig,
         log: CommitLog,
-        tables: Tables,
+        tables: Flusher,
         queues: dict[MessageQueue, ConsumeQueue],
         *,
         now_ms: Callable[[], int],
@@ -50,7 +50,7 @@ class Appender:
         self._topic_bytes = {queue.key.topic: queue.topic_bytes for queue in queues.values()}
         self._fixed_bytes = FIXED_BYTES + len(config.store_host)
 
-    def put(self, message: Message, *, own: bool = False, crc: int | None = None) -> Placed:
+    def put(self, message: Message, *, own: bool = False, crc: int | None = None) -> AppendResult:
         """Append one message, not durable yet. Raises Full, LogFailed, Busy, MessageIllegal.
 
         Pass the `crc` of the body if it is known. The `own` copies of the broker may use the room above the
@@ -83,10 +83,10 @@ class Appender:
         )
         if queued:
             target.next_offset = queue_offset + 1
-        pending = _new(Pending, (target, log_offset, size, queue_offset, sys_flag, stored_ms, properties))
-        return _new(Placed, (queue_offset, log_offset, size, self._log.append(data, pending), stored_ms))
+        pending = _new(PendingRecord, (target, log_offset, size, queue_offset, sys_flag, stored_ms, properties))
+        return _new(AppendResult, (queue_offset, log_offset, size, self._log.append(data, pending), stored_ms))
 
-    def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> PlacedBatch:
+    def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> BatchAppendResult:
         """Append messages to one queue, one after the other in one segment, all or none. Raises as `put`.
 
         `shared` holds what they have in common; its body, properties and flag are ignored.
@@ -114,7 +114,7 @@ class Appender:
         data = encode_batch(shared, parts, numbers, target.topic_bytes, stored_ms=stored_ms, store_host=host, crcs=crcs)
         target.next_offset += len(sizes)
         run = PendingRun(target, log_offset, queue_offset, shared.sys_flag, stored_ms, log_offsets, sizes, stored)
-        return PlacedBatch(queue_offset, log_offsets, self._log.append(data, run), stored_ms)
+        return BatchAppendResult(queue_offset, log_offsets, self._log.append(data, run), stored_ms)
 
     def _not_before_last(self, now_ms: int, log_offset: int) -> int:
         """Return the store time: it stays the same while the clock is slightly behind; a step begins a clock epoch."""
@@ -147,7 +147,7 @@ class Appender:
             raise Full(str(failure))
         raise TablesFailed(str(failure))
 
-    def rewound(self, dropped: Sequence[Undurable]) -> None:
+    def rewound(self, dropped: Sequence[PendingAppend]) -> None:
         """The log removed records: the queues do the same, and their numbers are used again."""
         for pending in dropped:
             if is_queued(pending.sys_flag):

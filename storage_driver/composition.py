@@ -7,7 +7,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.deletion import Deletion
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile
-from storage_driver.flusher import Tables
+from storage_driver.flusher import Flusher
 from storage_driver.log.clock import ClockEpochs
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.known_damage import KnownDamage
@@ -20,7 +20,7 @@ from storage_driver.queues.dispatch import Arrival, Dispatcher
 from storage_driver.raw_appending import RawAppender
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened
-from storage_driver.recovery.queue_repair import Mender
+from storage_driver.recovery.queue_repair import QueueRepair
 from storage_driver.recovery.recovery import Recovered
 
 
@@ -41,12 +41,12 @@ class StoreParts(NamedTuple):
 
     queues: dict[MessageQueue, ConsumeQueue]
     log: CommitLog
-    tables: Tables
+    tables: Flusher
     appender: Appender
     raw: RawAppender
     clock: ClockEpochs
     damage: KnownDamage
-    mender: Mender
+    mender: QueueRepair
     lookup: Lookup
     deletion: Deletion
 
@@ -56,7 +56,7 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
     recovered, queues = opened.recovered, opened.recovered.queues
     dispatcher = Dispatcher(hooks.arrived, config.delays_ms, watched=hooks.watched)
     log = _open_log(config, disk, recovered, dispatcher, lambda: appender)
-    tables = Tables(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
+    tables = Flusher(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
     clock, damage = ClockEpochs(), KnownDamage(disk, log, hooks.note_trouble)
     appender = Appender(
         config,
@@ -67,7 +67,7 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         last_ms=recovered.last_stored_ms,
         stepped=lambda log_offset, now_ms: clock.begin(log_offset, now_ms, trusted=False),
     )
-    mender = Mender(config, disk, log, tables)
+    mender = QueueRepair(config, disk, log, tables)
     lookup = Lookup(
         config,
         disk,

@@ -13,7 +13,7 @@ from storage_driver.appending import Appender
 from storage_driver.config import StoreConfig
 from storage_driver.files.checkpoint import FirstFile
 from storage_driver.files.disk import Disk
-from storage_driver.flusher import Tables
+from storage_driver.flusher import Flusher
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.lookup import Lookup
 from storage_driver.queues.consume_queue import ConsumeQueue
@@ -31,7 +31,7 @@ class Deletion:
         config: StoreConfig,
         disk: Disk,
         log: CommitLog,
-        tables: Tables,
+        tables: Flusher,
         queues: dict[MessageQueue, ConsumeQueue],
         *,
         dispatcher: Dispatcher,

@@ -10,7 +10,7 @@ from pathlib import Path
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.files.checkpoint import CheckpointFile, CommittedFile, Position, PositionFile, Times
+from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, CommittedFile, PositionFile, Times
 from storage_driver.files.disk import Disk, SyncFailed
 from storage_driver.index.index_file import Index
 from storage_driver.index.indexing import index_range, index_records
@@ -22,7 +22,7 @@ from storage_driver.queues.dispatch import Dispatcher
 from storage_driver.queues.queue_table import save_table, table_file, table_value
 from storage_driver.reader import read_record
 from storage_driver.record import (
-    Entry,
+    DispatchEntry,
     MessageQueue,
     parse_record,
     tags_code,
@@ -45,7 +45,7 @@ class QueueWrite(NamedTuple):
     has_files: bool
 
 
-class Tables:
+class Flusher:
     """Writes what dispatch left in memory; one round at a time, its disk work in one thread."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Tables:
         self._catching_up = False  # the index reads the log, which may take minutes
         self._far_behind = False  # it left off on the way to the log's end, for others
         self.queues_to = 0  # queue files hold the log below, not synced
-        self.position = Position(0, 0, 0, 0, bytes(16))
+        self.position = CheckpointValues(0, 0, 0, 0, bytes(16))
         self.committed_file: CommittedFile | None = None  # of a log that others share
         self._config, self._disk, self._log, self._dispatcher, self._index = config, disk, log, dispatcher, index
         self._now_ms, self._queues = now_ms, queues
@@ -80,7 +80,7 @@ class Tables:
         self._one_thread = trio.CapacityLimiter(1)
         self.guard = trio.Lock()  # rounds, deletions of queues
 
-    def begin(self, position: Position | None, end: int, boot: bytes, last_stored_ms: int) -> None:
+    def begin(self, position: CheckpointValues | None, end: int, boot: bytes, last_stored_ms: int) -> None:
         """Take over from recovery: queues are complete up to `end`; save that as the new position. Raises OSError."""
         self._position_file.load()
         index_to, count = (position.index_to, position.index_count) if position is not None else (0, 0)
@@ -89,7 +89,7 @@ class Tables:
         self.index_to = max(0, min(index_to, end), self._log.first)
         self.queues_to, self._last_stored_ms = end, last_stored_ms
         self._dispatcher.backlog_lost = self.index_to < end
-        self.position = Position(end, self.index_to, count, last_stored_ms, boot)
+        self.position = CheckpointValues(end, self.index_to, count, last_stored_ms, boot)
         self._position_file.save(self.position)
         if end or self._queues or self._disk.exists(self._ends_file.path):  # of an empty store it would say nothing
             save_table(self._ends_file, table_value(end, self._queues.values()))
@@ -291,7 +291,7 @@ class Tables:
         moved = self.queues_to - as_of > (self._config.position_every_bytes if many else 0)
         return now - saved_at > ENDS_EVERY_S or count != len(self._queues) or moved
 
-    def _sync_and_save(self, paths: set[Path], position: Position, with_index: bool) -> None:
+    def _sync_and_save(self, paths: set[Path], position: CheckpointValues, with_index: bool) -> None:
         root = self._config.root
         if len(paths) > SYNC_SINGLY:
             self._disk.sync_all(root)
@@ -314,7 +314,7 @@ class Tables:
         full = self._index.files[-2].end_ms if len(self._index.files) > 1 else 0
         self._checkpoint_file.save(Times(position.stored_ms, position.stored_ms, full))
 
-    async def heal(self, entries: list[Entry]) -> int:
+    async def heal(self, entries: list[DispatchEntry]) -> int:
         """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
         async with self.guard:  # a queue that is deleted meanwhile must not get a file again
             segments, wanted = tuple(self._log.segments), []

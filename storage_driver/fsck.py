@@ -23,7 +23,7 @@ from storage_driver.log.segment import Segment
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import load_table, table_file
-from storage_driver.record import SCHEDULE_TOPIC, Entry, MessageQueue, decode_record, tags_code
+from storage_driver.record import SCHEDULE_TOPIC, DispatchEntry, MessageQueue, decode_record, tags_code
 from storage_driver.recovery.salvage import SalvageWriter
 
 Progress = Callable[[int, int], None]
@@ -93,7 +93,7 @@ def open_segments(disk: Disk, root: Path, report: Report) -> list[Segment]:
     return segments
 
 
-def records(segments: list[Segment], report: Report, progress: Progress) -> Iterator[tuple[Segment, Entry]]:
+def records(segments: list[Segment], report: Report, progress: Progress) -> Iterator[tuple[Segment, DispatchEntry]]:
     """Yield every intact record of the log, noting damage and continuing behind it."""
     total, done = sum(segment.size for segment in segments), 0
     for number, segment in enumerate(segments):
@@ -183,7 +183,7 @@ class _QueueCheck:
         self._files: dict[MessageQueue, list[tuple[int, int]]] = {}  # first byte, size
         self._count = 0
 
-    def expect(self, entry: Entry) -> None:
+    def expect(self, entry: DispatchEntry) -> None:
         """Take the next record that should have an entry."""
         if entry.log_offset >= self._complete_to:
             return  # the next start adds it

@@ -7,14 +7,16 @@ from storage_driver.log.marks import Wake
 from storage_driver.log.segment import SegmentFacts
 from storage_driver.reading import ReadResult
 from storage_driver.record import Message, MessageQueue, Parts
-from storage_driver.statistics import Placed, PlacedBatch
+from storage_driver.statistics import AppendResult, BatchAppendResult
 
 
 class Appending(Protocol):
     """Takes messages. Raises Full, LogFailed, MessageIllegal, Busy."""
 
-    def put(self, message: Message, /, *, own: bool = False, crc: int | None = None) -> Placed: ...
-    def put_batch(self, shared: Message, parts: Parts, /, *, crcs: Sequence[int] | None = None) -> PlacedBatch: ...
+    def put(self, message: Message, /, *, own: bool = False, crc: int | None = None) -> AppendResult: ...
+    def put_batch(
+        self, shared: Message, parts: Parts, /, *, crcs: Sequence[int] | None = None
+    ) -> BatchAppendResult: ...
 
 
 class Marks(Protocol):

@@ -14,7 +14,7 @@ from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.known_damage import KnownDamage
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
-from storage_driver.reading import Doubtful, FoundStatus, ReadRequest, ReadResult, WouldBlock, collect, edge
+from storage_driver.reading import FoundStatus, ReadRequest, ReadResult, SuspectEntry, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
@@ -76,7 +76,7 @@ class Lookup:
         try:
             source = HotSource(self._log, self.files, found, self._damage.ranges)
             return edge(wanted, low, high) or collect(source, wanted, low, high)
-        except (WouldBlock, Doubtful):
+        except (WouldBlock, SuspectEntry):
             return None
 
     async def read(self, queue: MessageQueue, wanted: ReadRequest) -> ReadResult:
@@ -89,7 +89,7 @@ class Lookup:
         while len(mended) < MOST_MENDED:
             try:
                 return await self._read(found, wanted, doubt=True)
-            except Doubtful as doubtful:
+            except SuspectEntry as doubtful:
                 if doubtful.number in mended:
                     break  # nothing of it is left, or its queue goes
                 await self._mend(found, doubtful.number)

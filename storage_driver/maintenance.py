@@ -12,7 +12,7 @@ from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
 from storage_driver.files.reserve import Reserve
 from storage_driver.files.state_file import StateFile
-from storage_driver.flusher import Tables
+from storage_driver.flusher import Flusher
 from storage_driver.log.clock import ClockEpochs
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.known_damage import KnownDamage
@@ -21,7 +21,7 @@ from storage_driver.lookup import Lookup
 from storage_driver.reader import HEAD_BYTES
 from storage_driver.record import BLANK, MAGIC_V1, MAGIC_V2, MessageQueue, stored_ms_of
 from storage_driver.recovery.scrub import Scrub
-from storage_driver.retention import Candidate, DiskState, Forecast, choose, full_reason
+from storage_driver.retention import DeletableSegment, DiskState, Forecast, choose, full_reason
 
 EVERY_S = 10.0
 REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour
@@ -38,7 +38,7 @@ class Maintenance:
         config: StoreConfig,
         disk: Disk,
         log: CommitLog,
-        tables: Tables,
+        tables: Flusher,
         *,
         files: Callable[[str], StateFile],
         appender: Appender,
@@ -178,7 +178,7 @@ class Maintenance:
         ):
             self.deleted_segments += await self._deletion.drop_first(base)
 
-    async def _candidate(self, segments: Sequence[Segment], at: int) -> Candidate:
+    async def _candidate(self, segments: Sequence[Segment], at: int) -> DeletableSegment:
         segment, rules = segments[at], self._config.retention
         age_ms = self.clock.age_ms(segment.end - 1, await self._ended_ms(segments, at))
         keep_ms = None
@@ -187,7 +187,7 @@ class Maintenance:
             if keep_ms is None:
                 keep_ms = self._keep_ms[segment.base] = await self._lookup.longest_kept(segment.base, segment.end)
                 self._keep_ms = {base: ms for base, ms in self._keep_ms.items() if base >= self._log.first}
-        return Candidate(segment.base, segment.end, segment.size, age_ms, keep_ms)
+        return DeletableSegment(segment.base, segment.end, segment.size, age_ms, keep_ms)
 
     async def _ended_ms(self, segments: Sequence[Segment], at: int) -> int:
         """The store time of the first record behind a segment: all of the segment is at least as old.

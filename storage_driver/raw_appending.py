@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from storage_driver.errors import NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import Pending, is_queued
-from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, Entry, MessageQueue, parse_record
+from storage_driver.queues.dispatch import PendingRecord, is_queued
+from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, DispatchEntry, MessageQueue, parse_record
 
 NOWHERE = ConsumeQueue(MessageQueue("", 0), b"")  # of records that no queue has
 NOWHERE.dropped = True
@@ -46,7 +46,7 @@ class RawAppender:
             log.end_segment()
         return log.end
 
-    def _check_number(self, entry: Entry, ends: dict[MessageQueue, int]) -> None:
+    def _check_number(self, entry: DispatchEntry, ends: dict[MessageQueue, int]) -> None:
         """Raise for a number that its queue has given out before."""
         if not is_queued(entry.sys_flag):
             return
@@ -59,21 +59,21 @@ class RawAppender:
             raise RecordDamaged(entry.log_offset, f"number {entry.queue_offset}, its queue ends at {end}")
         ends[key] = entry.queue_offset + 1
 
-    def pending(self, entry: Entry) -> Pending:
+    def pending(self, entry: DispatchEntry) -> PendingRecord:
         """Return a record that is in the log and in no queue yet, its number given out."""
         queue = NOWHERE
         if is_queued(entry.sys_flag):
             key = MessageQueue(entry.topic, entry.queue_id)
             queue = self._queues.get(key) or self._make_queue(key, entry.queue_offset)
             queue.next_offset = entry.queue_offset + 1
-        return Pending(
+        return PendingRecord(
             queue, entry.log_offset, entry.size, entry.queue_offset, entry.sys_flag, entry.stored_ms, entry.properties
         )
 
 
-def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[Entry], bool]:
+def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[DispatchEntry], bool]:
     """Return the records of some bytes, and whether a blank ends the segment behind them. Raises RecordDamaged."""
-    at, entries = 0, list[Entry]()
+    at, entries = 0, list[DispatchEntry]()
     while at < len(data):
         if len(data) - at >= BLANK_BYTES:
             size, magic = BLANK.unpack_from(data, at)

@@ -55,7 +55,7 @@ class WouldBlock(Exception):
     """It is not in the page cache."""
 
 
-class Doubtful(Exception):
+class SuspectEntry(Exception):
     """An entry below the queue's end points to no record: it must not be skipped before the log was checked."""
 
     def __init__(self, number: int) -> None:
@@ -90,7 +90,7 @@ def edge(wanted: ReadRequest, low: int, high: int) -> ReadResult | None:
 def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: bool = True) -> ReadResult:
     """Read from wanted.queue_offset on until the batch is full, the queue ends or 800 entries were looked at.
 
-    Raises Doubtful at an entry that leads nowhere and is no hole; with `doubt` off such entries are skipped.
+    Raises SuspectEntry at an entry that leads nowhere and is no hole; with `doubt` off such entries are skipped.
     """
     chunks: list[bytes] = []
     count = taken = matched = 0
@@ -100,7 +100,7 @@ def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: 
         raw = source.entries(at, min(SLICE, stop - at))
         if not raw:
             if doubt:
-                raise Doubtful(at)
+                raise SuspectEntry(at)
             break
         picked: list[tuple[int, int]] = []
         begin = at
@@ -113,12 +113,12 @@ def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: 
                 picked.append((log_offset, size))
                 taken += size
             elif size <= 0 and doubt:
-                raise Doubtful(at)
+                raise SuspectEntry(at)
             at += 1
         matched += len(picked)
         got = fetch(source, picked, wanted.accepts_record)
         if got[2] and doubt:
-            raise Doubtful(_number(raw, begin, got[2][0]))
+            raise SuspectEntry(_number(raw, begin, got[2][0]))
         count += got[1]
         chunks += got[0]
         if full and picked and wanted.accepts_record is not None and count < wanted.max_count:

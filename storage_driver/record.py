@@ -116,7 +116,7 @@ class StoredMessage(NamedTuple):
         return message_id(self.store_host, self.log_offset)
 
 
-class Entry(NamedTuple):
+class DispatchEntry(NamedTuple):
     """What dispatch needs of one record."""
 
     log_offset: int
@@ -225,7 +225,7 @@ def check_message(message: Message, max_message_bytes: int) -> None:
         raise MessageIllegal(f"born host of {len(message.born_host)} bytes, allowed 8 or 20")
 
 
-def parse_record(data: bytes | memoryview, at: int, log_offset: int, *, check_crc: bool = True) -> Entry:
+def parse_record(data: bytes | memoryview, at: int, log_offset: int, *, check_crc: bool = True) -> DispatchEntry:
     """Check the record at data[at] that should be at log_offset and return what dispatch needs of it.
 
     Good is: known magic, all lengths add up within data, position as stored, CRC right. Raises RecordDamaged.
@@ -250,7 +250,7 @@ def parse_record(data: bytes | memoryview, at: int, log_offset: int, *, check_cr
     except ValueError as exc:  # also a topic that is not UTF-8
         raise RecordDamaged(log_offset, str(exc)) from exc
     properties = bytes(data[properties_at : at + size])
-    return Entry(log_offset, size, topic, queue_id, queue_offset, sys_flag, stored_ms, properties)
+    return DispatchEntry(log_offset, size, topic, queue_id, queue_offset, sys_flag, stored_ms, properties)
 
 
 def _lengths(data: bytes | memoryview, magic: int, body_at: int, body_length: int, end: int) -> tuple[int, int]:

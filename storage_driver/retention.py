@@ -35,7 +35,7 @@ class RetentionRules(NamedTuple):
         return self.keep_ms
 
 
-class Candidate(NamedTuple):
+class DeletableSegment(NamedTuple):
     """A segment that may go; the caller leaves out the one being written."""
 
     base: int
@@ -54,7 +54,7 @@ class DiskState(NamedTuple):
 
 
 def choose(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[DeletableSegment],
     disk: DiskState,
     rules: RetentionRules,
     *,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from storage_driver.named_tuple import NamedTuple
 
 
-class Placed(NamedTuple):
+class AppendResult(NamedTuple):
     """Where a message is; `end` is the mark for `when_committed`."""
 
     queue_offset: int
@@ -15,7 +15,7 @@ class Placed(NamedTuple):
     stored_ms: int
 
 
-class PlacedBatch(NamedTuple):
+class BatchAppendResult(NamedTuple):
     """Where the messages of a batch are, one after the other; `end` is the mark for `when_committed`."""
 
     queue_offset: int  # of the first
@@ -53,7 +53,7 @@ class StoreStatistics(NamedTuple):
     latest_ms: int = 0  # time of day; a clock before it was set back
 
 
-class Evidence(NamedTuple):
+class SyncEvidence(NamedTuple):
     """What proves that the store works: seconds since the last completed sync, what waits, what failed."""
 
     synced_age_s: float

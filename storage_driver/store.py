@@ -22,7 +22,7 @@ from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened, damage_told, open_folder, recovered_topics, state_path
 from storage_driver.recovery.verdict import RecoveryVerdict
-from storage_driver.statistics import Evidence, Placed, StoreStatistics
+from storage_driver.statistics import AppendResult, StoreStatistics, SyncEvidence
 
 
 def ignore(arrival: Arrival) -> None:
@@ -303,11 +303,11 @@ class MessageStore:
             latest_ms=upkeep.latest_ms(),
         )
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> SyncEvidence:
         """Return what the watchdog wants to know."""
         log, failure = self._log, None if self._tables.lacks_room else self._tables.failure
         age = trio.current_time() - log.proven_at if log.proven_at is not None else 0.0
-        return Evidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
+        return SyncEvidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
 
     def _begin(self) -> None:
         """Save where recovery left off, load the clock's epochs. Blocks. Raises StoreUnwritable, OSError."""
@@ -379,12 +379,12 @@ async def open_store(
 
 
 __all__ = [
+    "AppendResult",
     "Arrival",
-    "Evidence",
     "FoundStatus",
     "MessageStore",
-    "Placed",
     "ReadResult",
     "StoreConfig",
+    "SyncEvidence",
     "open_store",
 ]

@@ -54,7 +54,7 @@ LITTLE = 4096
 _ZEROS = bytes(LITTLE)
 
 
-class Step(NamedTuple):
+class DiskStep(NamedTuple):
     """One thing that was done to a MemoryDisk. `inode` and `names` say to what; the rest depends on the kind."""
 
     kind: str  # write resize sync | name (create, rename, link, remove, folder) folder_sync sync_all
@@ -180,23 +180,23 @@ class MemoryFile:
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         data, end = b"".join(pieces), self._disk.ends.get(self._inode.number)
         if end is None or at + len(data) <= end:
-            self._disk.do(Step("write", self._inode.number, at, data, ()))
+            self._disk.do(DiskStep("write", self._inode.number, at, data, ()))
             return
         written, number = max(0, end - at), self._disk.fail_with
         if written:
-            self._disk.do(Step("write", self._inode.number, at, data[:written], ()))
+            self._disk.do(DiskStep("write", self._inode.number, at, data[:written], ()))
         raise ShortWrite(number, os.strerror(number), written=written)
 
     def sync(self, *, in_place: bool = False) -> None:
         try:
-            self._disk.do(Step("sync", self._inode.number, 0, b"", ()))
+            self._disk.do(DiskStep("sync", self._inode.number, 0, b"", ()))
         except OSError as exc:
             self._inode.lose()
             self._inode.forget()
             raise SyncFailed(exc.errno, exc.strerror) from exc
 
     def resize(self, size: int) -> None:
-        self._disk.do(Step("resize", self._inode.number, size, b"", ()))
+        self._disk.do(DiskStep("resize", self._inode.number, size, b"", ()))
 
     def allocate(self, size: int) -> None:
         self.resize(size)
@@ -228,12 +228,12 @@ class MemoryDisk:
     """A disk in memory that notes every step, can fail at one, and can show what a power cut at any step may leave."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None, folders: Sequence[str] = ()) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[DiskStep] = []
         self.fail_at: int | None = None  # number of the step that fails
         self.fail_with = errno.EIO
         self.keep_failing = False
         self.ends: dict[int, int] = {}  # inode -> where writes to it stop short
-        self.before: Callable[[Step], None] = lambda step: None
+        self.before: Callable[[DiskStep], None] = lambda step: None
         self.space = Usage(0, 1 << 40)
         self.boot = "first"
         self.inodes: dict[int, Inode] = {}
@@ -245,7 +245,7 @@ class MemoryDisk:
         self.unsynced_names: list[tuple[tuple[str, int | None], ...]] = []
         self._folders: dict[str, builtins.list[str]] | None = None  # folder -> names in it, None: to be created
 
-    def do(self, step: Step) -> None:
+    def do(self, step: DiskStep) -> None:
         """Note a step and carry it out, or fail."""
         number = len(self.steps)
         self.before(step)
@@ -254,7 +254,7 @@ class MemoryDisk:
             raise OSError(self.fail_with, os.strerror(self.fail_with))
         self.apply(step)
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: DiskStep) -> None:
         """Carry out a step."""
         if step.kind == "write":
             self.inodes[step.inode].write(step.at, step.data)
@@ -329,38 +329,38 @@ class MemoryDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
             number = max(self.inodes, default=0) + 1
-            self.do(Step("name", 0, 0, b"", ((str(path), number),)))
+            self.do(DiskStep("name", 0, 0, b"", ((str(path), number),)))
         return MemoryFile(self, self.inodes[number])
 
     def rename(self, source: Path, target: Path) -> None:
         number = self.names[str(source)]
-        self.do(Step("name", 0, 0, b"", ((str(source), None), (str(target), number))))
+        self.do(DiskStep("name", 0, 0, b"", ((str(source), None), (str(target), number))))
 
     def link(self, source: Path, target: Path) -> None:
-        self.do(Step("name", 0, 0, b"", ((str(target), self.names[str(source)]),)))
+        self.do(DiskStep("name", 0, 0, b"", ((str(target), self.names[str(source)]),)))
 
     def remove(self, path: Path) -> None:
         if str(path) in self.names:
-            self.do(Step("name", 0, 0, b"", ((str(path), None),)))
+            self.do(DiskStep("name", 0, 0, b"", ((str(path), None),)))
 
     def remove_folder(self, path: Path) -> None:
         below = [name for name in self.names if name == str(path) or name.startswith(f"{path}/")]
         for name in sorted(below, reverse=True):
-            self.do(Step("name", 0, 0, b"", ((name, None),)))
+            self.do(DiskStep("name", 0, 0, b"", ((name, None),)))
 
     def make_folder(self, path: Path) -> None:
         if str(path) in self.names:
             return
         for folder in [*reversed(path.parents), path]:
             if str(folder) not in self.names:
-                self.do(Step("name", 0, 0, b"", ((str(folder), 0),)))
+                self.do(DiskStep("name", 0, 0, b"", ((str(folder), 0),)))
 
     def sync_folder(self, path: Path) -> None:
-        self.do(Step("folder_sync", 0, 0, b"", ((str(path), 0),)))
+        self.do(DiskStep("folder_sync", 0, 0, b"", ((str(path), 0),)))
 
     def sync_all(self, path: Path) -> None:
         try:
-            self.do(Step("sync_all", 0, 0, b"", ()))
+            self.do(DiskStep("sync_all", 0, 0, b"", ()))
         except OSError as exc:
             for inode in self.inodes.values():
                 inode.lose()

@@ -13,7 +13,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CapWindow:
     """A weekly window with its own cap, in the box's time zone."""
 
     days: str  # "mon-fri", "sat,sun"
@@ -48,7 +48,7 @@ class UplinkConfig:
     when_full: str = "drop_oldest"
     max_lag_bytes: int = 0
     max_lag_hours: int = 0
-    windows: tuple[Window, ...] = ()
+    windows: tuple[CapWindow, ...] = ()
     metered: Metered = field(default_factory=Metered)
     software: str = "rocketbox"
 

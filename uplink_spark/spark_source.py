@@ -41,8 +41,8 @@ from uplink_spark.spark.source_options import (
     OPTIONS,
     STREAM,
     OptionError,
-    Position,
     SourceOptions,
+    SourcePosition,
     check_mode,
     parse_options,
 )
@@ -57,7 +57,7 @@ from uplink_spark.spark.source_plan import (
     resolve,
     to_offset,
 )
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -75,7 +75,7 @@ class Work(InputPartition):  # type: ignore[misc]
         self.pieces, self.entries = tuple(pieces), tuple(entries)
 
 
-def positions(zone: ZoneReader, options: SourceOptions, position: Position) -> Seqs:
+def positions(zone: ZoneReader, options: SourceOptions, position: SourcePosition) -> Seqs:
     """Return the seq of each shard a position stands for, checked against what is still there."""
     at_landed = None if position.landed_ms is None else zone.at_landed(position.landed_ms)
     oldest = zone.begins()
@@ -244,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         oldest = {log.shard: min(log.begins(), ends[log.shard]) for log in zone.shards}
         return checked_start(zone, self._options, begin, oldest)
 
-    def _should_wait(self, waiting: Mapping[int, Sequence[Entry]]) -> bool:
+    def _should_wait(self, waiting: Mapping[int, Sequence[ManifestEntry]]) -> bool:
         """Whether a small batch waits for more: below minBytesPerTrigger and not yet maxTriggerDelay."""
         options = self._options
         if not options.min_bytes or self._until is not None:
@@ -292,9 +292,9 @@ def _limit(limit: ReadLimit) -> Limit:
     return Limit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else Limit()
 
 
-def _until_full(entries: Iterator[Entry], limit: Limit) -> list[Entry]:
+def _until_full(entries: Iterator[ManifestEntry], limit: Limit) -> list[ManifestEntry]:
     """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory."""
-    taken: list[Entry] = []
+    taken: list[ManifestEntry] = []
     used, most = 0, limit.most
     for entry in entries:
         taken.append(entry)

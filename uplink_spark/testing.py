@@ -18,11 +18,11 @@ from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.centre.verify import Verified
 from uplink_spark.errors import Refused
-from uplink_spark.wire.batch import Contents, PieceHeader, PieceSource, encode_piece, open_piece
+from uplink_spark.wire.batch import PieceContents, PieceHeader, PieceSource, encode_piece, open_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.zone.manifest import (
     LANDING_NAME,
-    Entry,
+    ManifestEntry,
     ManifestTail,
     decode_zone,
     manifest_folder,
@@ -153,7 +153,7 @@ def raw_piece(
     scan = scan_records(raw, start, len(raw))
     if scan.length != len(raw):
         raise ValueError(f"not whole records: {scan.fault}")
-    contents = Contents(
+    contents = PieceContents(
         "log", start, start + len(raw) + blank, raw, scan.index(), scan.stored_ms_min, scan.stored_ms_max, scan.topics
     )
     return encode_piece(source, contents, codec)
@@ -161,7 +161,7 @@ def raw_piece(
 
 def gap_piece(start: int, end: int, gap: dict[str, object], *, source: PieceSource = SOURCE) -> NewPiece:
     """Return a `gap` piece ready to land; gap: class, reason, since, until, declared, queues, records, bytes."""
-    header, container = encode_piece(source, Contents("gap", start, end, encode_map(gap)), "none")
+    header, container = encode_piece(source, PieceContents("gap", start, end, encode_map(gap)), "none")
     return NewPiece(header, container, ((start, end),), dict(gap))
 
 
@@ -181,7 +181,9 @@ class MadeLanding:
             self._writers[shard].open(self.covers[shard])
         return self._writers[shard]
 
-    def land(self, *pieces: tuple[PieceHeader, bytes] | NewPiece, now_ms: int = 1_700_000_001_000) -> list[Entry]:
+    def land(
+        self, *pieces: tuple[PieceHeader, bytes] | NewPiece, now_ms: int = 1_700_000_001_000
+    ) -> list[ManifestEntry]:
         """Land pieces of one shard; a plain (header, container) is used whole."""
         new = [p if isinstance(p, NewPiece) else NewPiece(p[0], p[1], ((p[0].start, p[0].end),)) for p in pieces]
         box = new[0].header.box
@@ -195,7 +197,7 @@ class MadeLanding:
             writer.close()
 
 
-def landed_entries(root: Path, box: str) -> list[Entry]:
+def landed_entries(root: Path, box: str) -> list[ManifestEntry]:
     """Return the visible entries of a box, read as Spark reads them."""
     zone = decode_zone((root / LANDING_NAME).read_bytes())
     shard = shard_of(box, zone.shards)
@@ -226,7 +228,7 @@ def landed_log(root: Path, box: str) -> dict[int, bytes]:
     return records
 
 
-class Told:
+class RecordingSender:
     """A connection that notes what it hears, in order."""
 
     def __init__(self) -> None:

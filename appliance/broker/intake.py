@@ -12,7 +12,7 @@ from netstack.wire.codes import ResponseCode
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong
 from storage_driver.interfaces import Appending
 from storage_driver.record import Message, encode_properties
-from storage_driver.statistics import Placed
+from storage_driver.statistics import AppendResult
 
 WAIT = "WAIT"
 DELAY, HALF = "DELAY", "TRAN_MSG"
@@ -83,7 +83,7 @@ class Intake:
     def __init__(self, store: Appending, diverts: Sequence[Divert] = ()) -> None:
         self._store, self._diverts = store, tuple(diverts)
 
-    def put(self, draft: Draft) -> Placed:
+    def put(self, draft: Draft) -> AppendResult:
         """Store a draft where its properties say. Raises Refused."""
         draft.properties.pop(WAIT, None)
         for divert in self._diverts:

@@ -12,7 +12,7 @@ import trio
 
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.saving import Saver
-from appliance.requests import Answer, Handle, Held, Peer, Reply
+from appliance.requests import Answer, DeferredReply, Handle, Peer, Reply
 from netstack.errors import ProtocolError, Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -274,10 +274,10 @@ def _check_kv(ext: Mapping[str, str]) -> None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
 
 
-def _held_until_saved(request: RemotingCommand, saver: Saver) -> Held:
+def _held_until_saved(request: RemotingCommand, saver: Saver) -> DeferredReply:
     mark = saver.changed()
     failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
-    return Held(saver.when_saved, mark, request.reply(), failed)
+    return DeferredReply(saver.when_saved, mark, request.reply(), failed)
 
 
 def handle_get_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:

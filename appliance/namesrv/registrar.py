@@ -16,7 +16,7 @@ import trio
 
 from appliance.broker.admin.topics import config_of
 from appliance.broker.tables.topics import PROBE_TOPIC, READ, WRITE, TopicTable
-from appliance.requests import Answer, Handle, Held, Peer
+from appliance.requests import Answer, DeferredReply, Handle, Peer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
@@ -72,11 +72,11 @@ class Registrar:
 
     def _telling(self, handle: Handle, request: RemotingCommand, peer: Peer) -> Answer:
         answer = handle(request, peer)
-        if not isinstance(answer, Held):
+        if not isinstance(answer, DeferredReply):
             return answer
         self._awaited = self._changes
         when = partial(self._when_told, answer.when, self._changes)
-        return Held(when, answer.mark, answer.response, answer.failed)
+        return DeferredReply(when, answer.mark, answer.response, answer.failed)
 
     def _when_told(self, when: Callable[[int, Wake], None], change: int, mark: int, wake: Wake) -> None:
         def saved(reason: str | None) -> None:

@@ -11,7 +11,7 @@ from netstack.serving.peer import Peer
 from netstack.wire.bodies import ConsumerStatus, ResetOffset
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, Reply
 from netstack.wire.headers import (
     CheckTransactionHeader,
     ConsumeDirectlyHeader,
@@ -105,7 +105,7 @@ class BrokerRequests:
             result = await consumer.consume_directly(message)
             return request.reply(body=result.to_bytes())
 
-        return Later(consume, pull=True)
+        return AsyncReply(consume, pull=True)
 
     def _consumer(self, group: str) -> ConsumerMember:
         consumer = self._consumers.get(group)

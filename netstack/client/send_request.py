@@ -40,7 +40,7 @@ RETRIED_ELSEWHERE = frozenset((17, 14, 1, 16, 204, 205))
 Ended = Callable[[SendResult | None, ClientError | None], None]
 
 
-class Publishing(Protocol):
+class SendSpans(Protocol):
     """What `telemetry.Telemetry` does for a producer: begins a span, puts its context in, says how to end it."""
 
     def publishing(
@@ -82,7 +82,7 @@ class ProducerOptions:
     window: int = 256
     window_bytes: int = 16 * 1024 * 1024
     trace_topic: str | None = None
-    telemetry: Publishing | None = None
+    telemetry: SendSpans | None = None
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """One connection: a reader that serves every whole frame of a receive in one pass, and a writer.
 
-Only a `Later` gets a task of its own. A reader stops while its peer has too much in flight or unread, or the process
-has; that is all the back-pressure there is. Source for the rules on flags: RocketMQ 4.9.8 NettyRemotingAbstract.
+Only an `AsyncReply` gets a task of its own. A reader stops while its peer has too much in flight or unread, or the
+process has; there is no other back-pressure. Source for the rules on flags: RocketMQ 4.9.8 NettyRemotingAbstract.
 """
 
 import logging
@@ -18,7 +18,7 @@ from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
 from netstack.wire.command import ONEWAY, RESPONSE, RemotingCommand, encode_command
-from netstack.wire.conversation import Answer, Held, HeldTogether, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, DeferredBatch, DeferredReply, Reply
 from netstack.wire.frame import KIB, FrameDecoder
 
 Handle = Callable[[RemotingCommand, Peer], Answer]
@@ -37,9 +37,9 @@ class Connection:
         self.peer = peer
         self._stream, self._outbox, self._handle, self._governor = stream, outbox, handle, governor
         self._receive = receive_of(stream)
-        self._pace = Pace(trio.current_time())
+        self._pace = PeerActivity(trio.current_time())
         self._in_flight = 0
-        self._held: HeldTogether | None = None  # of this pass
+        self._held: DeferredBatch | None = None  # of this pass
         self._replies: list[bytes] = []  # of this pass
         self._made = 0  # bytes of them, and one for each that takes a while
         self._room: trio.Event | None = None  # set when the reader waits for answers to leave
@@ -186,12 +186,12 @@ class Connection:
             answer = self._handle(command, self.peer)
         except Refused as refused:
             answer = Reply(command.reply(refused.code, refused.remark))
-        if isinstance(answer, Held):
+        if isinstance(answer, DeferredReply):
             self._in_flight += 1
             held = self._held
             if held is None or held.when != answer.when:
                 self._let_go()
-                held = self._held = HeldTogether(answer.when)
+                held = self._held = DeferredBatch(answer.when)
             if answer.mark > held.mark:
                 held.mark = answer.mark
             held.size += size if answer.size < size else answer.size
@@ -216,7 +216,7 @@ class Connection:
             self._governor.take(held.size)
             held.when(held.mark, partial(self._woken, held))
 
-    def _woken(self, held: HeldTogether, reason: str | None) -> None:
+    def _woken(self, held: DeferredBatch, reason: str | None) -> None:
         """What held answers waited for has happened, or has failed for a reason."""
         self._outbox.send(held.frames(reason))
         self._done(len(held.answers), held.size)
@@ -228,7 +228,7 @@ class Connection:
             self._room.set()
             self._room = None
 
-    def _start_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+    def _start_later(self, later: AsyncReply, command: RemotingCommand, size: int) -> None:
         self._made += 1
         if later.pull:
             self._governor.parked_pulls += 1
@@ -237,7 +237,7 @@ class Connection:
             self._governor.take(size)
         self._nursery.start_soon(self._run_later, later, command, size)
 
-    async def _run_later(self, later: Later, command: RemotingCommand, size: int) -> None:
+    async def _run_later(self, later: AsyncReply, command: RemotingCommand, size: int) -> None:
         reserved = 0
         response: RemotingCommand | bytes | None
         try:
@@ -262,7 +262,7 @@ def _frame(response: RemotingCommand | bytes) -> bytes:
     return response if isinstance(response, bytes) else encode_command(response)
 
 
-class Pace:
+class PeerActivity:
     """When a peer last did what, for the one loop that looks after all connections."""
 
     __slots__ = ("frame_since", "frames", "opened_at", "partial", "read_at", "stopped")

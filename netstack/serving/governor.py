@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import trio
 
-from netstack.serving.limits import NO_PLACE, Counts, Limits, LogLimiter, decide, decide_by_descriptor
+from netstack.serving.limits import NO_PLACE, ConnectionCounts, Limits, LogLimiter, decide, decide_by_descriptor
 from netstack.serving.outbox import Unsent
 from netstack.serving.slots import Slots
 from netstack.wire.header_cache import SeenHeaders
@@ -36,7 +36,7 @@ class Governor:
         self.headers = SeenHeaders(self.limits.ext_fields)
         self.unsent = Unsent(self.limits.unsent_in_all)
         self.slots = Slots()
-        self._counts, self._lines = Counts(), LogLimiter()
+        self._counts, self._lines = ConnectionCounts(), LogLimiter()
         self._log = log or logging.getLogger("netstack")
         self._in_flight = self._partial = 0
         self._open, self._ids = trio.Event(), 0

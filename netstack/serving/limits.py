@@ -54,7 +54,7 @@ def host_bytes(address: str, port: int) -> bytes:
     return packed + port.to_bytes(4, "big")
 
 
-class Counts:
+class ConnectionCounts:
     """Who is connected, and how much of its burst each address has left."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Counts:
 NO_PLACE = "limits.connections:"  # how the refusal begins that an eviction can turn
 
 
-def decide(address: str, counts: Counts, now: float, limits: Limits) -> str | None:
+def decide(address: str, counts: ConnectionCounts, now: float, limits: Limits) -> str | None:
     """Return why a new connection of this address is refused, the limit's name first, or None and count it."""
     local, share = is_loopback(address), share_of(address)
     left, since = counts.allowance.get(share, (float(limits.new_burst), now))

@@ -9,7 +9,7 @@ from netstack.errors import AskTimeout, ChannelClosed
 from netstack.serving.limits import host_bytes
 from netstack.serving.outbox import Outbox
 from netstack.wire.command import ExtFields, RemotingCommand, encode_command, request
-from netstack.wire.conversation import Outstanding
+from netstack.wire.conversation import PendingRequests
 
 
 class Posted(Protocol):
@@ -49,7 +49,7 @@ class Peer:
         self.closed = trio.Event()
         self.close_reason = ""
         self._outbox = outbox
-        self._asked: Outstanding[_Question | Posted] = Outstanding()
+        self._asked: PendingRequests[_Question | Posted] = PendingRequests()
         self._on_close: list[Callable[[], None]] = []
         self.finish: Callable[[str], None] | None = None  # set by the connection while it serves
 

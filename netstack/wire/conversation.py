@@ -22,7 +22,7 @@ class Reply:
         self.response = response
 
 
-class Held:
+class DeferredReply:
     """An answer that leaves once something is durable up to a mark, mostly the log. Needs no task.
 
     `when` registers a wake for a mark and may call it at once; `failed` makes the answer for a reason. The state
@@ -43,8 +43,8 @@ class Held:
         self.when, self.mark, self.response, self.failed, self.size = when, mark, response, failed, size
 
 
-class HeldTogether:
-    """Held answers of one connection that wait for the same thing, one after the other."""
+class DeferredBatch:
+    """Deferred replies of one connection that wait for the same thing, one after the other."""
 
     __slots__ = ("answers", "mark", "size", "when")
 
@@ -59,7 +59,7 @@ class HeldTogether:
         return [encode_command(failed(reason)) for frame, failed in self.answers if frame]
 
 
-class Later:
+class AsyncReply:
     """An answer that really has to be waited for: the only kind that gets a task. None means nothing is sent.
 
     A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection. What
@@ -74,11 +74,11 @@ class Later:
         self.run, self.pull, self.reads = run, pull, reads or pull
 
 
-Answer = Reply | Held | Later | None
+Answer = Reply | DeferredReply | AsyncReply | None
 T = TypeVar("T")
 
 
-class Outstanding(Generic[T]):
+class PendingRequests(Generic[T]):
     """Our requests on one connection by opaque. Source: RocketMQ 4.9.8 NettyRemotingAbstract.responseTable."""
 
     def __init__(self, first: int = 1) -> None:

@@ -15,7 +15,7 @@ _TIMES = Struct(">qqq")
 CHECKPOINT_BYTES = 4096
 
 
-class Position(NamedTuple):
+class CheckpointValues(NamedTuple):
     """Log offsets below which queues and index are on stable storage, and how many units the newest index file had."""
 
     queues_to: int
@@ -77,12 +77,12 @@ class PositionFile(SlotFile):
     def __init__(self, disk: Disk, path: Path) -> None:
         super().__init__(disk, path, _POSITION, b"RBXPOS1\n")
 
-    def load(self) -> Position | None:
+    def load(self) -> CheckpointValues | None:
         """Return the newest intact position, None when there is none."""
         values = self.load_values()
-        return Position(*values) if values is not None else None
+        return CheckpointValues(*values) if values is not None else None
 
-    def save(self, position: Position) -> None:
+    def save(self, position: CheckpointValues) -> None:
         """Write and sync the position. Raises OSError."""
         self.save_values(position)
 

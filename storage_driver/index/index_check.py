@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from storage_driver.files.checkpoint import Position
+from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import (
     BLOCK_SLOTS,
@@ -19,7 +19,7 @@ from storage_driver.index.index_file import (
 )
 from storage_driver.index.index_keys import key_hash
 from storage_driver.log.scan import is_filler
-from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Entry, index_keys
+from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, DispatchEntry, index_keys
 
 
 class IndexCheck:
@@ -35,7 +35,7 @@ class IndexCheck:
         note: Callable[[str], None],
         *,
         first: int,
-        synced: Position | None,
+        synced: CheckpointValues | None,
         size: IndexSize,
     ) -> None:
         self.units = 0
@@ -48,7 +48,7 @@ class IndexCheck:
         self._stream = self._all_units()
         self._next = next(self._stream, None)
 
-    def expect(self, entry: Entry) -> None:
+    def expect(self, entry: DispatchEntry) -> None:
         """Compare one record of the log. Raises OSError."""
         if entry.log_offset >= self._upto:
             return

@@ -7,7 +7,7 @@ from storage_driver.index.index_file import BREATH_EVERY, BREATH_S, Index
 from storage_driver.index.index_keys import IndexKeys, alike_hashes, key_hashes
 from storage_driver.log.scan import Bad, Blank, walk
 from storage_driver.log.segment import Segment
-from storage_driver.queues.dispatch import Pending, PendingRun
+from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 CATCH_UP_BYTES = 4 << 20  # some thousand records share reads and writes of slots
@@ -70,7 +70,7 @@ class KeyCollector:
                 times.append(stored_ms)
 
 
-def index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms: int) -> None:
+def index_records(index: Index, records: Sequence[PendingRecord | PendingRun], now_ms: int) -> None:
     """Add the keys of records that became durable, in log order. Raises OSError."""
     keys = KeyCollector()
     for at in range(0, len(records), BREATH_EVERY):
@@ -81,7 +81,7 @@ def index_records(index: Index, records: Sequence[Pending | PendingRun], now_ms:
     index.add(keys.finish(), now_ms)
 
 
-def _add(keys: KeyCollector, record: Pending | PendingRun) -> None:
+def _add(keys: KeyCollector, record: PendingRecord | PendingRun) -> None:
     topic = record.queue.key.topic
     if isinstance(record, PendingRun):
         keys.add_run(topic, record.log_offsets, [record.stored_ms] * len(record.sizes), record.properties)
@@ -89,9 +89,9 @@ def _add(keys: KeyCollector, record: Pending | PendingRun) -> None:
         keys.add(topic, record.log_offset, record.stored_ms, record.properties)
 
 
-def _add_alike(keys: KeyCollector, records: Sequence[Pending | PendingRun]) -> bool:
+def _add_alike(keys: KeyCollector, records: Sequence[PendingRecord | PendingRun]) -> bool:
     """Take single records of one topic, column by column; False, and none are taken, when they are something else."""
-    if set(map(type, records)) != {Pending}:
+    if set(map(type, records)) != {PendingRecord}:
         return False
     queues, log_offsets, _, _, flags, times, properties = zip(*records, strict=True)
     topics, kinds = {queue.key.topic for queue in set(queues)}, {flag & TRANSACTION_MASK for flag in set(flags)}

@@ -17,13 +17,13 @@ from outcome import Outcome  # trio's own
 
 from storage_driver.errors import Busy, LogFailed
 from storage_driver.log.marks import Mark, Wake
-from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, Written
+from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, WriteResult
 from storage_driver.log.sync_thread import open_sync_thread
 from storage_driver.log.truncation import CutDone, Truncation
-from storage_driver.queues.dispatch import Pending, PendingRun
+from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 
-Undurable = Pending | PendingRun
+PendingAppend = PendingRecord | PendingRun
 Ended = Callable[[Outcome[Any]], None]
 SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 BUSY_AFTER_S = 1.0
@@ -47,7 +47,7 @@ class SyncCounters:
         self.histogram[min(25, int(sync_s * 1e6).bit_length())] += 1
 
 
-class Cut:
+class CutRequest:
     """A cut of the log that was asked for; `done` says what it took away once it has `ended`."""
 
     def __init__(self, log_offset: int, reason: str, truncation: Truncation) -> None:
@@ -62,7 +62,7 @@ class Cut:
         return done
 
 
-def end_of(record: Undurable) -> int:
+def end_of(record: PendingAppend) -> int:
     """Return the log offset just past a record or a batch."""
     if isinstance(record, PendingRun):
         return record.log_offsets[-1] + record.sizes[-1]
@@ -83,8 +83,8 @@ class CommitLog:
         writer: SegmentWriter,
         *,
         segment_bytes: int,
-        dispatch: Callable[[Sequence[Undurable]], int],
-        rewound: Callable[[Sequence[Undurable]], None],
+        dispatch: Callable[[Sequence[PendingAppend]], int],
+        rewound: Callable[[Sequence[PendingAppend]], None],
         no_room: Callable[[str], None],
         flush_budget_s: float = 0.0,
     ) -> None:
@@ -100,14 +100,14 @@ class CommitLog:
         self._limit = segments[-1].end if segments else end - end % segment_bytes + segment_bytes
         self._pieces: list[bytes] = []
         self._writes = [Write(end, self._pieces)]
-        self._pending: list[Undurable] = []
-        self._uncommitted: deque[Undurable] = deque()  # synced, not dispatched
+        self._pending: list[PendingAppend] = []
+        self._uncommitted: deque[PendingAppend] = deque()  # synced, not dispatched
         self._synced, self._committed = Mark(end), Mark(end)
         self._synced_to: Callable[[int], None] | None = None  # who is told of syncs and commits; None: a log by itself
         self._oldest_at: float | None = None  # since when the oldest record that is not synced waits
         self._work = trio.Event()
         self._rested = not flush_budget_s  # the budget, if there is one, has passed for the next batch
-        self._cut: Cut | None = None  # asked for, not begun
+        self._cut: CutRequest | None = None  # asked for, not begun
         self._jobs: deque[Ended] = deque()  # what hears how each call of the thread ended; at most two
         self._nudge: Callable[[], None] = lambda: None  # has the thread begin, when it rests
         self._spare_thread = trio.CapacityLimiter(1)
@@ -154,7 +154,7 @@ class CommitLog:
         self._pieces = []
         self._writes.append(Write(self.end, self._pieces))
 
-    def append(self, data: bytes, pending: Undurable) -> int:
+    def append(self, data: bytes, pending: PendingAppend) -> int:
         """Queue a record or a batch at `end` (after `reserve`), return the log offset just past it. Not synced yet."""
         if not self._pending:
             self._work.set()
@@ -204,7 +204,7 @@ class CommitLog:
             raise ValueError(f"a cut at {log_offset}: committed is {self.committed}, synced {self.synced}")
         if log_offset == self.end:
             return None
-        cut = self._cut = Cut(log_offset, reason, truncation)
+        cut = self._cut = CutRequest(log_offset, reason, truncation)
         self._work.set()
         self._nudge()
         await cut.ended.wait()
@@ -212,7 +212,7 @@ class CommitLog:
             raise LogFailed(self.failure)
         return cut.done
 
-    def _was_cut(self, cut: "Cut", ended: Outcome[CutDone]) -> None:
+    def _was_cut(self, cut: "CutRequest", ended: Outcome[CutDone]) -> None:
         try:
             cut.done = ended.unwrap()
         except OSError as exc:
@@ -238,7 +238,7 @@ class CommitLog:
         self._synced_to = None
         self.commit(self._synced.at)
 
-    def begin_shared(self, records: Sequence[Undurable], committed: int) -> None:
+    def begin_shared(self, records: Sequence[PendingAppend], committed: int) -> None:
         """Adopt records that recovery found above the committed mark: they wait for `commit` or `truncate`."""
         self._uncommitted += records
         self._committed.at = committed
@@ -249,7 +249,7 @@ class CommitLog:
 
         A batch is committed as a whole, and the mark never falls.
         """
-        end, ready = min(log_offset, self._synced.at), list[Undurable]()
+        end, ready = min(log_offset, self._synced.at), list[PendingAppend]()
         if end <= self._committed.at:
             return
         waiting = self._uncommitted
@@ -259,7 +259,7 @@ class CommitLog:
             end = waiting[0].log_offset
         self._dispatch_to(ready, end)
 
-    def _dispatch_to(self, ready: Sequence[Undurable], end: int) -> None:
+    def _dispatch_to(self, ready: Sequence[PendingAppend], end: int) -> None:
         self.counters.messages += self._dispatch(ready)  # before the mark moves: what is acknowledged can be pulled
         self._committed.move(end)
 
@@ -304,7 +304,7 @@ class CommitLog:
     def _ended(self, ended: Outcome[Any]) -> None:
         self._jobs.popleft()(ended)
 
-    def _wrote(self, pending: list[Undurable], end: int, began: float, ended: Outcome[Written]) -> None:
+    def _wrote(self, pending: list[PendingAppend], end: int, began: float, ended: Outcome[WriteResult]) -> None:
         """Publish the batch that the thread wrote. Raises what its disk never does."""
         try:
             written = ended.unwrap()
@@ -314,7 +314,7 @@ class CommitLog:
             self._oldest_at = began if self._jobs or self._pending else None
             self._completed(written, pending, end)
 
-    def _completed(self, written: Written, pending: Sequence[Undurable], end: int) -> None:
+    def _completed(self, written: WriteResult, pending: Sequence[PendingAppend], end: int) -> None:
         self.segments += written.begun
         self.proven_at = trio.current_time()
         self.counters.add(end - self._synced.at, written.sync_s)
@@ -325,7 +325,7 @@ class CommitLog:
             self._uncommitted += pending
             self._synced_to(end)
 
-    def _stopped(self, exc: Stopped, pending: list[Undurable]) -> None:
+    def _stopped(self, exc: Stopped, pending: list[PendingAppend]) -> None:
         """Acknowledge what was synced nevertheless; remove the rest and stay usable if only space was missing."""
         dropped = [p for p in pending if p.log_offset >= exc.base] + self._pending
         if exc.base > self._synced.at or exc.written.begun:

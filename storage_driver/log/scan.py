@@ -15,7 +15,7 @@ from storage_driver.record import (
     SMALLEST_RECORD,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
-    Entry,
+    DispatchEntry,
     Message,
     encode_record,
     parse_record,
@@ -41,15 +41,15 @@ class Bad(NamedTuple):
 
     log_offset: int
     reason: str
-    lost: Entry | None
+    lost: DispatchEntry | None
 
 
-def is_filler(entry: Entry) -> bool:
+def is_filler(entry: DispatchEntry) -> bool:
     """Tell whether a record only covers a damaged range."""
     return entry.topic == FILLER_TOPIC and entry.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
 
 
-def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[Entry | Blank | Bad]:
+def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[DispatchEntry | Blank | Bad]:
     """Yield the records of a segment from a log offset on; the last item is a Blank or a Bad."""
     data, start = b"", at  # data holds the segment's bytes from log offset `start` on
     while True:
@@ -75,7 +75,7 @@ def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[Entry
         at += entry.size
 
 
-def _without_crc(data: bytes, at: int, log_offset: int) -> Entry | None:
+def _without_crc(data: bytes, at: int, log_offset: int) -> DispatchEntry | None:
     try:
         return parse_record(data, at, log_offset, check_crc=False)
     except RecordDamaged:
@@ -100,7 +100,7 @@ def next_good(segment: Segment, after: int) -> int | None:
     return None
 
 
-def intact(segment: Segment) -> Iterator[Entry]:
+def intact(segment: Segment) -> Iterator[DispatchEntry]:
     """Yield every intact record of a segment, also those behind damage."""
     at: int | None = segment.base
     while at is not None:
@@ -136,7 +136,7 @@ def fill(segment: Segment, start: int, end: int, stored_ms: int) -> int:
         return segment.end
     while end - start < _FILLER_HEAD:
         following = next(walk(segment, end))
-        if not isinstance(following, Entry):
+        if not isinstance(following, DispatchEntry):
             return fill(segment, start, segment.end, stored_ms)
         end += following.size
     at = start

@@ -45,7 +45,7 @@ class Write(NamedTuple):
     pieces: list[bytes]
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What one pass of the writer did: segments it began, seconds that the slowest sync and all of it took."""
 
     begun: list[Segment]
@@ -67,7 +67,7 @@ class Stopped(OSError):
     def __init__(self, cause: OSError, text: str, *, base: int, unsure: bool) -> None:
         super().__init__(cause.errno, text)
         self.base, self.unsure = base, unsure
-        self.written = Written([], 0.0, 0.0)
+        self.written = WriteResult([], 0.0, 0.0)
 
 
 class SegmentWriter:
@@ -93,7 +93,7 @@ class SegmentWriter:
         file.sync()
         self._spare = file
 
-    def write_and_sync(self, writes: list[Write]) -> Written:
+    def write_and_sync(self, writes: list[Write]) -> WriteResult:
         """Put each write in its segment and sync it before the next segment is begun. Raises Stopped."""
         started, slowest = time.perf_counter(), 0.0
         begun: list[Segment] = []
@@ -118,9 +118,9 @@ class SegmentWriter:
                 slowest = max(slowest, time.perf_counter() - before)
         except Stopped as stopped:
             self._zeroed = 0  # who knows
-            stopped.written = Written(begun, slowest, time.perf_counter() - started)
+            stopped.written = WriteResult(begun, slowest, time.perf_counter() - started)
             raise
-        return Written(begun, slowest, time.perf_counter() - started)
+        return WriteResult(begun, slowest, time.perf_counter() - started)
 
     def go_back(self, log_offset: int) -> None:
         """Write at a log offset next, which is before what was written; later segments are gone. Raises OSError."""

@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
     size: int
 
 
-class Pending(NamedTuple):
+class PendingRecord(NamedTuple):
     """An appended record that is not durable yet."""
 
     queue: ConsumeQueue
@@ -77,14 +77,14 @@ class Dispatcher:
         self.dirty: dict[MessageQueue, ConsumeQueue] = {}  # queues with entries that are not in their file
         self.crowded = trio.Event()  # so many entries wait that a round should begin at once
         self._dirty_entries = 0
-        self.backlog: list[Pending | PendingRun] = []  # for the index
+        self.backlog: list[PendingRecord | PendingRun] = []  # for the index
         self.backlog_records = self.backlog_bytes = 0
         self.last_stored_ms = 0
         self.backlog_lost = False  # the backlog overflowed: the index catches up from the log
         self._arrived, self._watched = arrived, watched
         self._delays_ms, self._backlog_limits = delays_ms, (backlog_limit, backlog_bytes_limit)
 
-    def dispatch(self, records: Sequence[Pending | PendingRun]) -> int:
+    def dispatch(self, records: Sequence[PendingRecord | PendingRun]) -> int:
         """Queue each record's entry and announce it, in log order; return how many records there were."""
         dirty, arrived, delays_ms, watched, in_runs, held = (
             self.dirty,
@@ -125,7 +125,7 @@ class Dispatcher:
         """Whether the index is to take the backlog soon, because of its bytes."""
         return self.backlog_bytes > HEAVY
 
-    def _keep(self, records: Sequence[Pending | PendingRun], count: int, held: int) -> None:
+    def _keep(self, records: Sequence[PendingRecord | PendingRun], count: int, held: int) -> None:
         """Keep records for the index, unless they become too many: it then reads them from the log."""
         self.backlog += records
         self.backlog_records += count
@@ -146,7 +146,7 @@ class Dispatcher:
         for at, code in enumerate(codes if self._watched is None or key in self._watched else ()):
             arrived(Arrival(key, run.queue_offset + at, code, stored_ms, run.log_offsets[at], run.sizes[at]))
 
-    def take_backlog(self) -> list[Pending | PendingRun]:
+    def take_backlog(self) -> list[PendingRecord | PendingRun]:
         """Return the backlog of the index and clear it."""
         backlog, self.backlog, self.backlog_records, self.backlog_bytes = self.backlog, [], 0, 0
         return backlog

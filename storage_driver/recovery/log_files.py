@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from storage_driver.files.checkpoint import Position
+from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk, data_pieces
 from storage_driver.files.layout_repair import is_segment_name, set_aside
 from storage_driver.log.quarantine import quarantine_range
@@ -38,7 +38,7 @@ class LogFiles:
         self._verdict.moved += 1
         self._verdict.reasons.append(f"{path.parent.name}/{path.name}: {why}, moved to quarantine/{name}")
 
-    def load(self, position: Position | None, reach: int, first: int | None = None) -> list[Segment]:
+    def load(self, position: CheckpointValues | None, reach: int, first: int | None = None) -> list[Segment]:
         """Open the log's files; foreign ones are set aside, lengths repaired, missing ones replaced by a blank.
 
         reach: how far the log went at least; first: below it files were deleted on purpose.
@@ -72,7 +72,7 @@ class LogFiles:
             raise self._protected[segments[-1].base]  # it is to be written
         return segments
 
-    def _reached(self, sizes: dict[int, int], position: Position | None) -> list[int]:
+    def _reached(self, sizes: dict[int, int], position: CheckpointValues | None) -> list[int]:
         """Return where the log's files begin; what is no part of it is set aside, not reached by blanks.
 
         A gap of many files tells two logs apart. This box's is the one with the position, without one the larger.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
-from storage_driver.record import SMALLEST_RECORD, Entry, MessageQueue
+from storage_driver.record import SMALLEST_RECORD, DispatchEntry, MessageQueue
 
 AT_ONCE = 4096  # entries
 
@@ -26,7 +26,7 @@ class LostNumbers:
         if self.ranges and count > 0:
             self.counts[key] = self.counts.get(key, 0) + count
 
-    def gap(self, queue: ConsumeQueue, entry: Entry, *, has_files: bool = True) -> None:
+    def gap(self, queue: ConsumeQueue, entry: DispatchEntry, *, has_files: bool = True) -> None:
         """Count the numbers between a queue's end and its next record that lay in a lost range."""
         before = queue.last_log_offset
         if not any(before < end and start < entry.log_offset for start, end in self.ranges):

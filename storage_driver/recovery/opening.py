@@ -11,7 +11,7 @@ from typing import Any
 
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
-from storage_driver.files.checkpoint import CommittedFile, FirstFile, Position, PositionFile
+from storage_driver.files.checkpoint import CheckpointValues, CommittedFile, FirstFile, PositionFile
 from storage_driver.files.disk import Disk, FileLock
 from storage_driver.files.free_space import lend_room
 from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, put_right
@@ -233,7 +233,7 @@ def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int 
     return max(known, position.queues_to if position is not None else 0)
 
 
-def _load_index(index: Index, root: Path, recovered: Recovered) -> Position | None:
+def _load_index(index: Index, root: Path, recovered: Recovered) -> CheckpointValues | None:
     """Open the index, return where to continue: missing entries come from the log again once the store runs."""
     index.load(root / "quarantine")
     verdict, position = recovered.verdict, recovered.position

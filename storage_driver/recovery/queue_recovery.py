@@ -14,7 +14,7 @@ from storage_driver.queues.queue_table import QueueRow, QueueTable, RebuildMark
 from storage_driver.record import (
     DELAY_LEVELS_MS,
     SMALLEST_RECORD,
-    Entry,
+    DispatchEntry,
     MessageQueue,
     encode_topic,
     parse_record,
@@ -239,20 +239,20 @@ class QueueRecovery:
                 return is_filler(item)
         return False
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: DispatchEntry) -> None:
         """Take one record of the scan, in log order."""
         self._take(entry, entry.size, self._code(entry))
 
-    def _code(self, entry: Entry) -> int:
+    def _code(self, entry: DispatchEntry) -> int:
         return tags_code(entry.topic, entry.properties, entry.stored_ms, self._delays_ms)
 
-    def lose(self, entry: Entry) -> None:
+    def lose(self, entry: DispatchEntry) -> None:
         """Take a damaged record whose head can be read: its number in the queue stays used."""
         if self.lost.has(entry.log_offset):
             self.lost.add(MessageQueue(entry.topic, entry.queue_id), 1)
         self._take(entry, HOLE_SIZE, 0)
 
-    def _take(self, entry: Entry, size: int, code: int) -> None:
+    def _take(self, entry: DispatchEntry, size: int, code: int) -> None:
         key = MessageQueue(entry.topic, entry.queue_id)
         self._look_at(key)
         queue = self.queues.get(key)
@@ -352,7 +352,7 @@ class QueueRecovery:
                     was_cut = True
         self.cut += was_cut
 
-    def _begin_anew(self, key: MessageQueue, entry: Entry) -> ConsumeQueue:
+    def _begin_anew(self, key: MessageQueue, entry: DispatchEntry) -> ConsumeQueue:
         """Forget what the scan made of the queue so far; files that are the new life's already stay."""
         if self._found.get(key, [])[:1] != [0] or self._entry(key, 0)[0] != entry.log_offset:
             return self._restart(key)
@@ -391,7 +391,7 @@ class QueueRecovery:
             queue.skip_to(noted_end)  # numbers of messages that the log has lost stay used
         self.rebuilt = len(self._broken)
 
-    def _rebuild_entry(self, queue: ConsumeQueue, item: Entry, *, first: bool) -> None:
+    def _rebuild_entry(self, queue: ConsumeQueue, item: DispatchEntry, *, first: bool) -> None:
         if first:
             queue.visible = queue.written = item.queue_offset
         elif item.queue_offset < queue.visible:

@@ -9,7 +9,7 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
-from storage_driver.flusher import Tables, points_at
+from storage_driver.flusher import Flusher, points_at
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
 from storage_driver.log.segment import Segment
@@ -30,10 +30,10 @@ class Span(NamedTuple):
     stop: int
 
 
-class Mender:
+class QueueRepair:
     """Repairs queues of one store."""
 
-    def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, tables: Tables) -> None:
+    def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, tables: Flusher) -> None:
         self.mended = 0  # entries written
         self._config, self._disk, self._log, self._tables = config, disk, log, tables
         self._thread = trio.CapacityLimiter(1)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from storage_driver.errors import StoreRefused
-from storage_driver.files.checkpoint import CheckpointFile, Position, PositionFile
+from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, PositionFile
 from storage_driver.files.disk import Disk, zero_fill
 from storage_driver.log.scan import Bad, Blank, fill, is_filler, next_good, walk
 from storage_driver.log.segment import Segment
@@ -18,7 +18,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import QueueTable, load_table, table_file
-from storage_driver.record import DELAY_LEVELS_MS, Entry, MessageQueue
+from storage_driver.record import DELAY_LEVELS_MS, DispatchEntry, MessageQueue
 from storage_driver.recovery.log_files import MOST_BRIDGED, LogFiles
 from storage_driver.recovery.losing import Losing
 from storage_driver.recovery.losses import Losses
@@ -37,11 +37,11 @@ class Recovered(NamedTuple):
     end: int
     segment_bytes: int
     queues: dict[Any, ConsumeQueue]
-    position: Position | None
+    position: CheckpointValues | None
     last_stored_ms: int
     verdict: RecoveryVerdict
     trusted: list[MessageQueue]  # queues whose files were not looked at
-    uncommitted: list[Entry]  # records of a shared log above what it knew committed: in no queue
+    uncommitted: list[DispatchEntry]  # records of a shared log above what it knew committed: in no queue
 
 
 class Recovery:
@@ -74,7 +74,7 @@ class Recovery:
         self._log_files = LogFiles(disk, root, segment_bytes, verdict=self.verdict, losing=self._losing.note)
         self._others, self._known_to, self._first = others, losses.known_to, first
         self._last_stored_ms = 0
-        self._committed, self._uncommitted = committed, list[Entry]()
+        self._committed, self._uncommitted = committed, list[DispatchEntry]()
 
     def run(self) -> Recovered:
         """Recover and return the state; everything kept is on stable storage then."""
@@ -121,7 +121,7 @@ class Recovery:
         else:
             queues.sync()
 
-    def _confirmed(self, segments: list[Segment], position: Position | None) -> Position | None:
+    def _confirmed(self, segments: list[Segment], position: CheckpointValues | None) -> CheckpointValues | None:
         """The stored position when it is within the log."""
         if position is None or not segments:
             return position
@@ -131,7 +131,7 @@ class Recovery:
         return position
 
     def _load_queues(
-        self, segments: list[Segment], position: Position | None, start: int, table: QueueTable
+        self, segments: list[Segment], position: CheckpointValues | None, start: int, table: QueueTable
     ) -> QueueRecovery:
         note, lost = self.verdict.reasons.append, self._losing.numbers
         queues = QueueRecovery(
@@ -149,13 +149,13 @@ class Recovery:
             self._losing.count_all(queues.queues.values(), segments[0].base)
         return queues
 
-    def _may_trust(self, table: QueueTable, segments: list[Segment], position: Position | None) -> bool:
+    def _may_trust(self, table: QueueTable, segments: list[Segment], position: CheckpointValues | None) -> bool:
         """Tell whether the queues can be taken from their table: so many that looking at each takes long."""
         if len(table.rows) <= self._trust_above or position is None or not segments or self.verdict.quarantined:
             return False
         return segments[0].base <= table.as_of <= position.queues_to
 
-    def _start(self, segments: list[Segment], position: Position | None, table: QueueTable) -> int:
+    def _start(self, segments: list[Segment], position: CheckpointValues | None, table: QueueTable) -> int:
         """Return where to scan from: behind the table's `as_of` only the log tells where queues end.
 
         Entries that were lost from the end of a file would go unseen otherwise, and their numbers be given out again.
@@ -178,7 +178,7 @@ class Recovery:
         if times is not None:
             for segment in reversed(segments):
                 head = next(walk(segment, segment.base))
-                if isinstance(head, Entry) and 0 < head.stored_ms <= times.restart_ms:
+                if isinstance(head, DispatchEntry) and 0 < head.stored_ms <= times.restart_ms:
                     return segment.base
         return segments[0].base
 

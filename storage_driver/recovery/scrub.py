@@ -5,13 +5,13 @@ What is damaged goes to `known_damage`.
 
 import trio
 
-from storage_driver.flusher import Tables
+from storage_driver.flusher import Flusher
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.known_damage import KnownDamage
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
 from storage_driver.log.segment import Segment
 from storage_driver.queues.dispatch import is_queued
-from storage_driver.record import Entry
+from storage_driver.record import DispatchEntry
 
 PIECE_BYTES = 1 << 20
 RECORDS_AT_ONCE = 200
@@ -22,7 +22,7 @@ REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read aga
 class Scrub:
     """Where the scrub is, and what it has found."""
 
-    def __init__(self, log: CommitLog, tables: Tables, damage: KnownDamage, *, bytes_per_s: float) -> None:
+    def __init__(self, log: CommitLog, tables: Flusher, damage: KnownDamage, *, bytes_per_s: float) -> None:
         self.at = 0
         self.passes = 0
         self.checked_bytes = 0
@@ -86,7 +86,7 @@ class Scrub:
         if segment is None:
             return
         start = self.at
-        entries: list[Entry] = []
+        entries: list[DispatchEntry] = []
         self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
         await self._tables.heal(entries)
         self.checked_bytes += self.at - start
@@ -94,7 +94,7 @@ class Scrub:
             await self._damage.found(bad.log_offset, self.at, bad.reason)
 
 
-def check_piece(segment: Segment, at: int, end: int, entries: list[Entry]) -> tuple[int, Bad | None]:
+def check_piece(segment: Segment, at: int, end: int, entries: list[DispatchEntry]) -> tuple[int, Bad | None]:
     """Check some records from a boundary on, add them to entries; return the next boundary and damage before it."""
     start, records = at, 0
     for item in walk(segment, at):

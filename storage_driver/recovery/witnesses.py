@@ -8,7 +8,7 @@ power cut makes one of them reach behind the log. What has no checksum counts on
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from storage_driver.files.checkpoint import Position
+from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import HEADER, UNIT, IndexSize, list_index
 from storage_driver.log.scan import Bad, Blank, walk
@@ -29,7 +29,7 @@ class Witnesses:
         if log_offset > max(self._known_to, self.said.get(who, 0)):
             self.said[who] = log_offset
 
-    def add_all(self, position: Position | None, table: QueueTable, others: Mapping[str, int]) -> None:
+    def add_all(self, position: CheckpointValues | None, table: QueueTable, others: Mapping[str, int]) -> None:
         """Take what recovery has read, and what it was told of others."""
         self.add("the saved position", position.queues_to if position is not None else 0)
         last = max((row.last_log_offset for row in table.rows), default=-1)

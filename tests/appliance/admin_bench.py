@@ -21,10 +21,10 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder, merged
-from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
+from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import DELAY_LEVELS_MS, Message, encode_properties
-from storage_driver.store import Placed
+from storage_driver.store import AppendResult
 
 
 class Bench:
@@ -35,11 +35,11 @@ class Bench:
             return clock[0] or wall_ms()
 
         store, self.small, self.store = small.store, small, small.store
-        self.topics = TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=now_ms)
-        self.groups = GroupTable(MemoryFile(), now_ms=now_ms)
-        self.offsets, self.clients = OffsetTable(MemoryFile()), ClientTable(now_ms=now_ms)
-        self.stats, self.resent = BrokerStats("Edge", now_ms=now_ms), Resent(MemoryFile())
-        delays = DelayLevels(store, small.arrivals, MemoryFile(), DELAY_LEVELS_MS, stats=self.stats, now_ms=now_ms)
+        self.topics = TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=now_ms)
+        self.groups = GroupTable(MemoryStateFile(), now_ms=now_ms)
+        self.offsets, self.clients = OffsetTable(MemoryStateFile()), ClientTable(now_ms=now_ms)
+        self.stats, self.resent = BrokerStats("Edge", now_ms=now_ms), Resent(MemoryStateFile())
+        delays = DelayLevels(store, small.arrivals, MemoryStateFile(), DELAY_LEVELS_MS, stats=self.stats, now_ms=now_ms)
         topic_tables = TopicAdminTables(self.topics, self.offsets, self.clients, small.arrivals, self.stats)
         progress_tables = ProgressTables(self.topics, self.offsets, self.clients, self.stats, small.arrivals)
         named = {"broker": "box", "address": "h:1"}
@@ -72,7 +72,7 @@ class Bench:
         response = await self.ask(code, **ext)
         return response.code, response.remark or ""
 
-    async def send(self, count: int = 1, queue_id: int = 0, topic: str = "T", **properties: str) -> list[Placed]:
+    async def send(self, count: int = 1, queue_id: int = 0, topic: str = "T", **properties: str) -> list[AppendResult]:
         raw = encode_properties(properties)
         placed = [self.store.put(Message(topic, queue_id, b"%d" % n, raw, 0, 0, 1, STORE_HOST)) for n in range(count)]
         await self.store.wait_committed(placed[-1].end)

@@ -21,7 +21,7 @@ from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.health.condition_watch import ConditionWatch, Looked
 from appliance.health.conditions import Condition, worst
 from appliance.supervision import conditions_of_store
-from appliance.testing import MemoryFile, wall_ms
+from appliance.testing import MemoryStateFile, wall_ms
 from netstack.serving.tls import TlsConfig, TlsDoor, not_after_ms
 from storage_driver.log.segment import segment_name
 from tests.appliance.admin_bench import bench
@@ -53,11 +53,11 @@ class Walk:
 
 def no_groups() -> Any:
     return SimpleNamespace(
-        topics=TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=wall_ms),
-        groups=GroupTable(MemoryFile(), now_ms=wall_ms),
-        offsets=OffsetTable(MemoryFile()),
+        topics=TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=wall_ms),
+        groups=GroupTable(MemoryStateFile(), now_ms=wall_ms),
+        offsets=OffsetTable(MemoryStateFile()),
         clients=ClientTable(now_ms=wall_ms),
-        resent=Resent(MemoryFile()),
+        resent=Resent(MemoryStateFile()),
     )
 
 

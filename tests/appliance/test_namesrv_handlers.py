@@ -11,8 +11,8 @@ from appliance.broker.tables.saving import Saver
 from appliance.namesrv.handlers import NamesrvState, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig
 from appliance.namesrv.route_table import DataVersion, OwnBroker, QueueRow, RouteTable
-from appliance.requests import Answer, Held, Reply, Responder
-from appliance.testing import FakePeer, MemoryFile
+from appliance.requests import Answer, DeferredReply, Reply, Responder
+from appliance.testing import FakePeer, MemoryStateFile
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand, request
 
@@ -37,7 +37,7 @@ class Server:
     def __init__(self, *, order_messages: bool = False) -> None:
         own = OwnBroker("box", "Edge", OWN.get, lambda: list(OWN.items()), lambda: DataVersion(1, 1))
         self.now_s = 0.0
-        self.kv, self.file = KvConfig(), MemoryFile()
+        self.kv, self.file = KvConfig(), MemoryStateFile()
         self.saver = Saver(self.file, lambda: self.kv.to_object())
         self.routes = RouteTable(own)
         state = NamesrvState(
@@ -170,7 +170,7 @@ def test_a_topic_is_deleted_from_the_cluster_named() -> None:
 async def test_a_key_is_acknowledged_once_it_is_on_disk() -> None:
     server = Server()
     answer = server.raw(request(Code.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}))
-    assert isinstance(answer, Held)
+    assert isinstance(answer, DeferredReply)
     woken: list[tuple[str | None, object]] = []
     answer.when(answer.mark, lambda reason: woken.append((reason, server.file.content)))
     assert woken == []

@@ -3,11 +3,11 @@
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import QueueRow, RouteTable
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 
 
 def topic_table() -> TopicTable:
-    return TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=lambda: 1)
+    return TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=lambda: 1)
 
 
 def test_a_topic_is_routed_from_the_moment_it_exists() -> None:

@@ -7,8 +7,8 @@ import trio
 
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.registrar import Registrar, RegistrarRules
-from appliance.requests import Held, Peer
-from appliance.testing import FakePeer, MemoryFile
+from appliance.requests import DeferredReply, Peer
+from appliance.testing import FakePeer, MemoryStateFile
 from netstack.serving.channel import Channel
 from netstack.wire.command import RemotingCommand
 from tests.appliance.box import Box, ask, connected, running_box
@@ -16,7 +16,7 @@ from tests.waiting import until
 
 
 def topics(name: str = "other") -> TopicTable:
-    table = TopicTable(MemoryFile(), TopicRules("Far", name), now_ms=lambda: 7)
+    table = TopicTable(MemoryStateFile(), TopicRules("Far", name), now_ms=lambda: 7)
     table.put(Topic("T", 4, 4))
     return table
 
@@ -116,8 +116,8 @@ async def test_a_tool_is_answered_when_the_name_server_goes_away_instead_of_answ
     table = topics()
     registrar, woken = Registrar(rules, table), list[str | None]()
 
-    def made(request: RemotingCommand, _peer: Peer) -> Held:
-        return Held(
+    def made(request: RemotingCommand, _peer: Peer) -> DeferredReply:
+        return DeferredReply(
             lambda mark, wake: wake(None), table.put(Topic("U", 1, 1)), request.reply(), lambda _: request.reply(1)
         )
 
@@ -127,7 +127,7 @@ async def test_a_tool_is_answered_when_the_name_server_goes_away_instead_of_answ
             silent = await listener.accept()
             await silent.receive_some(4)
             held = registrar.telling({17: made, 18: made})[17](ask(17, topic="U"), FakePeer())
-            assert isinstance(held, Held)
+            assert isinstance(held, DeferredReply)
             held.when(held.mark, woken.append)
             assert woken == []
             await silent.aclose()

@@ -9,7 +9,7 @@ import trio.testing
 from appliance.requests import (
     LARGE,
     Answer,
-    Later,
+    AsyncReply,
     Peer,
     RefusedWith,
     Reply,
@@ -20,7 +20,7 @@ from appliance.requests import (
 from appliance.testing import FakePeer
 from netstack.errors import Refused
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.conversation import Held
+from netstack.wire.conversation import DeferredReply
 
 
 def fine(request: RemotingCommand, peer: Peer) -> Answer:
@@ -59,8 +59,8 @@ async def test_a_handler_that_waits_is_guarded_as_well() -> None:
         raise Refused(22, "nothing")
 
     for run, code in ((fails, 1), (refuses, 22)):
-        answer = Responder({10: lambda request, peer, run=run: Later(run, pull=True)})(request(10), FakePeer())  # type: ignore[misc]
-        assert isinstance(answer, Later)
+        answer = Responder({10: lambda request, peer, run=run: AsyncReply(run, pull=True)})(request(10), FakePeer())  # type: ignore[misc]
+        assert isinstance(answer, AsyncReply)
         assert answer.pull
         found = await answer.run()
         assert isinstance(found, RemotingCommand)
@@ -100,14 +100,14 @@ async def test_requests_with_large_bodies_are_answered_one_after_the_other_whate
         begun.append(request.opaque)
         if request.opaque == 1:
             answer = RemotingCommand(0, opaque=1)
-            return Held(lambda mark, wake: wakes.append(wake), 5, answer, lambda reason: RemotingCommand(7))
-        return Later(later) if request.opaque == 2 else Reply(RemotingCommand(0, opaque=3))
+            return DeferredReply(lambda mark, wake: wakes.append(wake), 5, answer, lambda reason: RemotingCommand(7))
+        return AsyncReply(later) if request.opaque == 2 else Reply(RemotingCommand(0, opaque=3))
 
     respond, answers = Responder({200: handle}), list[int]()
 
     async def ask(opaque: int, size: int) -> None:
         answer = respond(RemotingCommand(200, opaque=opaque, body=bytes(size)), FakePeer())
-        if isinstance(answer, Later):
+        if isinstance(answer, AsyncReply):
             response = await answer.run()
             assert isinstance(response, RemotingCommand)
             answers.append(response.opaque)

@@ -15,7 +15,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
-from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
+from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.record import Message
@@ -59,7 +59,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path, file: MemoryFile, clock: Clock) -> AsyncIterator[Bench]:
+async def bench(folder: Path, file: MemoryStateFile, clock: Clock) -> AsyncIterator[Bench]:
     async with (
         small_store(folder, delays_ms=LEVELS_MS, keep_ms=0, now_ms=clock) as small,
         trio.open_nursery() as nursery,
@@ -69,7 +69,7 @@ async def bench(folder: Path, file: MemoryFile, clock: Clock) -> AsyncIterator[B
         delays = DelayLevels(store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=clock)
         timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
-        table = OffsetTable(MemoryFile())
+        table = OffsetTable(MemoryStateFile())
         transactions = Transactions(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
         checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock, make_topic=lambda name: None)
         found = Bench(small, clock, delays, timers, checks, transactions)
@@ -105,7 +105,7 @@ async def _wait(b: Bench, half: tuple[int, int]) -> None:
 async def test_what_waits_longer_than_retention_is_not_deleted_before_it_was_delivered_or_decided(
     tmp_path: Path, properties: dict[str, str], finish: Callable[[Bench, tuple[int, int]], Awaitable[None]]
 ) -> None:
-    async with bench(tmp_path, MemoryFile(), Clock()) as b:
+    async with bench(tmp_path, MemoryStateFile(), Clock()) as b:
         waiting = await b.put(b"waits", **properties)
         await b.fill()
         assert await b.first_after(lambda: True) == 0
@@ -116,13 +116,13 @@ async def test_what_waits_longer_than_retention_is_not_deleted_before_it_was_del
 @pytest.mark.slow
 async def test_a_restart_forgets_nothing_that_waits(tmp_path: Path) -> None:
     clock = Clock()
-    async with bench(tmp_path, MemoryFile(), clock) as b:
+    async with bench(tmp_path, MemoryStateFile(), clock) as b:
         await b.put(b"delivered", DELAY="1")
         clock.ms += LEVELS_MS[0]
         await b.small.wait_for("T", 1)
         await b.put(b"waits", DELAY="2")
         await b.fill()
-        file = MemoryFile({"offsetTable": {"1": 1}})
+        file = MemoryStateFile({"offsetTable": {"1": 1}})
     async with bench(tmp_path, file, clock) as b:
         assert await b.first_after(lambda: True) == 0
         clock.ms += LEVELS_MS[1]
@@ -131,7 +131,7 @@ async def test_a_restart_forgets_nothing_that_waits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_what_is_gone_all_the_same_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with bench(tmp_path, MemoryFile(), Clock()) as b:
+    async with bench(tmp_path, MemoryStateFile(), Clock()) as b:
         await b.put(b"waits", DELAY="2")
         await b.fill()
         b.small.store.retain = lambda base, end: True

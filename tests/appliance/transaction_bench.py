@@ -12,10 +12,10 @@ from appliance.broker.tables.clients import ClientTable, Member
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
-from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
+from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
-from storage_driver.store import Placed
+from storage_driver.store import AppendResult
 from tests.waiting import until
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -38,14 +38,14 @@ class Bench:
     offsets: OffsetTable
     made: list[str]  # topics that the checks made
 
-    async def half(self, body: bytes = b"x", born_ms: int | None = None, **properties: str) -> Placed:
+    async def half(self, body: bytes = b"x", born_ms: int | None = None, **properties: str) -> AppendResult:
         """Store a half message as a producer of group P would."""
         pairs = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "K", "TAGS": "t", **properties}
         placed = self.intake.put(Draft("T", 1, body, pairs, 0, 4, born_ms or wall_ms(), STORE_HOST))
         await self.small.store.wait_committed(placed.end)
         return placed
 
-    async def end(self, half: Placed, verdict: int, group: str = "P", **changes: int) -> RemotingCommand:
+    async def end(self, half: AppendResult, verdict: int, group: str = "P", **changes: int) -> RemotingCommand:
         """END_TRANSACTION as a client sends it."""
         fields = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.log_offset, **changes}
         ext = {"producerGroup": group, "commitOrRollback": str(verdict), **{k: str(v) for k, v in fields.items()}}
@@ -65,10 +65,10 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, rules: TransactionRules = NEVER, offsets: MemoryFile | None = None
+    folder: Path, rules: TransactionRules = NEVER, offsets: MemoryStateFile | None = None
 ) -> AsyncIterator[Bench]:
     async with small_store(folder) as small, trio.open_nursery() as nursery:
-        table = OffsetTable(offsets or MemoryFile())
+        table = OffsetTable(offsets or MemoryStateFile())
         transactions = Transactions(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
         clients = ClientTable(now_ms=wall_ms)
         made = list[str]()

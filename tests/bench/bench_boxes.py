@@ -31,7 +31,7 @@ from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import PieceSource
 from uplink_spark.wire.frames import ALPN, FrameType, Hello, encode_frame
-from uplink_spark.wire.link import FrameReader, LinkClosed, Outbox, Stream
+from uplink_spark.wire.link import FrameQueue, FrameReader, LinkClosed, Stream
 
 TOP = Path(__file__).parents[2]
 NOW = 1_700_000_000_000
@@ -108,7 +108,7 @@ async def one_box(port: int, number: int, crowd: Crowd, *, certs: Path | None) -
 
 async def send_pieces(stream: Stream, source: PieceSource, log: Log, upto: int, crowd: Crowd) -> None:
     """Greet and send pieces, each once the one before is receipted, until so many are."""
-    reader, outbox, receipt = FrameReader(stream), Outbox(stream), trio.Semaphore(0)
+    reader, outbox, receipt = FrameReader(stream), FrameQueue(stream), trio.Semaphore(0)
     outbox.put(Hello(source.box, ((source.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "bench").encode())
     await outbox.flush()
     kind, body = await reader.next_frame(pieces=False)
@@ -132,7 +132,7 @@ async def send_pieces(stream: Stream, source: PieceSource, log: Log, upto: int, 
         nursery.cancel_scope.cancel()
 
 
-async def answer(reader: FrameReader, outbox: Outbox, receipt: trio.Semaphore, crowd: Crowd) -> None:
+async def answer(reader: FrameReader, outbox: FrameQueue, receipt: trio.Semaphore, crowd: Crowd) -> None:
     """Take what the gateway sends; a box that waits for the others of a slow machine is asked whether it is there."""
     while True:
         kind, body = await reader.next_frame(pieces=False)

@@ -19,7 +19,7 @@ from netstack.serving.connection import Handle
 from netstack.serving.peer import Peer
 from netstack.serving.server import open_listeners, serve_remoting
 from netstack.wire.command import RemotingCommand, encode_command
-from netstack.wire.conversation import Answer, Held, Reply
+from netstack.wire.conversation import Answer, DeferredReply, Reply
 from netstack.wire.headers import SendMessageHeader, SendMessageReply
 from tests.netstack import samples
 
@@ -39,7 +39,7 @@ class Syncing:
     def handle(self, command: RemotingCommand, peer: Peer) -> Answer:
         send = SendMessageHeader.from_ext(command.ext)
         reply = SendMessageReply("7F00000100002A9F0000000000000000", send.queue_id, 42)
-        return Held(self._wait, 0, command.reply(0, None, reply), lambda why: command.reply(14, why))
+        return DeferredReply(self._wait, 0, command.reply(0, None, reply), lambda why: command.reply(14, why))
 
     def _wait(self, _: int, wake: Callable[[str | None], None]) -> None:
         self._waiting.append(wake)

@@ -29,7 +29,7 @@ from storage_driver.record import decode_record
 from uplink_spark import spark_source
 from uplink_spark.jobs.bronze import BronzeConfig, run_bronze
 from uplink_spark.jobs.session import open_session
-from uplink_spark.spark.rows import EVERYTHING, Origin, RawPiece, View, decode
+from uplink_spark.spark.rows import EVERYTHING, Origin, RawPiece, RowSelection, decode
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import open_piece
 
@@ -104,7 +104,7 @@ def bench_decode(containers: list[bytes], rounds: int) -> None:
         for n, piece in enumerate(opened)
     ]
     count = sum(piece.header.records for piece in opened)
-    small = View(columns=EIGHT)
+    small = RowSelection(columns=EIGHT)
     plain: list[float] = []
     fast: list[float] = []
     slim: list[float] = []

@@ -27,7 +27,7 @@ import trio
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import StoreConfig, open_store
-from uplink_spark.box.connect import Connection, greet, open_stream
+from uplink_spark.box.connect import GatewayConnection, greet, open_stream
 from uplink_spark.box.cutter import CutOrder, cut_piece
 from uplink_spark.box.shipper import make_uplink
 from uplink_spark.config import UplinkConfig
@@ -193,7 +193,7 @@ async def feed(port: int, certs: Path | None, hello: Hello, frames: list[bytes])
     config = UplinkConfig(f"localhost:{port}", "bench", certs=certs)
     meter, free = Meter(hello.durable), trio.Semaphore(7)  # of 4 MiB in a window of 32
 
-    async def receipts(connection: Connection) -> None:
+    async def receipts(connection: GatewayConnection) -> None:
         done = 0
         while done < hello.durable:
             kind, data = await connection.reader.next_frame(pieces=False)

@@ -23,7 +23,7 @@ from storage_driver.log.sync_thread import SyncThread
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
 from storage_driver.recovery.opening import Opened, open_folder
-from storage_driver.store import MessageStore, Placed, open_store
+from storage_driver.store import AppendResult, MessageStore, open_store
 from storage_driver.testing import MemoryDisk
 from tests.power_cut.promises import Promises, RawEntries
 
@@ -74,7 +74,7 @@ class Trace:
     """What was promised, and after which step of the disk."""
 
     sent: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)  # topic, queue, queue offset, log offset
-    acknowledged: list[tuple[int, Placed, Message]] = field(default_factory=list)  # step, place, message
+    acknowledged: list[tuple[int, AppendResult, Message]] = field(default_factory=list)  # step, place, message
     records: dict[int, bytes] = field(default_factory=dict)  # log offset -> bytes acknowledged
     saved: list[tuple[int, int, int]] = field(default_factory=list)  # step before, step after, version
     floors: list[tuple[int, int]] = field(default_factory=list)  # step, lowest log offset from then on
@@ -162,7 +162,7 @@ class Workload:
         store.when_committed(placed[-1].end, wake)
         return count
 
-    def _bytes_of(self, store: MessageStore, place: Placed) -> bytes:
+    def _bytes_of(self, store: MessageStore, place: AppendResult) -> bytes:
         return store.read_log(place.log_offset, place.size)
 
     def _message(self, topic: str) -> Message:
@@ -179,13 +179,13 @@ class Workload:
         self.trace.saved.append((before, len(self.disk.steps), self._version))
 
 
-def put_batch(store: MessageStore, messages: list[Message]) -> list[Placed]:
+def put_batch(store: MessageStore, messages: list[Message]) -> list[AppendResult]:
     """Put messages of one queue as a batch and return where each lies."""
     rows = [(message.flag, message.body, message.properties) for message in messages]
     batch = store.put_batch(messages[0], Parts.of(rows))
     ends = [*batch.log_offsets[1:], batch.end]
     return [
-        Placed(batch.queue_offset + number, start, end - start, end, batch.stored_ms)
+        AppendResult(batch.queue_offset + number, start, end - start, end, batch.stored_ms)
         for number, (start, end) in enumerate(zip(batch.log_offsets, ends, strict=True))
     ]
 

@@ -12,7 +12,7 @@ from storage_driver.files.disk import Usage
 from storage_driver.files.state_file import StateFile
 from storage_driver.record import MessageQueue, Parts
 from storage_driver.store import MessageStore, open_store
-from storage_driver.testing import MemoryDisk, Step
+from storage_driver.testing import DiskStep, MemoryDisk
 from tests.power_cut.harness import FOLDERS, Trace, Workload, check, config, deterministic, open_after
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -143,7 +143,7 @@ async def test_no_room_for_the_next_segment_refuses_and_resumes_without_restart(
     assert open_after(disk).recovered.verdict.verdict in ("clean", "clean_tail")
 
 
-def _no_room(step: Step) -> None:
+def _no_room(step: DiskStep) -> None:
     if any(name.endswith(("spare.tmp", "next.tmp")) for name, _ in step.names):
         raise OSError(errno.ENOSPC, "injected")
 

@@ -8,7 +8,7 @@ import trio
 
 from storage_driver.errors import StorageError
 from storage_driver.record import MessageQueue, decode_record
-from storage_driver.store import MessageStore, Placed, open_store
+from storage_driver.store import AppendResult, MessageStore, open_store
 from storage_driver.testing import MemoryDisk, MemoryFile
 from tests.power_cut.harness import FOLDERS, Workload, check, config, deterministic
 
@@ -61,7 +61,7 @@ class Reader(Workload):
             except* StorageError as group:
                 self.errors.append(f"start or end: {group.exceptions}")
 
-    def _bytes_of(self, store: MessageStore, place: Placed) -> bytes:
+    def _bytes_of(self, store: MessageStore, place: AppendResult) -> bytes:
         self._sectors.resting = True
         raw = super()._bytes_of(store, place)
         self._sectors.resting = False
@@ -100,23 +100,23 @@ class Reader(Workload):
                     self.errors.append(f"{ask.__name__}: {exc}")
 
 
-async def by_number(store: MessageStore, queue: MessageQueue, place: Placed) -> str | None:
+async def by_number(store: MessageStore, queue: MessageQueue, place: AppendResult) -> str | None:
     found = await store.read(queue, place.queue_offset, max_count=1, max_bytes=1 << 20)
     right = found.chunks and decode_record(found.chunks[0]).log_offset == place.log_offset
     return None if right else str(found.status)
 
 
-async def by_log_offset(store: MessageStore, queue: MessageQueue, place: Placed) -> str | None:
+async def by_log_offset(store: MessageStore, queue: MessageQueue, place: AppendResult) -> str | None:
     raw = await store.record_at(place.log_offset)
     return None if raw is not None and decode_record(raw).queue_offset == place.queue_offset else "not there"
 
 
-async def by_time(store: MessageStore, queue: MessageQueue, place: Placed) -> str | None:
+async def by_time(store: MessageStore, queue: MessageQueue, place: AppendResult) -> str | None:
     at = await store.offset_by_time(queue, place.stored_ms, boundary="lower")
     return None if at <= place.queue_offset else f"{at}"
 
 
-async def by_key(store: MessageStore, queue: MessageQueue, place: Placed) -> str | None:
+async def by_key(store: MessageStore, queue: MessageQueue, place: AppendResult) -> str | None:
     """The index may lag behind an error, so a key may not be found yet; what is found is right."""
     raw = await store.record_at(place.log_offset)
     key = decode_record(raw).property_map["UNIQ_KEY"] if raw is not None else ""

@@ -14,7 +14,7 @@ from storage_driver.flusher import INDEX_BEHIND
 from storage_driver.index.index_file import IndexSize
 from storage_driver.record import Message, encode_properties
 from storage_driver.store import MessageStore, open_store
-from storage_driver.testing import MemoryDisk, Step
+from storage_driver.testing import DiskStep, MemoryDisk
 from tests.power_cut.harness import FOLDERS, HOST, config
 
 SETTINGS = config(position_every_bytes=1, flush_every_s=600.0)
@@ -24,7 +24,7 @@ SETTINGS = config(position_every_bytes=1, flush_every_s=600.0)
 async def test_a_failed_sync_makes_the_next_start_distrust_the_index_although_who_asked_has_hung_up() -> None:
     disk, begun, may_fail = MemoryDisk(folders=FOLDERS), threading.Event(), threading.Event()
 
-    def fail(step: Step) -> None:
+    def fail(step: DiskStep) -> None:
         if step.kind == "sync" and step.inode in {disk.names[name] for name in disk.names if "/index/" in name}:
             begun.set()
             may_fail.wait(30)

@@ -16,7 +16,7 @@ from storage_driver.reading import FoundStatus
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
 from storage_driver.retention import RetentionClass, RetentionRules
 from storage_driver.store import MessageStore, open_store
-from storage_driver.testing import MemoryDisk, Step
+from storage_driver.testing import DiskStep, MemoryDisk
 from tests.power_cut.harness import FOLDERS
 from tests.power_cut.harness import config as small
 
@@ -174,7 +174,7 @@ async def test_a_search_by_key_waits_for_no_index_that_is_being_made_anew_from_t
     disk = disk.restarted()
     disk.remove_folder(SMALL.root / "index")
 
-    def hold(step: Step) -> None:
+    def hold(step: DiskStep) -> None:
         if any(name == f"{SMALL.root}/index.tmp" for name, _ in step.names):
             begun.set()
             may_go_on.wait(30)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from storage_driver.record import Message, MessageQueue, decode_record, encode_properties
-from storage_driver.store import MessageStore, Placed, open_store
+from storage_driver.store import AppendResult, MessageStore, open_store
 from storage_driver.testing import MemoryDisk
 from tests.power_cut.harness import FOLDERS, HOST, config, deterministic, put_batch
 
@@ -123,7 +123,7 @@ class Play:
             messages.append(
                 Message(queue.topic, queue.queue_id, body, encode_properties({"UNIQ_KEY": keys[-1]}), 0, flag, 1, HOST)
             )
-        placed: list[Placed] = put_batch(store, messages) if kind == "batch" else [store.put(messages[0])]
+        placed: list[AppendResult] = put_batch(store, messages) if kind == "batch" else [store.put(messages[0])]
         if kind != "put":
             await store.wait_committed(placed[-1].end)
             self._model.settle()
@@ -155,7 +155,7 @@ class Play:
             ]
 
 
-def _kept(message: Message, place: Placed, key: str) -> Kept:
+def _kept(message: Message, place: AppendResult, key: str) -> Kept:
     return Kept(place.queue_offset, place.log_offset, place.stored_ms, key, message.body)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
-from storage_driver.reading import MOST_SCANNED, RUN_BYTES, Doubtful, FoundStatus, ReadRequest, collect, edge, fetch
+from storage_driver.reading import MOST_SCANNED, RUN_BYTES, FoundStatus, ReadRequest, SuspectEntry, collect, edge, fetch
 from storage_driver.record import TRANSACTION_ROLLBACK, Message, decode_record, encode_host, encode_record, encode_topic
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -146,7 +146,7 @@ def test_neighbours_in_the_log_come_in_one_piece_and_runs_end_at_their_limit() -
 def test_an_entry_of_zeros_is_doubted_by_its_number_and_skipped_only_when_told_so(wrong: bytes) -> None:
     source = Memory([0] * 100)
     source.queue[70 * ENTRY_BYTES : 71 * ENTRY_BYTES] = wrong
-    with pytest.raises(Doubtful) as doubt:
+    with pytest.raises(SuspectEntry) as doubt:
         collect(source, ReadRequest(60, 32, ANY), 0, 100)
     assert doubt.value.number == 70
     found = collect(source, ReadRequest(60, 32, ANY), 0, 100, doubt=False)
@@ -155,7 +155,7 @@ def test_an_entry_of_zeros_is_doubted_by_its_number_and_skipped_only_when_told_s
 
 def test_entries_that_cannot_be_read_are_doubted_and_then_passed_one_by_one() -> None:
     source = Memory([0] * 3)
-    with pytest.raises(Doubtful) as doubt:
+    with pytest.raises(SuspectEntry) as doubt:
         collect(source, ReadRequest(3, 32, ANY), 0, 9)
     assert doubt.value.number == 3
     found = collect(source, ReadRequest(3, 32, ANY), 0, 9, doubt=False)
@@ -165,7 +165,7 @@ def test_entries_that_cannot_be_read_are_doubted_and_then_passed_one_by_one() ->
 def test_a_record_that_is_gone_costs_none_of_its_neighbours() -> None:
     source = Memory([0] * 6)
     source.gone = {source.places[2]}
-    with pytest.raises(Doubtful) as doubt:
+    with pytest.raises(SuspectEntry) as doubt:
         collect(source, ReadRequest(0, 32, ANY), 0, 6)
     assert doubt.value.number == 2
     found = collect(source, ReadRequest(0, 32, ANY), 0, 6, doubt=False)

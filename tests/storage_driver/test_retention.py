@@ -4,7 +4,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.record import Message, encode_host
 from storage_driver.retention import (
     MIB,
-    Candidate,
+    DeletableSegment,
     DiskState,
     Forecast,
     RetentionClass,
@@ -19,15 +19,15 @@ ROOMY = DiskState(40, 1 << 40, 1 << 41)
 HOUR = 3_600_000
 
 
-def candidates(*ages_h: int, size: int = 256 * MIB) -> list[Candidate]:
-    return [Candidate(i * size, (i + 1) * size, size, age * HOUR) for i, age in enumerate(ages_h)]
+def candidates(*ages_h: int, size: int = 256 * MIB) -> list[DeletableSegment]:
+    return [DeletableSegment(i * size, (i + 1) * size, size, age * HOUR) for i, age in enumerate(ages_h)]
 
 
 def bases(found: list[int], size: int = 256 * MIB) -> list[int]:
     return [base // size for base in found]
 
 
-def ask(ages: list[Candidate], disk: DiskState = ROOMY, **changes: object) -> list[int]:
+def ask(ages: list[DeletableSegment], disk: DiskState = ROOMY, **changes: object) -> list[int]:
     settings: dict[str, object] = {"log_bytes": 0, "age_counts": True, "may_go": lambda base, end: True, **changes}
     rules = settings.pop("rules", RULES)
     return bases(choose(ages, disk, rules, **settings))  # type: ignore[arg-type]
@@ -90,9 +90,9 @@ def test_the_forecast_follows_the_last_hour() -> None:
 def test_a_segment_is_kept_as_long_as_the_most_durable_topic_in_it() -> None:
     rules = RetentionRules(classes=(RetentionClass(("alarm*", "audit"), 720 * HOUR), RetentionClass(("vitals",), HOUR)))
     assert [rules.keep_of(topic) // HOUR for topic in ("alarm-7", "audit", "vitals", "orders")] == [720, 720, 1, 72]
-    old = [Candidate(0, 1, 1, 100 * HOUR, 720 * HOUR), Candidate(1, 2, 1, 90 * HOUR, 72 * HOUR)]
+    old = [DeletableSegment(0, 1, 1, 100 * HOUR, 720 * HOUR), DeletableSegment(1, 2, 1, 90 * HOUR, 72 * HOUR)]
     assert bases(choose(old, ROOMY, rules, log_bytes=0, age_counts=True, may_go=lambda a, b: True), size=1) == []
-    short = [Candidate(0, 1, 1, 2 * HOUR, HOUR), Candidate(1, 2, 1, 2 * HOUR, 72 * HOUR)]
+    short = [DeletableSegment(0, 1, 1, 2 * HOUR, HOUR), DeletableSegment(1, 2, 1, 2 * HOUR, 72 * HOUR)]
     assert bases(choose(short, ROOMY, rules, log_bytes=0, age_counts=True, may_go=lambda a, b: True), size=1) == [0]
 
 

@@ -20,7 +20,7 @@ from uplink_spark.centre.fleet import all_entries
 from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import open_piece
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
 
 NOW = 1_700_000_000_000
@@ -72,7 +72,7 @@ class Disk:
                 (target / name).write_bytes(self._bytes.get(inode, b""))
 
 
-def facts(entry: Entry) -> tuple[object, ...]:
+def facts(entry: ManifestEntry) -> tuple[object, ...]:
     return entry.box, entry.epoch, entry.kind, entry.start, entry.end, entry.pack, entry.offset, entry.stored_bytes
 
 

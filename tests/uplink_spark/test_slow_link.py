@@ -19,10 +19,10 @@ from storage_driver.log.clock import wall_ms
 from uplink_spark.box.caps import KBIT, PIECE_OVERHEAD, SMALLEST_PIECE, Allowed, Bucket
 from uplink_spark.box.plan import (
     MIN_TARGET,
-    Cut,
     CutFacts,
     Flight,
     LinkRate,
+    SendPiece,
     SendPlan,
     make_plan,
     target_bytes,
@@ -92,7 +92,7 @@ class Week:
         durable, target = self.durable(now), 4 << 20 if express else target_bytes(self.rate.raw, 4 << 20)
         plan.note_durable(durable, now)
         cut = plan.next_cut(CutFacts(now, durable, target, 1.0 if express else 10.0, Allowed(), lambda at: 1 << 62))
-        if not isinstance(cut, Cut):
+        if not isinstance(cut, SendPiece):
             return now
         end = min(cut.start + target, cut.end)
         plan.sent(cut.lane, cut.start, end, now, durable)

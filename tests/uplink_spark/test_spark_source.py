@@ -216,21 +216,21 @@ def test_topics_with_an_express_lane_are_read_once(spark: Any, landing: MadeLand
 
 
 def _pick(piece: Any, end: int) -> Any:
-    from uplink_spark.wire.batch import Contents, open_piece
+    from uplink_spark.wire.batch import PieceContents, open_piece
 
     opened = open_piece(piece[1])
     raw, sizes = opened.raw(), opened.sizes() or b""
     topics = {"Alarm": (1, 1)}
-    return Contents("pick", 0, end, raw, sizes, T0, T0 + 1, topics, pick=("Alarm",))
+    return PieceContents("pick", 0, end, raw, sizes, T0, T0 + 1, topics, pick=("Alarm",))
 
 
 def _skipping(records: list[MadeRecord]) -> Any:
-    from uplink_spark.wire.batch import Contents, open_piece
+    from uplink_spark.wire.batch import PieceContents, open_piece
 
     header, container = log_piece(records)
     opened = open_piece(container)
     raw, sizes = opened.raw(), opened.sizes() or b""
-    return Contents("log", 0, header.end, raw, sizes, T0, T0 + 1, header.topics, skip=("Alarm",))
+    return PieceContents("log", 0, header.end, raw, sizes, T0, T0 + 1, header.topics, skip=("Alarm",))
 
 
 def test_the_manifest_shows_what_landed_and_what_was_declared_lost(spark: Any, landing: MadeLanding) -> None:

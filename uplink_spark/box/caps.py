@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from uplink_spark.config import Metered, UplinkConfig, Window
+from uplink_spark.config import CapWindow, Metered, UplinkConfig
 from uplink_spark.errors import ConfigError
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -61,7 +61,7 @@ class WeeklyWindow:
         return (at.weekday() in self.days and minute >= self.begin) or (yesterday in self.days and minute < self.end)
 
 
-def read_window(window: Window) -> WeeklyWindow:
+def read_window(window: CapWindow) -> WeeklyWindow:
     """Return a window of the configuration. Raises ConfigError naming what is wrong."""
     days: set[int] = set()
     for part in window.days.lower().replace(" ", "").split(","):

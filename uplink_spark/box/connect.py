@@ -18,8 +18,8 @@ from uplink_spark.config import UplinkConfig, need_certs, split_address
 from uplink_spark.errors import ConfigError, ProtocolError, UplinkError, first_error
 from uplink_spark.wire import frames
 from uplink_spark.wire.expiry import serial_and_end
-from uplink_spark.wire.frames import Fault, FrameType, Hello, Welcome
-from uplink_spark.wire.link import FrameReader, LinkClosed, Outbox, Stream, Throttle, unexpected
+from uplink_spark.wire.frames import ErrorFrame, FrameType, Hello, Welcome
+from uplink_spark.wire.link import FrameQueue, FrameReader, LinkClosed, Stream, Throttle, unexpected
 from uplink_spark.wire.tls import box_context, check_alpn
 
 CONNECT_S, WELCOME_S = 20, 10
@@ -49,17 +49,17 @@ class ConnectFailed(UplinkError):
 class TurnedAway(UplinkError):
     """The gateway ended the connection with an ERROR frame."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ErrorFrame) -> None:
         super().__init__(f"{fault.code}: {fault.text}")
         self.fault = fault
 
 
 @dataclass(slots=True)
-class Connection:
+class GatewayConnection:
     """A greeted connection."""
 
     reader: FrameReader
-    outbox: Outbox
+    outbox: FrameQueue
     welcome: Welcome
 
 
@@ -159,12 +159,14 @@ async def open_stream(
             await trio.aclose_forcefully(tcp)
 
 
-async def greet(stream: Stream, hello: Hello, throttle: Throttle | None, *, certs: Path | None = None) -> Connection:
+async def greet(
+    stream: Stream, hello: Hello, throttle: Throttle | None, *, certs: Path | None = None
+) -> GatewayConnection:
     """Send HELLO and wait for WELCOME; certs: what the stream was opened with.
 
     Raises TurnedAway, ConnectFailed, ProtocolError.
     """
-    outbox = Outbox(stream, throttle)
+    outbox = FrameQueue(stream, throttle)
     reader = FrameReader(stream)
     outbox.put(hello.encode())
     try:
@@ -182,4 +184,4 @@ async def greet(stream: Stream, hello: Hello, throttle: Throttle | None, *, cert
     welcome = frames.decode_welcome(body)
     if welcome.version != frames.VERSION:
         raise ProtocolError(f"WELCOME with version {welcome.version}, asked for {frames.VERSION}")
-    return Connection(reader, outbox, welcome)
+    return GatewayConnection(reader, outbox, welcome)

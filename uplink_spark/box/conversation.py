@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 import trio
 
 from uplink_spark.box.caps import SMALLEST_PIECE, Allowed
-from uplink_spark.box.connect import Connection, TurnedAway
+from uplink_spark.box.connect import GatewayConnection, TurnedAway
 from uplink_spark.box.cutter import CutOrder, CutPiece, drop_cache, take_piece
 from uplink_spark.box.gaps import Gap
 from uplink_spark.box.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
-from uplink_spark.box.plan import Cut, CutFacts, Flight, SendPlan, Wait, make_plan, target_bytes
+from uplink_spark.box.plan import CutFacts, Flight, SendPiece, SendPlan, Wait, make_plan, target_bytes
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
 from uplink_spark.box.suspects import Suspects
 from uplink_spark.box.wrapping import Job, Jobs, wrap_all
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import frames
-from uplink_spark.wire.batch import MAX_RAW_BYTES, Contents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.frames import FrameType, ReceiptRow, Refusal, encode_frame
 from uplink_spark.wire.identity import owner_of, run_of
@@ -43,13 +43,13 @@ class InFlight:
     gap: Gap | None = None
 
 
-class Conversation:
+class UplinkSession:
     """The sending side of one connection."""
 
     def __init__(
         self,
         state: ShipperState,
-        connection: Connection,
+        connection: GatewayConnection,
         codec: str,
         *,
         on_progress: Callable[[], None],
@@ -136,7 +136,7 @@ class Conversation:
             if not self._flight.room(weight, self._state.rate.wire):
                 continue
             decision = self._decide(lane, plan, facts)
-            if isinstance(decision, Cut):
+            if isinstance(decision, SendPiece):
                 await self._send_cut(lane, plan, decision, out)
                 return 0.0
             waits.append(decision.seconds)
@@ -157,14 +157,14 @@ class Conversation:
         target = min(target_bytes(state.rate.raw, state.config.piece_bytes), self._max_piece, max(bulk, SMALLEST_PIECE))
         return CutFacts(now, durable, target, state.max_delay_s(), allowed, state.boundary)
 
-    def _decide(self, lane: str, plan: SendPlan, facts: CutFacts) -> Cut | Wait:
+    def _decide(self, lane: str, plan: SendPlan, facts: CutFacts) -> SendPiece | Wait:
         if lane == "log":
             return plan.next_cut(facts)
         if not self._state.ledger.switches:
             return Wait(3600)
         return self._decide_express(plan, facts)
 
-    def _decide_express(self, plan: SendPlan, facts: CutFacts) -> Cut | Wait:
+    def _decide_express(self, plan: SendPlan, facts: CutFacts) -> SendPiece | Wait:
         allowed = facts.allowed.express
         express = replace(
             facts,
@@ -176,7 +176,7 @@ class Conversation:
             plan.live = min(facts.durable, facts.boundary(plan.live))  # the lane is off here
         return plan.next_cut(express)
 
-    async def _send_cut(self, lane: str, plan: SendPlan, cut: Cut, out: Jobs) -> None:
+    async def _send_cut(self, lane: str, plan: SendPlan, cut: SendPiece, out: Jobs) -> None:
         """Cut one piece; where the link takes all and nobody sends here, the next is cut beside its wrapping."""
         state = self._state
         order, began = self._order(lane, cut), trio.current_time()
@@ -202,7 +202,7 @@ class Conversation:
         if not beside:
             await job.gone.wait()
 
-    def _order(self, lane: str, cut: Cut) -> CutOrder:
+    def _order(self, lane: str, cut: SendPiece) -> CutOrder:
         state = self._state
         epoch = owner_of(state.source.lineage.epochs, cut.start)[0]
         run, run_start, _ = run_of(state.source.lineage.runs, cut.start)
@@ -225,7 +225,7 @@ class Conversation:
         state = self._state
         source = PieceSource(state.config.box, gap.epoch, gap.run, gap.run_start, state.now_ms(), int(state.clock_ok()))
         header, container = encode_piece(
-            source, Contents("gap", gap.start, gap.end, encode_map(gap.facts)), self._codec
+            source, PieceContents("gap", gap.start, gap.end, encode_map(gap.facts)), self._codec
         )
         await self._queue(Job(CutPiece(header, encode_frame(FrameType.PIECE, container)), gap), out)
 
@@ -247,7 +247,7 @@ class Conversation:
         try:
             await self._read_on()
         except ProtocolError as error:  # the gateway hears why, behind the piece that is on its way
-            self._link.outbox.close_after(frames.Fault("protocol", str(error)).encode())
+            self._link.outbox.close_after(frames.ErrorFrame("protocol", str(error)).encode())
             with trio.move_on_after(FAREWELL_S):
                 await self._left.wait()
             raise

@@ -15,7 +15,14 @@ from typing import Protocol
 from uplink_spark.box.body_check import first_damaged
 from uplink_spark.box.scan import MAGIC_V1, MAGIC_V2, Scan, pack_index, record_fields, scan_records
 from uplink_spark.errors import RecordsBad
-from uplink_spark.wire.batch import MAX_RAW_BYTES, MIN_RECORD_BYTES, Contents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.wire.batch import (
+    MAX_RAW_BYTES,
+    MIN_RECORD_BYTES,
+    PieceContents,
+    PieceHeader,
+    PieceSource,
+    encode_piece,
+)
 from uplink_spark.wire.frames import FrameType, encode_frame
 
 ReadLog = Callable[[int, int], bytes]
@@ -69,7 +76,7 @@ class Taken:
     """What a piece will hold, read and walked; to compress and hash it needs neither the log nor the interpreter."""
 
     order: CutOrder
-    contents: Contents
+    contents: PieceContents
     sizes: bytes = b""
     damage: str | None = None
 
@@ -150,7 +157,7 @@ def _log_piece(order: CutOrder, raw: bytes, scan: Scan, end: int) -> Taken:
         return _pick_piece(order, raw, scan, end)
     sizes = scan.index()
     whole = memoryview(raw)[: scan.length]
-    contents = Contents(
+    contents = PieceContents(
         "log", order.start, end, whole, sizes, scan.stored_ms_min, scan.stored_ms_max, scan.topics, skip=order.skip
     )
     return Taken(order, contents, sizes)
@@ -171,7 +178,7 @@ def _pick_piece(order: CutOrder, raw: bytes, scan: Scan, end: int) -> Taken:
             records, total = topics.get(topic.decode(), (0, 0))
             topics[topic.decode()] = (records + 1, total + body_bytes)
         at += size
-    contents = Contents(
+    contents = PieceContents(
         "pick",
         order.start,
         end,
@@ -186,7 +193,7 @@ def _pick_piece(order: CutOrder, raw: bytes, scan: Scan, end: int) -> Taken:
 
 
 def _blob(order: CutOrder, raw: bytes, reason: str) -> Taken:
-    contents = Contents("blob", order.start, order.start + len(raw), raw)
+    contents = PieceContents("blob", order.start, order.start + len(raw), raw)
     return Taken(order, contents, damage=f"log offset {order.start}, {len(raw)} bytes: {reason}")
 
 

@@ -25,7 +25,7 @@ MANY_HOLES, FEW_HOLES = 32, 8  # the centre keeps at most 64 an epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SendPiece:
     """Send a piece that begins at start; it ends at `end` at the latest."""
 
     lane: str  # live, backlog, express
@@ -41,7 +41,7 @@ class Wait:
     seconds: float
 
 
-Decision = Cut | Wait
+Decision = SendPiece | Wait
 
 
 def target_bytes(raw_rate: float | None, piece_bytes: int) -> int:
@@ -72,7 +72,7 @@ class SendPlan:
         """Return the next cut of this lane or how long to wait."""
         live = self._live_cut(facts) if facts.allowed.live else Wait(60)
         back = self._backlog_cut(facts) if facts.allowed.backlog else None
-        if back is None or (isinstance(live, Cut) and not self._backlog_turn()):
+        if back is None or (isinstance(live, SendPiece) and not self._backlog_turn()):
             return live
         return back
 
@@ -82,11 +82,11 @@ class SendPlan:
         total = self._sent["live"] + self._sent["backlog"]
         return self._sent["backlog"] < self._share * total
 
-    def _backlog_cut(self, facts: CutFacts) -> Cut | None:
+    def _backlog_cut(self, facts: CutFacts) -> SendPiece | None:
         holes = list(self.backlog) if self._mending else self.backlog.first(1)
         self._mending = self._mending and len(holes) > FEW_HOLES
         for start, end in sorted(holes, key=_length)[:1] if self._mending else holes[:1]:
-            return Cut("backlog", start, min(end, facts.boundary(start)), facts.target)
+            return SendPiece("backlog", start, min(end, facts.boundary(start)), facts.target)
         return None
 
     def _live_cut(self, facts: CutFacts) -> Decision:
@@ -97,7 +97,7 @@ class SendPlan:
         waited = facts.now - (self._since if self._since is not None else facts.now)
         due = waited >= facts.max_delay_s or self.live < self.ship_now
         if end - self.live >= facts.target or end == border or due:
-            return Cut("live", self.live, end, facts.target)
+            return SendPiece("live", self.live, end, facts.target)
         return Wait(facts.max_delay_s - waited)
 
     def sent(self, lane: str, start: int, end: int, now: float, durable: int) -> None:

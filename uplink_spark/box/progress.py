@@ -35,7 +35,7 @@ class Rate:
         return self._value / filled
 
 
-class Pace:
+class CutterPause:
     """How long the cutter rests after a piece, so that the senders of this box keep their share of the interpreter.
 
     Cutting and sending 4 MiB holds it for about 15 of 40 ms. While the log takes BUSY_GROUPS commits within WINDOW_S,

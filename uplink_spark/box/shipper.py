@@ -14,7 +14,7 @@ import trio
 
 from storage_driver.log.clock import wall_ms
 from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
-from uplink_spark.box.conversation import Conversation
+from uplink_spark.box.conversation import UplinkSession
 from uplink_spark.box.ledger import Ledger
 from uplink_spark.box.quota import QuotaKeeper
 from uplink_spark.box.reconcile import check_have, clip_have, reconcile_below, repairs_below
@@ -22,7 +22,7 @@ from uplink_spark.box.state import LogSource, ShipperState, UplinkStatus
 from uplink_spark.config import UplinkConfig
 from uplink_spark.errors import ConfigError, ProtocolError, first_error
 from uplink_spark.wire.batch import codec_for
-from uplink_spark.wire.frames import Fault, Hello, Welcome
+from uplink_spark.wire.frames import ErrorFrame, Hello, Welcome
 from uplink_spark.wire.identity import spans
 from uplink_spark.wire.link import LinkClosed, Stream
 
@@ -140,7 +140,7 @@ class Shipper:
             return ALARM_S
         return self._backoff.next_s()
 
-    async def _after_fault(self, fault: Fault) -> float:
+    async def _after_fault(self, fault: ErrorFrame) -> float:
         state = self.state
         log.warning("uplink refused code=%s reason=%s", fault.code, fault.text)
         if fault.code == "diverged":
@@ -175,7 +175,7 @@ class Shipper:
                 await _say_why(stream, error)
                 raise
             log.info("uplink connected gateway=%s epoch=%x", self._address, state.source.lineage.epochs[-1][0])
-            conversation = Conversation(
+            conversation = UplinkSession(
                 state, connection, self._codec, on_progress=self._progress, spool=self.quota.spool
             )
             await conversation.run()
@@ -239,7 +239,7 @@ async def _say_why(stream: Stream, error: ProtocolError) -> None:
     """Tell the gateway what was wrong with it; nothing else is being sent."""
     with trio.move_on_after(FAREWELL_S):
         try:
-            await stream.send_all(Fault("protocol", str(error)).encode())
+            await stream.send_all(ErrorFrame("protocol", str(error)).encode())
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it has gone: its log will do without
 

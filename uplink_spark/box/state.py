@@ -21,7 +21,7 @@ from uplink_spark.box.gaps import Gap
 from uplink_spark.box.interfaces import interface_of
 from uplink_spark.box.ledger import Ledger
 from uplink_spark.box.plan import LinkRate
-from uplink_spark.box.progress import Pace, Progress
+from uplink_spark.box.progress import CutterPause, Progress
 from uplink_spark.box.scan import scan_records
 from uplink_spark.config import UplinkConfig
 from uplink_spark.wire.batch import MAX_RAW_BYTES
@@ -152,7 +152,7 @@ class ShipperState:
         self.source, self.config, self.ledger = source, config, ledger
         self.now_ms, self.clock_ok = now_ms, clock_ok
         self.counts, self.caps, self.rate = ShipperCounts(), Caps(config), LinkRate()
-        self.progress, self.pace = Progress(), Pace()
+        self.progress, self.pace = Progress(), CutterPause()
         self.changed, self.wake_connect = trio.Event(), trio.Event()
         self.connected_since: float | None = None
         self.last_receipt_at: float | None = None

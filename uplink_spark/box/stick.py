@@ -16,7 +16,7 @@ from uplink_spark.box.ledger import ReceiptSeen
 from uplink_spark.box.reconcile import repairs_below
 from uplink_spark.box.spool import Spool
 from uplink_spark.box.state import ShipperState
-from uplink_spark.wire.batch import MAX_RAW_BYTES, Contents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.identity import owner_of, run_of
 from uplink_spark.wire.intervals import Range
@@ -121,7 +121,7 @@ def _name_of(header: PieceHeader) -> str:
 
 def _export_gap(state: ShipperState, folder: Path, gap: Gap, codec: str) -> StickFile:
     source = PieceSource(state.config.box, gap.epoch, gap.run, gap.run_start, state.now_ms(), int(state.clock_ok()))
-    _, container = encode_piece(source, Contents("gap", gap.start, gap.end, encode_map(gap.facts)), codec)
+    _, container = encode_piece(source, PieceContents("gap", gap.start, gap.end, encode_map(gap.facts)), codec)
     run, number = gap.gap_id
     name = f"{gap.epoch:016x}/{gap.start:020d}-{gap.end:020d}.gap-{run:016x}-{number}.piece"
     return write_file(folder, name, container)

@@ -20,7 +20,7 @@ MOST_ADDRESSES = 4096
 LOOPBACK = "loopback"
 
 
-class Rate:
+class RateLimit:
     """At most so many a second; `burst`, by default a second's worth, is saved up."""
 
     __slots__ = ("_a_second", "_at", "_burst", "_tokens")
@@ -51,7 +51,7 @@ class Rate:
 class Address:
     """What is known of one address."""
 
-    rate: Rate
+    rate: RateLimit
     most_begun: int = MOST_BEGUN_OF_ONE
     begun: int = 0  # connections that have not been welcomed yet
     known: bool = False  # a box was welcomed from here
@@ -63,7 +63,7 @@ class Admission:
     def __init__(self, a_second: int = HANDSHAKES_A_SECOND) -> None:
         self._a_second = a_second
         share = a_second / HANDSHAKES_A_SECOND
-        self._all, self._strangers = Rate(a_second), Rate(max(1, int(OF_STRANGERS * share)))
+        self._all, self._strangers = RateLimit(a_second), RateLimit(max(1, int(OF_STRANGERS * share)))
         self._of_one = max(1, int(OF_ONE * share))
         self._addresses: dict[str, Address] = {}
         self._begun = 0
@@ -101,9 +101,9 @@ class Admission:
                 del self._addresses[name]
             if not rest:
                 raise Refused("busy", f"connections came from {MOST_ADDRESSES} addresses within a second")
-        made = Address(Rate(self._of_one))
+        made = Address(RateLimit(self._of_one))
         if key == LOOPBACK:
-            made = Address(Rate(self._a_second), MOST_BEGUN, known=True)
+            made = Address(RateLimit(self._a_second), MOST_BEGUN, known=True)
         self._addresses[key] = made
         return made
 

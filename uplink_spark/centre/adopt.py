@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 from uplink_spark.centre.verify import Verified, verify_piece
 from uplink_spark.errors import PieceDamaged, Refused
 from uplink_spark.wire.batch import MAX_HEADER_BYTES, decode_header
-from uplink_spark.zone.manifest import Entry, Placement, entry_of
+from uplink_spark.zone.manifest import ManifestEntry, Placement, entry_of
 
 
 class Judgement(Protocol):
@@ -41,12 +41,12 @@ def packs_from(root: Path, shard: int, first_seq: int) -> dict[int, list[Path]]:
     return found
 
 
-def entries_of(name: str, file: BinaryIO, place: Placement, draft: Judge) -> list[Entry]:
+def entries_of(name: str, file: BinaryIO, place: Placement, draft: Judge) -> list[ManifestEntry]:
     """Return the entries of what is new in a pack; place: the seq of the first, the pack, where in it, the time.
 
     Raises PieceDamaged, with the name, where a piece is not whole.
     """
-    entries: list[Entry] = []
+    entries: list[ManifestEntry] = []
     try:
         for offset, piece in _pieces(file, place.offset):
             judged = draft.judge(piece)

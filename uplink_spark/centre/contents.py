@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from uplink_spark.errors import PieceDamaged, Refused
 from uplink_spark.wire.batch import PieceHeader, open_piece
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 NEWEST = 64  # pieces of a box: its window
 Read = Callable[[str, int, int], bytes]  # path, offset, length
@@ -30,12 +30,12 @@ class LandedRange(NamedTuple):
     stored_bytes: int
 
 
-def landed_range(entry: Entry) -> LandedRange:
+def landed_range(entry: ManifestEntry) -> LandedRange:
     """Return where an entry's piece is."""
     return LandedRange(entry.epoch, entry.kind, entry.start, entry.end, entry.pack, entry.offset, entry.stored_bytes)
 
 
-class Contents:
+class ContentCheck:
     """Compares pieces with what is held; all calls block."""
 
     def __init__(self, read: Read, keep: Keep) -> None:

@@ -16,7 +16,7 @@ from uplink_spark.errors import ManifestDamaged, Refused
 from uplink_spark.wire.batch import PieceHeader
 from uplink_spark.wire.frames import MAX_HOLES, Have
 from uplink_spark.wire.intervals import Intervals, Range
-from uplink_spark.zone.manifest import Entry, decode_entry
+from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 
 KEPT_IDS = 1000  # rejected gaps have no bytes; a repeat is known by its id
 
@@ -49,13 +49,13 @@ class BoxCover:
 
     epochs: dict[int, EpochCover] = field(default_factory=dict)
     gap_ids: dict[tuple[int, int], None] = field(default_factory=dict)  # newest last
-    last: Entry | None = None  # the newest landed piece with bytes
+    last: ManifestEntry | None = None  # the newest landed piece with bytes
     landed_ms: int = 0
     stored_ms_max: int = 0
     gap_entries: int = 0
     newest: deque[LandedRange] = field(default_factory=lambda: deque(maxlen=NEWEST))  # not in `.state`
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: ManifestEntry) -> None:
         self.epochs.setdefault(entry.epoch, EpochCover()).note(entry.kind, entry.start, entry.end)
         self.landed_ms = max(self.landed_ms, entry.landed_ms)
         self.stored_ms_max = max(self.stored_ms_max, entry.stored_ms_max)
@@ -100,12 +100,12 @@ class ShardCover:
     def __init__(self) -> None:
         self.boxes: dict[str, BoxCover] = {}
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: ManifestEntry) -> None:
         """A durable entry."""
         self.boxes.setdefault(entry.box, BoxCover()).note(entry)
 
-    def draft(self) -> Draft:
-        return Draft(self)
+    def draft(self) -> CommitDraft:
+        return CommitDraft(self)
 
     def encode(self, next_seq: int) -> bytes:
         """Return the bytes of a `.state` file: CRC-32, then CBOR."""
@@ -141,7 +141,7 @@ def _box_of(values: dict[str, Any]) -> BoxCover:
     return box
 
 
-class Draft:
+class CommitDraft:
     """Decisions of one commit: each piece sees what the ones before it will have added."""
 
     def __init__(self, cover: ShardCover) -> None:

@@ -14,7 +14,7 @@ from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.wire.batch import Piece, decode_header, open_piece
 from uplink_spark.wire.intervals import Intervals
 from uplink_spark.zone.manifest import (
-    Entry,
+    ManifestEntry,
     first_seq_of,
     manifest_folder,
     manifest_path,
@@ -44,7 +44,7 @@ class BoxFacts:
     status_ms: int = 0
     covers: dict[int, Intervals] = field(default_factory=dict)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: ManifestEntry) -> None:
         self.epoch = entry.epoch
         self.landed_ms = max(self.landed_ms, entry.landed_ms)
         self.stored_ms_max = max(self.stored_ms_max, entry.stored_ms_max)
@@ -72,7 +72,7 @@ class BoxFacts:
         return "live, backlog" if self.lag() else "live"
 
 
-def all_entries(zone: ZoneReader) -> Iterator[tuple[int, Entry]]:
+def all_entries(zone: ZoneReader) -> Iterator[tuple[int, ManifestEntry]]:
     """Yield (shard, entry) of everything visible."""
     for shard_log in zone.shards:
         end = shard_log.refresh()
@@ -183,7 +183,7 @@ def _check_shard(zone: ZoneReader, shard: int, *, deep: bool) -> ShardCheck:
     return result
 
 
-def _check_entry(zone: ZoneReader, entry: Entry, result: ShardCheck, *, deep: bool) -> None:
+def _check_entry(zone: ZoneReader, entry: ManifestEntry, result: ShardCheck, *, deep: bool) -> None:
     result.gaps += entry.kind == "gap"
     result.marked += entry.kind == "blob"
     result.raw_bytes += entry.raw_bytes

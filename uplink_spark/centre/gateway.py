@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from uplink_spark.centre.admission import LOOPBACK, Admission, Begun, address_of
-from uplink_spark.centre.contents import Contents
+from uplink_spark.centre.contents import ContentCheck
 from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.inbox import Inbox
@@ -241,7 +241,7 @@ def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[t
     step = step_from(os.environ.get("UPLINK_STOP_AT"))
     own = f"{config.listen[0]}:{config.listen[1]}"
     zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
-    landers, contents = list[ShardLander](), Contents(records.read_part, records.quarantine)
+    landers, contents = list[ShardLander](), ContentCheck(records.read_part, records.quarantine)
     try:
         for shard in range(zone.shards):
             cover, writer = ShardCover(), make_writer(shard)

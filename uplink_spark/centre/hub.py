@@ -25,7 +25,7 @@ from uplink_spark.wire.batch import BOX_NAME, PieceHeader, codecs_here
 from uplink_spark.wire.failpoints import Step, no_step
 from uplink_spark.wire.frames import Hello, Status, Welcome
 from uplink_spark.wire.identity import find_fork, stick_fork
-from uplink_spark.wire.link import Outbox
+from uplink_spark.wire.link import FrameQueue
 from uplink_spark.zone.manifest import Zone, shard_of
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -90,10 +90,10 @@ class GatewayCounts:
         self.wire_bytes += length
 
 
-class Session(Protocol):
+class ConnectedBox(Protocol):
     """A connected box, as the hub sees it."""
 
-    outbox: Outbox
+    outbox: FrameQueue
 
     def failed(self, code: str, text: str) -> None: ...
 
@@ -128,7 +128,7 @@ class Hub:
         self.now_ms, self.step = now_ms, step
         self.counts, self.budget = GatewayCounts(), Budget(config.memory_bytes)
         self.verifiers = trio.CapacityLimiter(max(1, os.cpu_count() or 1))
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, ConnectedBox] = {}
         self.seen: dict[str, BoxSeen] = {}
         self.disk_used = 0.0
         self.disk_free: int | None = None  # bytes; None: an object store
@@ -141,7 +141,7 @@ class Hub:
     def retry_ms(self) -> int:
         return random.randrange(1000, 60_000)
 
-    async def greet(self, hello: Hello, certified: str | None, session: Session) -> Welcome:
+    async def greet(self, hello: Hello, certified: str | None, session: ConnectedBox) -> Welcome:
         """Judge HELLO and return the answer. Raises Refused with every code that closes a connection."""
         self._check_versions(hello)
         if certified is not None and certified != hello.box:
@@ -230,7 +230,7 @@ class Hub:
             )
             log.error(text, hello.box, known)
 
-    def _enter(self, hello: Hello, session: Session) -> None:
+    def _enter(self, hello: Hello, session: ConnectedBox) -> None:
         before = self.sessions.get(hello.box)
         if before is not None:
             log.info("box=%s connected again; its connection before ends", hello.box)
@@ -243,7 +243,7 @@ class Hub:
         seen.seen_at_ms = self.now_ms()
         seen.skew_ms, seen.durable = now_ms - seen.seen_at_ms, durable
 
-    def leave(self, box: str, session: Session) -> None:
+    def leave(self, box: str, session: ConnectedBox) -> None:
         if self.sessions.get(box) is session:
             del self.sessions[box]
 

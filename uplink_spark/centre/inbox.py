@@ -43,7 +43,7 @@ _PIECE = re.compile(r"[0-9a-f]{1,16}/\d{20}-\d{20}(\.pick|\.gap-[0-9a-f]{1,16}-\
 Admit = Callable[[trio.SocketStream], Awaitable[None]]
 
 
-class Store(Protocol):
+class InboxStore(Protocol):
     """What is needed of objects.ObjectStore."""
 
     def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None: ...
@@ -55,7 +55,7 @@ class Store(Protocol):
 class Inbox:
     """One look after the other at a zone's inbox; what is refused stays there and is reported once."""
 
-    def __init__(self, store: Store, secrets: Path, landing_id: bytes, admit: Admit) -> None:
+    def __init__(self, store: InboxStore, secrets: Path, landing_id: bytes, admit: Admit) -> None:
         self._store, self._secrets, self._landing_id, self._admit = store, secrets, landing_id, admit
         self._reported: dict[str, str] = {}
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import trio
 
-from uplink_spark.centre.admission import Rate
+from uplink_spark.centre.admission import RateLimit
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.lander import DISK_FULL, Offer, ShardLander
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
@@ -17,7 +17,7 @@ from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import decode_header
 from uplink_spark.wire.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
-from uplink_spark.wire.link import IDLE_PING_S, FrameReader, LinkClosed, Outbox, Stream, unexpected
+from uplink_spark.wire.link import IDLE_PING_S, FrameQueue, FrameReader, LinkClosed, Stream, unexpected
 
 log = logging.getLogger("uplink_spark.gateway")
 HELLO_S = 10
@@ -32,7 +32,7 @@ class BoxSession:
         self, stream: Stream, peer: str, hub: Hub, *, certified: str | None, deadline_s: float, stick: bool = False
     ) -> None:
         self.peer, self._hub, self._certified = peer, hub, certified
-        self._reader, self.outbox = FrameReader(stream), Outbox(stream)
+        self._reader, self.outbox = FrameReader(stream), FrameQueue(stream)
         self._stick = stick  # its box is elsewhere: it takes nobody's place
         self._deadline_s = deadline_s  # this connection ends then, so that new certificates take effect
         self._waiting: dict[int, int] = {}  # piece number -> raw bytes, without a receipt
@@ -45,7 +45,7 @@ class BoxSession:
         self.hello: Hello
         self.welcomed = False
         self.when_welcomed: Callable[[], None] = _nothing
-        self._small_frames = Rate(SMALL_A_SECOND, burst=SMALL_BURST)
+        self._small_frames = RateLimit(SMALL_A_SECOND, burst=SMALL_BURST)
         self.status: Status | None = None
         self._lander: ShardLander
         self._judge: Callable[..., None]
@@ -126,7 +126,7 @@ class BoxSession:
                 "protocol error box=%s peer=%s error=%s head=%s",
                 self.hello.box, self.peer, error, self._reader.head.hex(),
             )  # fmt: skip
-            self.outbox.close_after(frames.Fault("protocol", str(error)).encode())
+            self.outbox.close_after(frames.ErrorFrame("protocol", str(error)).encode())
             await trio.sleep_forever()
 
     async def _admit(self, length: int) -> None:
@@ -175,7 +175,7 @@ class BoxSession:
         raw = piece.header.raw_bytes
         if self._raw_waiting and self._raw_waiting + raw > self._hub.config.window_bytes:
             text = f"more than {self._hub.config.window_bytes} raw bytes without a receipt"
-            self.outbox.close_after(frames.Fault("protocol", text).encode())
+            self.outbox.close_after(frames.ErrorFrame("protocol", text).encode())
             return
         self._raw_waiting += raw
         self._waiting[number] = raw
@@ -204,7 +204,7 @@ class BoxSession:
 
     def failed(self, code: str, text: str) -> None:
         self._hub.counts.refused[code] += 1
-        self.outbox.close_after(frames.Fault(code, text, self._hub.retry_ms()).encode())
+        self.outbox.close_after(frames.ErrorFrame(code, text, self._hub.retry_ms()).encode())
 
     def flush(self, shard: int) -> None:
         if self._rows:
@@ -240,11 +240,11 @@ def kind_of(container: bytes) -> str:
         return "unread"
 
 
-def _fault(reason: Refused) -> frames.Fault:
+def _fault(reason: Refused) -> frames.ErrorFrame:
     keys = reason.keys
     fork, to = keys.get("fork"), keys.get("to")
     versions = (frames.VERSION, frames.VERSION) if reason.code == "version" else None
-    return frames.Fault(
+    return frames.ErrorFrame(
         reason.code,
         reason.text,
         reason.retry_ms,

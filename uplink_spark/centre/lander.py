@@ -13,13 +13,13 @@ from typing import Protocol
 
 import trio
 
-from uplink_spark.centre.contents import Contents, meet
-from uplink_spark.centre.coverage import Draft, Judged, ShardCover
+from uplink_spark.centre.contents import ContentCheck, meet
+from uplink_spark.centre.coverage import CommitDraft, Judged, ShardCover
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.centre.verify import Verified
 from uplink_spark.errors import Refused
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 log = logging.getLogger("uplink_spark.gateway")
 COMMIT_BYTES = 8 << 20
@@ -34,11 +34,11 @@ class Writer(Protocol):
     syncs: Histogram  # what each sync (or PUT) of a commit took
 
     def open(self, cover: Covering) -> None: ...
-    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[Entry]: ...
+    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[ManifestEntry]: ...
     def close(self) -> None: ...
 
 
-class Sender(Protocol):
+class OfferSource(Protocol):
     """The connection a piece came from; it may have ended. Every offer is landed, refused or dropped, once."""
 
     def landed(self, number: int, piece: Verified, seq: int, dup: int) -> None: ...
@@ -54,7 +54,7 @@ class Offer:
 
     number: int
     piece: Verified
-    sender: Sender
+    sender: OfferSource
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class ShardLander:
         linger_s: float,
         now_ms: Callable[[], int],
         cover: ShardCover,
-        contents: Contents | None = None,
+        contents: ContentCheck | None = None,
     ) -> None:
         self.shard, self.writer, self.cover = shard, writer, cover
         self.counts = LandingCounts()
@@ -133,13 +133,13 @@ class ShardLander:
             return
         self._receipt(judged, entries)
 
-    def _commit(self, new: list[NewPiece]) -> list[Entry]:
+    def _commit(self, new: list[NewPiece]) -> list[ManifestEntry]:
         began = time.perf_counter()
         entries = self.writer.commit(new, self._now_ms())
         self.counts.commit_s.observe(time.perf_counter() - began)
         return entries
 
-    async def _judge(self, draft: Draft, offer: Offer, before: Sequence[Offer]) -> Judged | None:
+    async def _judge(self, draft: CommitDraft, offer: Offer, before: Sequence[Offer]) -> Judged | None:
         try:
             if self._contents is not None and draft.overlaps(offer.piece):
                 await self._compare(self._contents, offer.piece, before)
@@ -149,7 +149,7 @@ class ShardLander:
             offer.sender.refused(offer.number, offer.piece, reason)
             return None
 
-    async def _compare(self, contents: Contents, piece: Verified, before: Sequence[Offer]) -> None:
+    async def _compare(self, contents: ContentCheck, piece: Verified, before: Sequence[Offer]) -> None:
         """Raise Refused when what is held of the piece's range, or comes with it, has other bytes."""
         header = piece.header
         places = tuple(self.cover.boxes[header.box].newest) if header.box in self.cover.boxes else ()
@@ -167,12 +167,12 @@ class ShardLander:
         for sender in {id(offer.sender): offer.sender for offer in offers}.values():
             sender.failed(code, f"the landing zone cannot be written: {error.strerror or error}")
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: ManifestEntry) -> None:
         self.cover.note(entry)
         if entry.gap:
             self.counts.gaps[str(entry.gap["class"])] += 1
 
-    def _receipt(self, judged: Sequence[tuple[Offer, Judged | None]], entries: Sequence[Entry]) -> None:
+    def _receipt(self, judged: Sequence[tuple[Offer, Judged | None]], entries: Sequence[ManifestEntry]) -> None:
         for entry in entries:
             self._note(entry)
         self.counts.commits += bool(entries)

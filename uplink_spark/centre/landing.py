@@ -26,7 +26,7 @@ from uplink_spark.wire.failpoints import Step, no_step
 from uplink_spark.zone.manifest import (
     FILE_ENTRIES,
     LANDING_NAME,
-    Entry,
+    ManifestEntry,
     Placement,
     Zone,
     decode_zone,
@@ -50,7 +50,7 @@ RESTORE = "restore it from a copy of the landing zone"
 class Covering(Protocol):
     """Who keeps the sum of a shard's entries (coverage.ShardCover)."""
 
-    def note(self, entry: Entry) -> None: ...
+    def note(self, entry: ManifestEntry) -> None: ...
     def draft(self) -> Judge: ...
     def encode(self, next_seq: int) -> bytes: ...
     def load(self, data: bytes, first_seq: int) -> int: ...
@@ -102,7 +102,7 @@ def open_zone(root: Path, shards: int = 1) -> Zone:
 class LandedBefore(UplinkError):
     """A commit that failed as far as anyone could tell had landed: these are its entries; judge again."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
         super().__init__(f"seq {entries[0].seq} had landed, its receipt was lost")
         self.entries = tuple(entries)
 
@@ -116,7 +116,7 @@ class ShardWriter:
         self.landed_ms = 0  # never decreases in a shard
         self.syncs = Histogram()
         self._lock = self._file = -1
-        self._last: Entry | None = None  # the newest the start has read
+        self._last: ManifestEntry | None = None  # the newest the start has read
         self._cover: Covering
 
     def open(self, cover: Covering) -> None:
@@ -173,7 +173,7 @@ class ShardWriter:
         os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         self._lock = fd
 
-    def _read_file(self, first: int) -> Sequence[Entry]:
+    def _read_file(self, first: int) -> Sequence[ManifestEntry]:
         path = self.root / manifest_path(self.shard, first)
         data = path.read_bytes()
         try:
@@ -181,7 +181,7 @@ class ShardWriter:
         except ManifestDamaged as error:
             raise LandingError(f"{path}: {error}; {RESTORE}") from error
 
-    def _take(self, path: Path, first: int, data: bytes) -> Sequence[Entry]:
+    def _take(self, path: Path, first: int, data: bytes) -> Sequence[ManifestEntry]:
         head = read_head(data, self.shard, first)
         if not head:  # made, but the power went before its head was there
             path.unlink()
@@ -269,13 +269,13 @@ class ShardWriter:
             os.close(self._file)
         self._file, self.first_seq = file, self.next_seq
 
-    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[Entry]:
+    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[ManifestEntry]:
         """Land pieces in one pack and return their entries, durable and visible, in order. Raises OSError."""
         self.landed_ms = max(self.landed_ms, now_ms)
         if self.next_seq - self.first_seq >= FILE_ENTRIES:
             self._new_file()
         pack = pack_path(self.shard, self.landed_ms, self.next_seq)
-        entries: list[Entry] = []
+        entries: list[ManifestEntry] = []
         offset, seq = 0, self.next_seq
         for piece in pieces:
             for start, end in piece.parts:
@@ -302,7 +302,7 @@ class ShardWriter:
         os.rename(temporary, path)
         sync_folder(folder)
 
-    def _append(self, entries: Sequence[Entry]) -> None:
+    def _append(self, entries: Sequence[ManifestEntry]) -> None:
         at = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             _write(self._file, encode_items(entries))

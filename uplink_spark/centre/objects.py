@@ -35,7 +35,7 @@ from uplink_spark.wire.frames import Hello, Status
 from uplink_spark.zone.manifest import (
     DAY_MS,
     LANDING_NAME,
-    Entry,
+    ManifestEntry,
     Placement,
     Slice,
     Zone,
@@ -216,7 +216,12 @@ class ObjectShardWriter:
         Such a pack is of the commit that did not end, or of commits whose objects were lost after readers had seen
         them. Raises LandingError where the packs do not follow one another: more is gone.
         """
-        behind, draft, seq, commits = self._packs_behind(), self._cover.draft(), self.next_seq, list[list[Entry]]()
+        behind, draft, seq, commits = (
+            self._packs_behind(),
+            self._cover.draft(),
+            self.next_seq,
+            list[list[ManifestEntry]](),
+        )
         while attempts := behind.pop(seq, []):
             written_ms, pack = max((self._store.written_ms(name), name) for name in attempts)  # the others failed
             place = Placement(seq, pack, 0, 0, 0, max(self.landed_ms, written_ms))
@@ -258,7 +263,7 @@ class ObjectShardWriter:
             except ManifestDamaged:
                 continue
 
-    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[Entry]:
+    def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[ManifestEntry]:
         """Land pieces: pack first, then the manifest object that makes them visible.
 
         Raises OSError, LandingError, and LandedBefore when a commit that failed had landed: nothing of these has then.
@@ -270,7 +275,7 @@ class ObjectShardWriter:
         pack = pack_path(self.shard, self.landed_ms, self.next_seq)
         self._packs += 1
         pack = pack.replace(".pack", f"-{self._own}{self._packs:08x}.pack")
-        entries: list[Entry] = []
+        entries: list[ManifestEntry] = []
         offset = 0
         for piece in pieces:
             for start, end in piece.parts:
@@ -285,7 +290,7 @@ class ObjectShardWriter:
         self._step("G5")
         return entries
 
-    def _publish(self, entries: Sequence[Entry]) -> bool:
+    def _publish(self, entries: Sequence[ManifestEntry]) -> bool:
         """Make the next manifest object; False where there is another one."""
         end_seq = self.next_seq + len(entries)
         data = file_head(self.shard, self.next_seq) + encode_items(entries) + encode_mark(end_seq)
@@ -294,7 +299,7 @@ class ObjectShardWriter:
         self.next_seq = end_seq
         return True
 
-    def _taken(self, lost: Sequence[Entry]) -> LandedBefore | LandingError:
+    def _taken(self, lost: Sequence[ManifestEntry]) -> LandedBefore | LandingError:
         """Return who has the next seq: a commit of ours whose answer was lost, or another gateway.
 
         The pack that was put for nothing goes, so that no later start takes it for what has that seq.

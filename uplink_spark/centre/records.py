@@ -24,7 +24,7 @@ from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 from uplink_spark.wire.durable import write_synced
 from uplink_spark.wire.frames import Hello, Status
 from uplink_spark.wire.identity import Run
-from uplink_spark.zone.manifest import Entry, retired_folder, shard_of
+from uplink_spark.zone.manifest import ManifestEntry, retired_folder, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES, QUARANTINE_OF_BOX = 100, 1 << 30, 20
 STATUS_DAYS = 30
@@ -126,7 +126,7 @@ class CentreRecords:
         """Return the boxes that are not admitted any more. Raises OSError."""
         return frozenset(name for shard in range(self._shards) for name in self.names(retired_folder(shard)))
 
-    def last_piece(self, entry: Entry | None) -> tuple[int, int, int, bytes] | None:
+    def last_piece(self, entry: ManifestEntry | None) -> tuple[int, int, int, bytes] | None:
         """Return epoch, start, end and digest of the newest piece, None when its pack is gone."""
         if entry is None:
             return None

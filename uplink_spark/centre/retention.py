@@ -18,7 +18,7 @@ from uplink_spark.centre.keeping import Keeping
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.zone.manifest import (
     DAY_MS,
-    Entry,
+    ManifestEntry,
     first_seq_of,
     kept_of,
     kept_path,
@@ -88,7 +88,9 @@ def plan_removal(files: Keeping, shard: int, keep_days: int, now_ms: int) -> Rem
     )
 
 
-def _free_below(files: Keeping, shard: int, firsts: Sequence[int], may_go: Callable[[Entry], bool]) -> tuple[int, int]:
+def _free_below(
+    files: Keeping, shard: int, firsts: Sequence[int], may_go: Callable[[ManifestEntry], bool]
+) -> tuple[int, int]:
     """Return the first seq whose entry may not go, and the first seq of the pack it is in."""
     end = begins = firsts[0] if firsts else 0
     pack = ""
@@ -102,7 +104,7 @@ def _free_below(files: Keeping, shard: int, firsts: Sequence[int], may_go: Calla
     return end, end
 
 
-def _entries(files: Keeping, shard: int, first: int) -> tuple[Entry, ...]:
+def _entries(files: Keeping, shard: int, first: int) -> tuple[ManifestEntry, ...]:
     path = manifest_path(shard, first)
     data = files.read(path, 0) or b""
     try:

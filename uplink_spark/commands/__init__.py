@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from uplink_spark.commands import care, certs, gateway, look, stick
-from uplink_spark.commands.parts import Command
+from uplink_spark.commands.parts import Subcommand
 
-COMMANDS: tuple[Command, ...] = (
+COMMANDS: tuple[Subcommand, ...] = (
     *gateway.COMMANDS,
     *look.COMMANDS,
     *care.COMMANDS,

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from uplink_spark.bounds import whole
 from uplink_spark.centre.certs import check_box_name
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Command, print_json
+from uplink_spark.commands.parts import Subcommand, print_json
 from uplink_spark.errors import ConfigError
 from uplink_spark.zone.reader import ZoneReader
 
@@ -61,6 +61,6 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("retire", "retire a box: the gateway refuses it from now on", _retire_options, _retire),
-    Command("clean", "remove old packs that every consumer has read", _clean_options, _clean),
+    Subcommand("retire", "retire a box: the gateway refuses it from now on", _retire_options, _retire),
+    Subcommand("clean", "remove old packs that every consumer has read", _clean_options, _clean),
 )

@@ -15,7 +15,7 @@ from uplink_spark.centre.certs import (
     make_ca,
     make_gateway,
 )
-from uplink_spark.commands.parts import Command
+from uplink_spark.commands.parts import Subcommand
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -48,4 +48,4 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (Command("certs", "create certificates for a gateway and its boxes (needs openssl)", _options, run),)
+COMMANDS = (Subcommand("certs", "create certificates for a gateway and its boxes (needs openssl)", _options, run),)

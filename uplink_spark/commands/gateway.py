@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from uplink_spark.bounds import whole
-from uplink_spark.commands.parts import Command, log_to_stderr
+from uplink_spark.commands.parts import Subcommand, log_to_stderr
 from uplink_spark.config import GatewayConfig, split_address
 from uplink_spark.errors import UplinkError, first_error
 
@@ -101,4 +101,4 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (Command("gateway", "receive pieces from boxes and land them", _options, run),)
+COMMANDS = (Subcommand("gateway", "receive pieces from boxes and land them", _options, run),)

@@ -10,9 +10,9 @@ from typing import Any
 
 from uplink_spark.bounds import whole
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Command, human_age, human_bytes, print_json
+from uplink_spark.commands.parts import Subcommand, human_age, human_bytes, print_json
 from uplink_spark.console import print_table
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
 
 FINDING = 10
@@ -45,11 +45,11 @@ def _boxes(options: argparse.Namespace) -> int:
     return 0
 
 
-def _entry_map(shard: int, entry: Entry) -> dict[str, Any]:
+def _entry_map(shard: int, entry: ManifestEntry) -> dict[str, Any]:
     return asdict(entry) | {"shard": shard, "epoch": f"{entry.epoch:x}"}
 
 
-def _show(shard: int, entry: Entry, *, as_json: bool) -> None:
+def _show(shard: int, entry: ManifestEntry, *, as_json: bool) -> None:
     if as_json:
         print_json(_entry_map(shard, entry))
         return
@@ -184,10 +184,12 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("boxes", "boxes, their lag and since when", _options, _boxes),
-    Command("manifest", "the entries of the manifest", _manifest_options, _manifest),
-    Command("gaps", "declared losses and damaged ranges", _options, _gaps),
-    Command("check", "check the manifest (with --deep every piece); exit code 10 on a finding", _check_options, _check),
-    Command("lag", "lag of a consumer", _lag_options, _lag),
-    Command("export", "raw log bytes of a box", _export_options, _export),
+    Subcommand("boxes", "boxes, their lag and since when", _options, _boxes),
+    Subcommand("manifest", "the entries of the manifest", _manifest_options, _manifest),
+    Subcommand("gaps", "declared losses and damaged ranges", _options, _gaps),
+    Subcommand(
+        "check", "check the manifest (with --deep every piece); exit code 10 on a finding", _check_options, _check
+    ),
+    Subcommand("lag", "lag of a consumer", _lag_options, _lag),
+    Subcommand("export", "raw log bytes of a box", _export_options, _export),
 )

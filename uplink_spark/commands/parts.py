@@ -14,7 +14,7 @@ from uplink_spark.console import JournalFormatter
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Subcommand:
     """A subcommand: its name, one line of help, its options, and what it does (the exit code is returned)."""
 
     name: str

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Command
+from uplink_spark.commands.parts import Subcommand
 from uplink_spark.errors import ConfigError, UplinkError
 from uplink_spark.wire.stick_files import INDEX, StickRefused, secret_of
 from uplink_spark.zone.reader import LocalFiles, open_files
@@ -58,5 +58,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 COMMANDS = (
-    Command("sweep", "land the pieces of a stick, through the gateway of the zone or without one", _options, run),
+    Subcommand("sweep", "land the pieces of a stick, through the gateway of the zone or without one", _options, run),
 )

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, interval, whole
-from uplink_spark.jobs.commits import Conflict, DataFile, Position, Snapshot, Table, TableError, Version
+from uplink_spark.jobs.commits import CommitTable, Conflict, DataFile, Position, Snapshot, TableError, Version
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
@@ -30,23 +30,23 @@ from uplink_spark.jobs.tables import RANGES_SCHEMA
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
 from uplink_spark.spark.offset_fingerprint import name_of
 from uplink_spark.spark.packs import PieceRef, read_batches
-from uplink_spark.spark.rows import EVERYTHING, SCHEMA, View
+from uplink_spark.spark.rows import EVERYTHING, SCHEMA, RowSelection
 from uplink_spark.spark.source_manifest import manifest_batch
 from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import group, refs_of
 from uplink_spark.spark_source import now_ms, register, save_consumer
-from uplink_spark.zone.manifest import Entry, decode_entry
+from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 from uplink_spark.zone.reader import ZoneReader, open_files
 
 MIB = 1 << 20
 WRITER = "bronze"
 PARTS = {"data": "bronze", "ranges": "ranges", "gaps": "gaps"}  # part of the table -> its name for users
 Step = Callable[[str], None]
-RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[Written]"]
+RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[BronzeOutput]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BronzeOutput:
     """What a task made of its pieces: a file, and (shard, seq) of those that could not be read."""
 
     file: DataFile
@@ -79,9 +79,9 @@ def stop_at(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[int, Entry, bytes]]:
+def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[int, ManifestEntry, bytes]]:
     """Return the entries the table lacks, in order. Raises TableError where the batch would leave a hole."""
-    found: list[tuple[int, Entry, bytes]] = []
+    found: list[tuple[int, ManifestEntry, bytes]] = []
     following: dict[int, int | None] = {}
     for shard, data in items:
         entry = decode_entry(data)
@@ -98,7 +98,7 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
     return found
 
 
-def tasks_of(items: Sequence[tuple[int, Entry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
+def tasks_of(items: Sequence[tuple[int, ManifestEntry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
     """Group the pieces into tasks; a task's pieces landed on one day, so it writes one file."""
     options = SourceOptions(path="", view=EVERYTHING)
     refs = [ref for shard, entry, _ in items for ref in refs_of([entry], shard, options)]
@@ -109,21 +109,21 @@ def tasks_of(items: Sequence[tuple[int, Entry, bytes]], partition_bytes: int) ->
     return tasks
 
 
-def write_task(config: BronzeConfig, refs: Sequence[PieceRef]) -> Written:
+def write_task(config: BronzeConfig, refs: Sequence[PieceRef]) -> BronzeOutput:
     """Decode the pieces of one task into one file; runs in a Python worker."""
-    view, lost = View(include=None, system_topics=config.system_topics), list[PieceRef]()
+    view, lost = RowSelection(include=None, system_topics=config.system_topics), list[PieceRef]()
     batches = read_batches(open_files(config.landing), refs, view, fail_on_loss=config.fail_on_loss, lost=lost)
     folder = folder_of("data", day_of(refs[0].origin.landed_ms))
     file = write_file(config.table, folder, SCHEMA, batches, part="data")
-    return Written(file, tuple((ref.origin.shard, ref.origin.seq) for ref in lost))
+    return BronzeOutput(file, tuple((ref.origin.shard, ref.origin.seq) for ref in lost))
 
 
 def on_spark(spark: SparkSession) -> RunTasks:
     """Return a runner that spreads the tasks of a batch over the executors."""
     context = spark.sparkContext
 
-    def run(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[Written]:
-        found: list[Written] = (
+    def run(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[BronzeOutput]:
+        found: list[BronzeOutput] = (
             context.parallelize(tasks, len(tasks)).map(lambda refs: write_task(config, refs)).collect()
         )
         return found
@@ -131,7 +131,7 @@ def on_spark(spark: SparkSession) -> RunTasks:
     return run
 
 
-def in_process(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[Written]:
+def in_process(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[BronzeOutput]:
     """Run the tasks one after the other in this process, without Spark."""
     return [write_task(config, refs) for refs in tasks]
 
@@ -141,7 +141,7 @@ class Bronze:
 
     def __init__(self, config: BronzeConfig, *, run_tasks: RunTasks = in_process, step: Step = stop_at) -> None:
         self.config, self._run_tasks, self._step = config, run_tasks, step
-        self.table = Table(config.table)
+        self.table = CommitTable(config.table)
         self.metrics = JobMetrics(config.consumer)
         self._zone = ZoneReader(config.landing)
 
@@ -218,7 +218,7 @@ class Bronze:
                     "Re-landed data has new sequence numbers: start a new table"
                 )
 
-    def _write(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
+    def _write(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[DataFile]:
         """Write rows and ranges; with `fail_on_loss` off what cannot be read is a declared loss, never just absent."""
         tasks = tasks_of(items, self.config.partition_bytes)
         written = self._run_tasks(self.config, tasks) if tasks else []
@@ -226,7 +226,7 @@ class Bronze:
         found = [_declared(item) if (item[0], item[1].seq) in lost else item for item in items]
         return [task.file for task in written if task.file.rows] + self._write_ranges(found)
 
-    def _write_ranges(self, items: Sequence[tuple[int, Entry, bytes]]) -> list[DataFile]:
+    def _write_ranges(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[DataFile]:
         """Write what landed and what was declared lost as rows of their own: small, by the driver."""
         batch = manifest_batch([(shard, data) for shard, _, data in items])
         day = day_of(max(entry.landed_ms for _, entry, _ in items))
@@ -238,7 +238,7 @@ class Bronze:
         return files
 
 
-def _declared(item: tuple[int, Entry, bytes]) -> tuple[int, Entry, bytes]:
+def _declared(item: tuple[int, ManifestEntry, bytes]) -> tuple[int, ManifestEntry, bytes]:
     """Return the item of the loss that stands for one that cannot be read."""
     shard, entry, _ = item
     gap = lost_entry(entry, now_ms())
@@ -286,7 +286,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def config_of(given: argparse.Namespace, table: Table) -> BronzeConfig:
+def config_of(given: argparse.Namespace, table: CommitTable) -> BronzeConfig:
     return BronzeConfig(
         landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
         table=str(table.root),
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
 
     def job() -> None:
-        table = Table(given.table)
+        table = CommitTable(given.table)
         config = config_of(given, table)
         wait_for_zone(config.landing, given.wait)
         table.prepare()

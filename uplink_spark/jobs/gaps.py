@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from uplink_spark.spark import fields
 from uplink_spark.spark.fields import TIMESTAMP
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 GAPS_SCHEMA = pa.schema(
     [
@@ -37,14 +37,14 @@ _TIMES = ("since", "until", "declared", "landed")
 _UNKNOWN_QUEUE: tuple[Any, ...] = (None, None, None, None, None)
 
 
-def lost_entry(entry: Entry, now_ms: int) -> Entry:
+def lost_entry(entry: ManifestEntry, now_ms: int) -> ManifestEntry:
     """Return the declared loss that stands for a piece which had landed and can be read no more."""
     whole = entry.kind == "log" and entry.raw_bytes == entry.end - entry.start  # else part of it is in other entries
     gap = {"class": "damaged", "reason": "pack_lost", "queues": [], "declared": now_ms}
     return replace(entry, kind="gap", gap=gap | ({"records": entry.records} if whole else {}))
 
 
-def gap_rows(entries: Iterable[Entry]) -> pa.RecordBatch:
+def gap_rows(entries: Iterable[ManifestEntry]) -> pa.RecordBatch:
     """Return the rows of entries of kind `gap` and `blob`; other entries have none."""
     rows = [row for entry in entries if entry.kind in ("gap", "blob") for row in _rows(entry)]
     arrays = []
@@ -60,7 +60,7 @@ def _times(values: list[int | None]) -> pa.Array:
     return pa.array([time if value else None for time, value in zip(times, values, strict=True)], TIMESTAMP)
 
 
-def _rows(entry: Entry) -> Iterator[dict[str, Any]]:
+def _rows(entry: ManifestEntry) -> Iterator[dict[str, Any]]:
     gap = entry.gap or {}
     queues = [tuple(queue) for queue in gap.get("queues", ())]
     for topic, queue_id, first, last, count in queues or [(*_UNKNOWN_QUEUE[:4], gap.get("records"))]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_plan import Seqs, to_offset
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
 
 ZONE, LAST = "zone", "last"
 
 
-def name_of(entry: Entry) -> str:
+def name_of(entry: ManifestEntry) -> str:
     """What a seq stands for, wherever and whenever it landed."""
     return f"seq {entry.seq}: {entry.box} {entry.epoch:x} {entry.kind} {entry.start}..{entry.end}"
 

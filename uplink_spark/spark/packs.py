@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from uplink_spark.errors import LandingError, PieceDamaged, RecordsBad
-from uplink_spark.spark.rows import Origin, RawPiece, View, decode
+from uplink_spark.spark.rows import Origin, RawPiece, RowSelection, decode
 from uplink_spark.wire.batch import open_piece
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import Files
 
 PASS_BYTES = (
@@ -36,7 +36,7 @@ class PieceRef:
         return f"box {of.box}, epoch {of.epoch:x}, log {of.from_offset}..{of.to_offset} (seq {of.shard}:{of.seq})"
 
 
-def ref_of(entry: Entry, shard: int) -> PieceRef:
+def ref_of(entry: ManifestEntry, shard: int) -> PieceRef:
     """Return what a task needs of an entry of kind `log` or `pick`."""
     origin = Origin(
         entry.box,
@@ -53,7 +53,12 @@ def ref_of(entry: Entry, shard: int) -> PieceRef:
 
 
 def read_batches(
-    files: Files, refs: Sequence[PieceRef], view: View, *, fail_on_loss: bool = True, lost: list[PieceRef] | None = None
+    files: Files,
+    refs: Sequence[PieceRef],
+    view: RowSelection,
+    *,
+    fail_on_loss: bool = True,
+    lost: list[PieceRef] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the pieces, neighbours in one batch. Raises LandingError naming box, range and pack.
 
@@ -76,7 +81,7 @@ def read_batches(
     yield from _decoded(waiting, view, on_loss)
 
 
-def _decoded(pieces: list[tuple[PieceRef, RawPiece]], view: View, on_loss: OnLoss) -> Iterator[pa.RecordBatch]:
+def _decoded(pieces: list[tuple[PieceRef, RawPiece]], view: RowSelection, on_loss: OnLoss) -> Iterator[pa.RecordBatch]:
     try:
         batch = decode([piece for _, piece in pieces], view)
     except RecordsBad as error:

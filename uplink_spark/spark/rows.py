@@ -87,7 +87,7 @@ class RawPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RowSelection:
     """Which rows and columns a reader wants; None means all."""
 
     columns: tuple[str, ...] = COLUMNS
@@ -104,21 +104,21 @@ class View:
     system_topics: frozenset[str] = field(default=frozenset())  # cluster and broker names of the fleet
 
 
-EVERYTHING = View(include=None)
+EVERYTHING = RowSelection(include=None)
 
 
-def schema_of(view: View) -> pa.Schema:
+def schema_of(view: RowSelection) -> pa.Schema:
     """Return the Arrow schema of the batches that `decode` gives for this view."""
     return pa.schema([(name, _type_of(name, view)) for name in view.columns])
 
 
-def _type_of(name: str, view: View) -> pa.DataType:
+def _type_of(name: str, view: RowSelection) -> pa.DataType:
     if name == "properties" and not view.properties_as_map:
         return pa.string()
     return EXTRA[name] if name in EXTRA else SCHEMA.field(name).type
 
 
-def decode(pieces: Sequence[RawPiece], view: View) -> pa.RecordBatch:
+def decode(pieces: Sequence[RawPiece], view: RowSelection) -> pa.RecordBatch:
     """Return the rows of the pieces, in order. Raises RecordsBad where bytes are no records.
 
     All raw bytes together stay below 2 GiB, the reach of Arrow's 32-bit offsets.
@@ -149,7 +149,7 @@ def _sizes_of(piece: RawPiece) -> Ints:
 class Rows:
     """The selected records of a buffer and what several columns share."""
 
-    def __init__(self, layout: Layout, origins: Sequence[Origin], counts: Ints, view: View) -> None:
+    def __init__(self, layout: Layout, origins: Sequence[Origin], counts: Ints, view: RowSelection) -> None:
         self._layout, self._origins, self._counts, self.view = layout, origins, counts, view
 
     @cached_property

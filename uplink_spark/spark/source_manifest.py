@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from uplink_spark.spark import fields
 from uplink_spark.spark.fields import LIST, TIMESTAMP
-from uplink_spark.zone.manifest import Entry, decode_entry
+from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 
 MANIFEST_SCHEMA = pa.schema(
     [
@@ -78,5 +78,5 @@ def manifest_batch(items: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=MANIFEST_SCHEMA)
 
 
-def _gap_text(entry: Entry) -> str | None:
+def _gap_text(entry: ManifestEntry) -> str | None:
     return None if entry.gap is None else json.dumps(entry.gap, default=repr, ensure_ascii=False, sort_keys=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from uplink_spark.errors import ConfigError
 from uplink_spark.spark.fields import KINDS
-from uplink_spark.spark.rows import COLUMNS, EXTRA, View
+from uplink_spark.spark.rows import COLUMNS, EXTRA, RowSelection
 
 MIB = 1 << 20
 LATEST = -1
@@ -29,7 +29,7 @@ class OptionError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """Where to begin or end: exactly one of seqs, landed_ms, latest; `latest` is the end at planning."""
 
     seqs: dict[int, int] | None = None  # by shard; LATEST = the end
@@ -38,7 +38,7 @@ class Position:
     latest: bool = False
 
 
-EARLIEST = Position(seqs={})
+EARLIEST = SourcePosition(seqs={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class SourceOptions:
     """What a reader asked for."""
 
     path: str
-    view: View
+    view: RowSelection
     boxes: frozenset[str] | None = None
-    start: Position = EARLIEST
-    end: Position = Position(latest=True)
+    start: SourcePosition = EARLIEST
+    end: SourcePosition = SourcePosition(latest=True)
     log_offsets: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # box -> (epoch or None, offset)
     max_bytes: int | None = None
     max_rows: int | None = None
@@ -123,9 +123,9 @@ def parse_time(name: str, value: str, now_ms: int) -> int:
     return since // timedelta(milliseconds=1)
 
 
-def _seqs(name: str, value: str) -> Position:
+def _seqs(name: str, value: str) -> SourcePosition:
     if value in ("earliest", "latest"):
-        return EARLIEST if value == "earliest" else Position(latest=True)
+        return EARLIEST if value == "earliest" else SourcePosition(latest=True)
     wanted = 'use earliest, latest or JSON by manifest shard, as {"0": 1234} (-1: the end, -2: the beginning)'
     try:
         found = json.loads(value)
@@ -140,7 +140,7 @@ def _seqs(name: str, value: str) -> Position:
     good = good and isinstance(last, dict) and last.keys() <= seqs.keys()
     if not good:
         raise _option_error(name, value, wanted)
-    return Position(seqs={int(shard): 0 if seq == -2 else seq for shard, seq in seqs.items()}, stamp=stamp)
+    return SourcePosition(seqs={int(shard): 0 if seq == -2 else seq for shard, seq in seqs.items()}, stamp=stamp)
 
 
 def _log_offsets(name: str, value: str) -> dict[str, tuple[str | None, int]]:
@@ -307,7 +307,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _built(values: Mapping[str, Any]) -> SourceOptions:
-    view = View(
+    view = RowSelection(
         columns=values.get("columns", COLUMNS),
         include=values.get("include", frozenset(("message",))),
         topics=values.get("topics"),
@@ -327,7 +327,7 @@ def _built(values: Mapping[str, Any]) -> SourceOptions:
         view=view,
         boxes=values.get("boxes"),
         start=_position(values, "starting", EARLIEST),
-        end=_position(values, "ending", Position(latest=True)),
+        end=_position(values, "ending", SourcePosition(latest=True)),
         log_offsets=values.get("startingLogOffsets", {}),
         max_bytes=values.get("maxBytesPerTrigger", None if limited else 256 * MIB),
         max_rows=values.get("maxRowsPerTrigger"),
@@ -340,10 +340,10 @@ def _built(values: Mapping[str, Any]) -> SourceOptions:
     )
 
 
-def _position(values: Mapping[str, Any], prefix: str, otherwise: Position) -> Position:
+def _position(values: Mapping[str, Any], prefix: str, otherwise: SourcePosition) -> SourcePosition:
     if f"{prefix}Timestamp" in values:
-        return Position(landed_ms=values[f"{prefix}Timestamp"])
-    position: Position = values.get(f"{prefix}Offsets", otherwise)
+        return SourcePosition(landed_ms=values[f"{prefix}Timestamp"])
+    position: SourcePosition = values.get(f"{prefix}Offsets", otherwise)
     return position
 
 

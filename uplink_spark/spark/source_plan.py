@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from uplink_spark.spark.packs import PieceRef, ref_of
-from uplink_spark.spark.source_options import LATEST, OptionError, Position, SourceOptions
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.spark.source_options import LATEST, OptionError, SourceOptions, SourcePosition
+from uplink_spark.zone.manifest import ManifestEntry
 
 Seqs = dict[int, int]
 
@@ -27,7 +27,7 @@ def from_offset(offset: Mapping[str, Any], shards: int) -> Seqs:
     return {shard: int(offset.get(str(shard), 0)) for shard in range(shards)}
 
 
-def resolve(position: Position, oldest: Seqs, ends: Seqs, at_landed: Seqs | None) -> Seqs:
+def resolve(position: SourcePosition, oldest: Seqs, ends: Seqs, at_landed: Seqs | None) -> Seqs:
     """Return the seq of each shard a position stands for. Raises OptionError outside of what is there."""
     if position.latest:
         return dict(ends)
@@ -45,7 +45,7 @@ def resolve(position: Position, oldest: Seqs, ends: Seqs, at_landed: Seqs | None
     return seqs
 
 
-def wants(entry: Entry, options: SourceOptions) -> bool:
+def wants(entry: ManifestEntry, options: SourceOptions) -> bool:
     """Whether an entry can have rows for this query; decided without opening its piece."""
     view = options.view
     if entry.kind != "log" and (entry.kind != "pick" or view.raw):
@@ -61,7 +61,7 @@ def wants(entry: Entry, options: SourceOptions) -> bool:
     return entry.topics is None or _topic_wanted(entry, options)
 
 
-def _topic_wanted(entry: Entry, options: SourceOptions) -> bool:
+def _topic_wanted(entry: ManifestEntry, options: SourceOptions) -> bool:
     view, skip = options.view, () if options.view.raw else entry.skip
     pattern = re.compile(view.topic_pattern) if view.topic_pattern else None
     return any(
@@ -72,7 +72,7 @@ def _topic_wanted(entry: Entry, options: SourceOptions) -> bool:
     )
 
 
-def _after_log_offset(entry: Entry, options: SourceOptions) -> bool:
+def _after_log_offset(entry: ManifestEntry, options: SourceOptions) -> bool:
     if entry.box not in options.log_offsets:
         return True
     epoch, offset = options.log_offsets[entry.box]
@@ -84,7 +84,7 @@ def is_epoch(epoch: int, wanted: str) -> bool:
     return f"{epoch:016x}".startswith(wanted) or epoch == int(wanted, 16)
 
 
-def check_log_offsets(entries: Iterable[Entry], options: SourceOptions) -> None:
+def check_log_offsets(entries: Iterable[ManifestEntry], options: SourceOptions) -> None:
     """Raise OptionError where a box or epoch of startingLogOffsets is not there: a slip would read all or nothing."""
     there: dict[str, set[int]] = {box: set() for box in options.log_offsets}
     for entry in entries:
@@ -100,7 +100,7 @@ def check_log_offsets(entries: Iterable[Entry], options: SourceOptions) -> None:
             )
 
 
-def _within(entry: Entry, pruned: Mapping[str, tuple[int, int]]) -> bool:
+def _within(entry: ManifestEntry, pruned: Mapping[str, tuple[int, int]]) -> bool:
     """Whether a row of the entry can have the values that filters left; every row has its entry's seq and time."""
     spans = {
         "log_offset": (entry.start, entry.end - 1),
@@ -110,7 +110,7 @@ def _within(entry: Entry, pruned: Mapping[str, tuple[int, int]]) -> bool:
     return all(low <= spans[column][1] and spans[column][0] <= high for column, (low, high) in pruned.items())
 
 
-def refs_of(entries: Iterable[Entry], shard: int, options: SourceOptions) -> Iterator[PieceRef]:
+def refs_of(entries: Iterable[ManifestEntry], shard: int, options: SourceOptions) -> Iterator[PieceRef]:
     """Yield what tasks need of the wanted entries of one shard."""
     for entry in entries:
         if wants(entry, options):
@@ -148,7 +148,7 @@ class Limit:
     rows: int | None = None
     pieces: int | None = None
 
-    def of(self, entry: Entry) -> int:
+    def of(self, entry: ManifestEntry) -> int:
         """How much of the limit an entry takes."""
         if self.raw_bytes is not None:
             return entry.raw_bytes
@@ -159,7 +159,7 @@ class Limit:
         return next((limit for limit in (self.raw_bytes, self.rows, self.pieces) if limit is not None), None)
 
 
-def admit(waiting: Mapping[int, Sequence[Entry]], start: Mapping[int, int], limit: Limit) -> Seqs:
+def admit(waiting: Mapping[int, Sequence[ManifestEntry]], start: Mapping[int, int], limit: Limit) -> Seqs:
     """Return where a micro-batch ends: shards share the limit by what waits in them, at least one piece in all."""
     ends = dict(start)
     most = limit.most

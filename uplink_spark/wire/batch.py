@@ -307,7 +307,7 @@ class PieceSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class PieceContents:
     """What a piece holds: the raw bytes of the range [start, end) and what a walk over them found."""
 
     kind: str
@@ -322,7 +322,7 @@ class Contents:
     pick: tuple[str, ...] = ()
 
 
-def encode_piece(source: PieceSource, contents: Contents, codec: str) -> tuple[PieceHeader, bytes]:
+def encode_piece(source: PieceSource, contents: PieceContents, codec: str) -> tuple[PieceHeader, bytes]:
     """Return the header and the whole container; `none` is used where compression does not shrink."""
     raw, sizes = contents.raw, contents.sizes
     payload, index = compress(codec, raw), compress(codec, sizes)

@@ -365,7 +365,7 @@ def encode_bye(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorFrame:
     """ERROR: why the sender closes; `fork` and `to` belong to the codes diverged and moved."""
 
     code: str
@@ -387,13 +387,13 @@ class Fault:
         return encode_frame(FrameType.ERROR, encode_map(body))
 
 
-def decode_fault(body: bytes) -> Fault:
+def decode_fault(body: bytes) -> ErrorFrame:
     """Return ERROR. Raises ProtocolError."""
     fields = decode_body(body, "ERROR")
 
-    def decode() -> Fault:
+    def decode() -> ErrorFrame:
         fork = fields.uint("fork") if "fork" in fields.values else None
         to = fields.text("to") if "to" in fields.values else None
-        return Fault(fields.text("code"), fields.text("text"), fields.uint("retry_ms", 0), fork, to)
+        return ErrorFrame(fields.text("code"), fields.text("text"), fields.uint("retry_ms", 0), fork, to)
 
     return _typed("ERROR", decode)

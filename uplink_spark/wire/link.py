@@ -87,7 +87,7 @@ class Throttle(Protocol):
         ...
 
 
-class Outbox:
+class FrameQueue:
     """Small frames first, then pieces; one task writes, in chunks, and never waits for the one who puts."""
 
     def __init__(self, stream: Stream, throttle: Throttle | None = None) -> None:
@@ -155,7 +155,7 @@ class Outbox:
             rest = rest[len(chunk) :]
 
 
-async def pump(outbox: Outbox, pieces: trio.MemoryReceiveChannel[bytes]) -> None:
+async def pump(outbox: FrameQueue, pieces: trio.MemoryReceiveChannel[bytes]) -> None:
     """Send pieces as they come and, between them or while there are none, the small frames that were put.
 
     One task writes; a second only passes on pieces, so that either can wake it.

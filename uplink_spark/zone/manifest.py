@@ -92,7 +92,7 @@ def pack_path(shard: int, landed_ms: int, first_seq: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One range that has landed: where its piece is and which part of it is to be used."""
 
     seq: int
@@ -159,9 +159,11 @@ class Placement:
     heals: int = 0
 
 
-def entry_of(header: PieceHeader, container_bytes: int, place: Placement, gap: dict[str, Any] | None = None) -> Entry:
+def entry_of(
+    header: PieceHeader, container_bytes: int, place: Placement, gap: dict[str, Any] | None = None
+) -> ManifestEntry:
     """Return the manifest entry of one part of a piece."""
-    return Entry(
+    return ManifestEntry(
         seq=place.seq,
         kind=header.kind,
         box=header.box,
@@ -186,12 +188,12 @@ def entry_of(header: PieceHeader, container_bytes: int, place: Placement, gap: d
     )
 
 
-def decode_entry(data: bytes) -> Entry:
+def decode_entry(data: bytes) -> ManifestEntry:
     """Return the entry of one item, whose CRC has been checked. Raises ManifestDamaged."""
     try:
         m = cbor2.loads(data)
         topics = m.get("y")
-        return Entry(
+        return ManifestEntry(
             m["s"],
             m["k"],
             m["b"],
@@ -222,7 +224,7 @@ def file_head(shard: int, first_seq: int) -> bytes:
     return FILE_HEAD.pack(MAGIC, shard, first_seq)
 
 
-def encode_items(entries: Iterable[Entry]) -> bytes:
+def encode_items(entries: Iterable[ManifestEntry]) -> bytes:
     parts = []
     for entry in entries:
         body = entry.encode()
@@ -238,17 +240,17 @@ def encode_mark(next_seq: int) -> bytes:
 class Slice:
     """What a stretch of a manifest file holds, beginning at an item."""
 
-    entries: tuple[Entry, ...]  # in front of the last mark
+    entries: tuple[ManifestEntry, ...]  # in front of the last mark
     marked: int  # bytes up to and with the last mark
     next_seq: int  # at the last mark
-    pending: tuple[Entry, ...]  # whole entries after the last mark
+    pending: tuple[ManifestEntry, ...]  # whole entries after the last mark
     whole: int  # bytes up to the end of the last whole item
     fault: str | None  # what is wrong behind `whole`, None if nothing is there
 
 
 def read_items(data: bytes, next_seq: int) -> Slice:
     """Walk the items in data; the first entry in it has seq next_seq. Raises ManifestDamaged on a seq out of turn."""
-    entries: list[Entry] = []
+    entries: list[ManifestEntry] = []
     at = marked = counted = 0
     marked_seq, fault = next_seq, None
     while at < len(data) and fault is None:
@@ -341,8 +343,8 @@ class ManifestTail:
         self.next_seq = self.first  # of the next entry in the file
         self._wanted, self._at = seq, 0
 
-    def poll(self) -> list[Entry]:
-        found: list[Entry] = []
+    def poll(self) -> list[ManifestEntry]:
+        found: list[ManifestEntry] = []
         while True:
             data = self._read(manifest_path(self.shard, self.first), self._at)
             if data:
@@ -354,7 +356,7 @@ class ManifestTail:
                 found += self._take(late)
             self.first, self._at = self.next_seq, 0
 
-    def _take(self, data: bytes) -> list[Entry]:
+    def _take(self, data: bytes) -> list[ManifestEntry]:
         head = 0 if self._at else read_head(data, self.shard, self.first)
         if not self._at and not head:
             return []

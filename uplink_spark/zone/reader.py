@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.zone.manifest import (
     LANDING_NAME,
-    Entry,
+    ManifestEntry,
     Zone,
     decode_zone,
     first_seq_of,
@@ -138,7 +138,7 @@ class _ManifestFile:
 
     def __init__(self, shard: int, first: int) -> None:
         self.shard, self.first = shard, first
-        self.entries: list[Entry] = []
+        self.entries: list[ManifestEntry] = []
         self._at = 0
 
     @property
@@ -215,7 +215,7 @@ class ShardLog:
         except ManifestDamaged as error:
             raise LandingError(f"{kept_path(self.shard)} of {self._files.root}: {error}") from error
 
-    def entries(self, start: int, end: int) -> Iterator[Entry]:
+    def entries(self, start: int, end: int) -> Iterator[ManifestEntry]:
         """Yield the entries with start <= seq < end that are there, ascending. Raises LandingError, ManifestDamaged."""
         at = max(0, bisect_right(self._firsts, start) - 1)
         while at < len(self._firsts) and self._firsts[at] < end:
@@ -275,7 +275,7 @@ class ZoneReader:
         self.ends()
         return {log.shard: log.begins() for log in self.shards}
 
-    def entries(self, start: dict[int, int], end: dict[int, int]) -> Iterator[Entry]:
+    def entries(self, start: dict[int, int], end: dict[int, int]) -> Iterator[ManifestEntry]:
         """Yield the entries between two positions, shard by shard."""
         for log in self.shards:
             yield from log.entries(start.get(log.shard, 0), end.get(log.shard, 0))

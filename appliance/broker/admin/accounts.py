@@ -12,7 +12,7 @@ import trio
 
 from appliance.broker.access.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
-from appliance.requests import Handle, Later, Peer, Reply
+from appliance.requests import AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -48,13 +48,13 @@ class AccountAdmin:
             code.GET_BROKER_CLUSTER_ACL_CONFIG: self.handle_everything,
         }
 
-    def handle_put(self, request: RemotingCommand, peer: Peer) -> Later:
+    def handle_put(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
         """50: what is not said of an existing account stays."""
         asked = AclAccountHeader.from_ext(request.ext)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         return self._changing(request, lambda now: now.changed(now.changed_ms, put=[_merged(now, asked)]), failed)
 
-    def handle_delete(self, request: RemotingCommand, peer: Peer) -> Later:
+    def handle_delete(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
         """51."""
         name = DeleteAclHeader.from_ext(request.ext).access_key
 
@@ -65,7 +65,7 @@ class AccountAdmin:
 
         return self._changing(request, dropped, ResponseCode.DELETE_ACL_CONFIG_FAILED)
 
-    def handle_white(self, request: RemotingCommand, peer: Peer) -> Later:
+    def handle_white(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
         """53: the addresses that need no key for data."""
         white = [each for each in WhiteAddressesHeader.from_ext(request.ext).global_white_addrs.split(",") if each]
 
@@ -89,7 +89,7 @@ class AccountAdmin:
         rows = [_as_apache(account) for _, account in sorted(now.keys.items())]
         return Reply(request.reply(body=encode({"globalWhiteAddrs": list(now.white), "plainAccessConfigs": rows})))
 
-    def _changing(self, request: RemotingCommand, changed: Callable[[Accounts], Accounts], failed: int) -> Later:
+    def _changing(self, request: RemotingCommand, changed: Callable[[Accounts], Accounts], failed: int) -> AsyncReply:
         async def run() -> RemotingCommand:
             try:
                 await trio.to_thread.run_sync(self._keys.change, changed)
@@ -97,7 +97,7 @@ class AccountAdmin:
                 raise Refused(failed, str(exc)) from exc
             return request.reply()
 
-        return Later(run)
+        return AsyncReply(run)
 
 
 def _merged(now: Accounts, asked: AclAccountHeader) -> Account:

@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from appliance.broker.tables.clients import ClientTable
-from appliance.requests import Answer, Handle, Later, Peer
+from appliance.requests import Answer, AsyncReply, Handle, Peer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.wire.bodies import ConsumerStatus
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -46,7 +46,7 @@ class ClientCalls:
     def handle_running_info(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_CONSUMER_RUNNING_INFO (307): what a consumer says about itself, with its threads if asked for."""
         header = ConsumerRunningInfoHeader.from_ext(request.ext)
-        return Later(partial(self._call, request, header.consumer_group, header.client_id, request.ext))
+        return AsyncReply(partial(self._call, request, header.consumer_group, header.client_id, request.ext))
 
     def handle_consume_directly(self, request: RemotingCommand, peer: Peer) -> Answer:
         """CONSUME_MESSAGE_DIRECTLY (309): let a consumer consume one message now. Raises Refused."""
@@ -55,7 +55,7 @@ class ClientCalls:
             _, log_offset = parse_message_id(header.message_id or "")
         except ValueError as exc:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(exc)) from exc
-        return Later(partial(self._consume_directly, request, header, log_offset))
+        return AsyncReply(partial(self._consume_directly, request, header, log_offset))
 
     async def _consume_directly(
         self, request: RemotingCommand, header: ConsumeDirectlyHeader, log_offset: int
@@ -98,7 +98,7 @@ class ClientCalls:
             remark = f"No Any Consumer online in the consumer group: [{header.group}]"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         members = [(p, m.client_id) for p, m in group.members.items() if header.client_id in (None, m.client_id)]
-        return Later(partial(self._status, request, header, members))
+        return AsyncReply(partial(self._status, request, header, members))
 
     async def _status(
         self, request: RemotingCommand, header: ConsumerStatusHeader, members: list[tuple[Peer, str]]

@@ -12,7 +12,7 @@ from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import check_topic_name
-from appliance.requests import Answer, Handle, Held, Peer, Reply
+from appliance.requests import Answer, DeferredReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.bodies import ConsumeFromWhere, ConsumeType, MessageModel
 from netstack.wire.bodies_admin import (
@@ -98,9 +98,9 @@ class GroupAdmin:
             self._offsets.drop_group(header.group_name)
         return self._held(request, mark)
 
-    def _held(self, request: RemotingCommand, mark: int) -> Held:
+    def _held(self, request: RemotingCommand, mark: int) -> DeferredReply:
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
-        return Held(self._groups.when_saved, mark, request.reply(), failed)
+        return DeferredReply(self._groups.when_saved, mark, request.reply(), failed)
 
     def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
@@ -135,7 +135,7 @@ class GroupAdmin:
         readable = not self._groups.forbidden(header.group, header.topic)
         body = GroupForbidden(header.group, header.topic, readable).to_bytes()
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
-        return Held(self._groups.when_saved, mark, request.reply(body=body), failed)
+        return DeferredReply(self._groups.when_saved, mark, request.reply(body=body), failed)
 
     # connections
 

@@ -14,7 +14,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
 from appliance.broker.tables.topics import Topic, TopicTable
-from appliance.requests import Answer, Handle, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.bodies import ResetOffset
 from netstack.wire.bodies_admin import (
@@ -90,7 +90,7 @@ class Progress:
         async def answer() -> RemotingCommand:
             return request.reply(body=await self._offsets.encoded())
 
-        return Later(answer)
+        return AsyncReply(answer)
 
     def handle_delay_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_DELAY_OFFSET (45)."""
@@ -106,7 +106,7 @@ class Progress:
         header = ConsumeStatsHeader.from_ext(request.ext)
         named = [header.topic] if header.topic else [name for name in (header.topic_list or "").split(";") if name]
         names = named or self._offsets.topics_of(header.consumer_group)
-        return Later(partial(self._answer_stats, request, header.consumer_group, names))
+        return AsyncReply(partial(self._answer_stats, request, header.consumer_group, names))
 
     async def _answer_stats(self, request: RemotingCommand, group: str, names: Iterable[str]) -> RemotingCommand:
         table: dict[NamedQueue, OffsetWrapper] = {}
@@ -138,7 +138,9 @@ class Progress:
 
     def handle_all_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_BROKER_CONSUME_STATS (317): the same for every group and topic with offsets."""
-        return Later(partial(self._answer_all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order))
+        return AsyncReply(
+            partial(self._answer_all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order)
+        )
 
     async def _answer_all_stats(self, request: RemotingCommand, ordered_only: bool) -> RemotingCommand:
         groups: dict[str, list[ConsumeStats]] = {}
@@ -169,8 +171,8 @@ class Progress:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         if header.queue_id is not None and header.queue_id >= 0:
-            return Later(partial(self._reset_queue, request, header, MessageQueue(topic.name, header.queue_id)))
-        return Later(partial(self._reset, request, header, topic))
+            return AsyncReply(partial(self._reset_queue, request, header, MessageQueue(topic.name, header.queue_id)))
+        return AsyncReply(partial(self._reset, request, header, topic))
 
     async def _reset_queue(
         self, request: RemotingCommand, asked: ResetOffsetHeader, queue: MessageQueue

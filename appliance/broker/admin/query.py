@@ -11,7 +11,7 @@ from appliance.broker.filter.sql92 import compile_expression
 from appliance.broker.filter.subscriptions import Subscription, tags_predicate
 from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
-from appliance.requests import Answer, Handle, Later, Peer
+from appliance.requests import Answer, AsyncReply, Handle, Peer
 from netstack.wire.bodies import SubscriptionData
 from netstack.wire.bodies_admin import ConsumeQueuePage, QueueEntry
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -41,7 +41,7 @@ class Queries:
 
     def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:
         """QUERY_MESSAGE (12): whole records with a key; 22 when there is none."""
-        return Later(partial(self._query, request, QueryMessageHeader.from_ext(request.ext)))
+        return AsyncReply(partial(self._query, request, QueryMessageHeader.from_ext(request.ext)))
 
     async def _query(self, request: RemotingCommand, asked: QueryMessageHeader) -> RemotingCommand:
         count = UNIQUE_KEY_COUNT if asked.unique_key_query else max(1, min(asked.max_count, MOST_FOUND))
@@ -55,7 +55,7 @@ class Queries:
 
     def handle_view(self, request: RemotingCommand, peer: Peer) -> Answer:
         """VIEW_MESSAGE_BY_ID (33): the record at a log offset; the client took it from an offset message id."""
-        return Later(partial(self._view, request, ViewMessageHeader.from_ext(request.ext).log_offset, peer.signer))
+        return AsyncReply(partial(self._view, request, ViewMessageHeader.from_ext(request.ext).log_offset, peer.signer))
 
     async def _view(self, request: RemotingCommand, log_offset: int, signer: Signer | None) -> RemotingCommand:
         record = await self._store.record_at(log_offset)
@@ -66,7 +66,7 @@ class Queries:
 
     def handle_entries(self, request: RemotingCommand, peer: Peer) -> Answer:
         """QUERY_CONSUME_QUEUE (321): where the messages of a queue are, and which of them a group would get."""
-        return Later(partial(self._entries, request, ConsumeQueueHeader.from_ext(request.ext)))
+        return AsyncReply(partial(self._entries, request, ConsumeQueueHeader.from_ext(request.ext)))
 
     async def _entries(self, request: RemotingCommand, asked: ConsumeQueueHeader) -> RemotingCommand:
         queue = MessageQueue(asked.topic, asked.queue_id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from appliance.broker.admin.stats import BrokerStats, View
 from appliance.broker.delay.levels import DelayLevels
-from appliance.requests import Answer, Handle, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.bodies_admin import BrokerStats as StatsBody
@@ -104,7 +104,7 @@ class RuntimeInfo:
             first = await self._earliest_ms()
             return request.reply(body=KvTable(self.table(first)).to_bytes())
 
-        return Later(answer)
+        return AsyncReply(answer)
 
     async def _earliest_ms(self) -> int:
         record = await self._store.record_at(self._store.first)

@@ -16,7 +16,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import MOST_QUEUES, PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
-from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
 from netstack.wire.bodies_route import DataVersion, TopicConfig, TopicConfigTable, TopicList
@@ -113,7 +113,7 @@ class TopicAdmin:
         """DELETE_TOPIC_IN_BROKER (215): a topic that does not exist is deleted already."""
         name = TopicHeader.from_ext(request.ext).topic
         self._check_name(name)
-        return Later(partial(self._delete, request, name))
+        return AsyncReply(partial(self._delete, request, name))
 
     async def _delete(self, request: RemotingCommand, name: str) -> RemotingCommand:
         mark = self._topics.delete(name)
@@ -140,9 +140,9 @@ class TopicAdmin:
         await done.wait()
         return reasons[0]
 
-    def _held(self, request: RemotingCommand, mark: int) -> Held:
+    def _held(self, request: RemotingCommand, mark: int) -> DeferredReply:
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
-        return Held(self._topics.when_saved, mark, request.reply(), failed)
+        return DeferredReply(self._topics.when_saved, mark, request.reply(), failed)
 
     def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_ALL_TOPIC_CONFIG (21)."""
@@ -167,7 +167,7 @@ class TopicAdmin:
     def handle_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_TOPIC_STATS_INFO (202): first, next and last of each queue."""
         topic = self._existing(TopicHeader.from_ext(request.ext).topic)
-        return Later(partial(self._stats, request, topic))
+        return AsyncReply(partial(self._stats, request, topic))
 
     async def _stats(self, request: RemotingCommand, topic: Topic) -> RemotingCommand:
         table = {}
@@ -198,7 +198,7 @@ class TopicAdmin:
     def handle_time_span(self, request: RemotingCommand, peer: Peer) -> Answer:
         """QUERY_CONSUME_TIME_SPAN (303): first and last message of each queue in time, and where a group stands."""
         header = TopicGroupHeader.from_ext(request.ext)
-        return Later(partial(self._time_spans, request, self._existing(header.topic or ""), header.group))
+        return AsyncReply(partial(self._time_spans, request, self._existing(header.topic or ""), header.group))
 
     async def _time_spans(self, request: RemotingCommand, topic: Topic, group: str) -> RemotingCommand:
         spans = [await self._time_span(topic.name, queue_id, group) for queue_id in range(topic.write_queues)]
@@ -217,7 +217,7 @@ class TopicAdmin:
 
     def handle_clean(self, request: RemotingCommand, peer: Peer) -> Answer:
         """CLEAN_UNUSED_TOPIC (316): drop the queues of topics that have no record."""
-        return Later(partial(self._clean, request))
+        return AsyncReply(partial(self._clean, request))
 
     async def _clean(self, request: RemotingCommand) -> RemotingCommand:
         for name in self._store.topics():

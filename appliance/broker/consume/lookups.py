@@ -6,7 +6,7 @@ Source: RocketMQ 4.9.8 ConsumerManageProcessor, AdminBrokerProcessor.
 from appliance.broker.tables.groups import is_group_name
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicTable
-from appliance.requests import Answer, Handle, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -56,7 +56,7 @@ class Lookups:
             raise _unknown_offset()
         if not self._store.max_offset(queue):
             return _offset(request, 0)
-        return Later(lambda: self._zero_if_young(request, queue))
+        return AsyncReply(lambda: self._zero_if_young(request, queue))
 
     async def _zero_if_young(self, request: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
         first = await self._store.read(queue, 0, max_count=1, max_bytes=1)
@@ -113,7 +113,7 @@ class Lookups:
                 ext=OffsetReply(await self._store.offset_by_time(queue, header.time_ms, boundary=boundary))
             )
 
-        return Later(search)
+        return AsyncReply(search)
 
     def handle_earliest(self, request: RemotingCommand, peer: Peer) -> Answer:
         """GET_EARLIEST_MSG_STORETIME (32): when the first message still there was stored, -1 when there is none."""
@@ -124,7 +124,7 @@ class Lookups:
             found_ms = await self._store.stored_ms_at(queue, self._store.min_offset(queue))
             return request.reply(ext=StoreTimeReply(-1 if found_ms is None else found_ms))
 
-        return Later(look)
+        return AsyncReply(look)
 
 
 def _unknown_offset() -> Refused:

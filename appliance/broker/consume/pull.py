@@ -25,7 +25,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import FAQ, Topic, TopicTable
-from appliance.requests import Answer, Handle, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -126,7 +126,7 @@ class Pulls:
         pull: Pull,
         peer: Peer,
         subscription: Subscription,
-    ) -> Later:
+    ) -> AsyncReply:
         """Return an answer that takes a while, and that keeps little of what came. Raises Refused."""
         header, wanted, waits = pull.header, pull.wanted, run == self._wait
         inline = bool(header.sys_flag & PullMessageHeader.SUBSCRIPTION)
@@ -136,10 +136,10 @@ class Pulls:
             self._park(peer)
         pull.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
         if kept.is_small:
-            return Later(lambda: run(pull, peer), pull=waits, reads=True)
+            return AsyncReply(lambda: run(pull, peer), pull=waits, reads=True)
         key, (tags, record) = kept.key, self._filters.enter(kept)
         shared = pull._replace(wanted=wanted._replace(accepts=tags, accepts_record=record))
-        return Later(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
+        return AsyncReply(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
 
     def _check(self, header: PullMessageHeader, peer: Peer) -> None:
         rules, tables, group_name = self._rules, self._tables, header.consumer_group

@@ -10,7 +10,7 @@ from appliance.broker.intake import DELAY, Draft, Intake
 from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import DEAD_PREFIX, FAQ, RETRY_PREFIX, TopicTable, random_queue
-from appliance.requests import Answer, Handle, Later, Peer
+from appliance.requests import Answer, AsyncReply, Handle, Peer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -62,7 +62,7 @@ class SendBacks:
             )
         if not self._writable:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self._address}] sending message is forbidden")
-        return Later(partial(self._send_back, request, header, group, peer.signer))
+        return AsyncReply(partial(self._send_back, request, header, group, peer.signer))
 
     async def _send_back(
         self, request: RemotingCommand, header: SendBackHeader, group: Group, signer: Signer | None

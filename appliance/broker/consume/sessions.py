@@ -16,7 +16,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
-from appliance.requests import LARGE, Answer, Handle, Later, Peer, Reply
+from appliance.requests import LARGE, Answer, AsyncReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -65,7 +65,7 @@ class Sessions:
     def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:
         """HEART_BEAT (34): know the client, its groups and what they subscribe to."""
         if len(request.body) > LARGE:
-            return Later(lambda: self._handle_large_heartbeat(request, peer))
+            return AsyncReply(lambda: self._handle_large_heartbeat(request, peer))
         beat = read_heartbeat(request.body)
         for joining in beat.consumers:
             self._join(beat.client_id, joining, request, peer)
@@ -137,7 +137,7 @@ class Sessions:
         async def later() -> RemotingCommand:
             return run(await read_in_thread(read_lock, request))
 
-        return Later(later)
+        return AsyncReply(later)
 
     def handle_check(self, request: RemotingCommand, peer: Peer) -> Answer:
         """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""

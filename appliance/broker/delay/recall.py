@@ -12,7 +12,7 @@ from functools import partial
 from appliance.broker.delay.timers import DUE_MS, UNIQUE_KEY, Timers
 from appliance.broker.intake import Draft, not_durable, refusals
 from appliance.broker.tables.topics import TIMER_TOPIC, TopicTable
-from appliance.requests import Answer, Handle, Held, Peer
+from appliance.requests import Answer, DeferredReply, Handle, Peer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -79,7 +79,7 @@ class Recalls:
         with refusals():
             mark = self._timers.recall(handle.topic, handle.unique_key, handle.due_ms, (self._now_ms(), peer.born_host))
         ext = MessageIdReply(handle.unique_key).to_ext() | {"MSG_REGION": self._region}
-        return Held(self._when_durable, mark, request.reply(ext=ext), partial(_failed, request))
+        return DeferredReply(self._when_durable, mark, request.reply(ext=ext), partial(_failed, request))
 
     def _checked(self, header: RecallHeader) -> RecallHandle:
         try:

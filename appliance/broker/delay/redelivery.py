@@ -9,7 +9,7 @@ from appliance.broker.intake import Draft
 from storage_driver.errors import Busy, Full, LogFailed
 from storage_driver.interfaces import MarkedAppending
 from storage_driver.record import Message, StoredMessage, decode_record
-from storage_driver.statistics import Placed
+from storage_driver.statistics import AppendResult
 
 log = logging.getLogger("appliance.broker")
 
@@ -58,7 +58,7 @@ def records_in(chunks: Iterable[bytes]) -> Iterator[StoredMessage]:
             at += stored.size
 
 
-async def put_patiently(store: MarkedAppending, message: Message) -> Placed:
+async def put_patiently(store: MarkedAppending, message: Message) -> AppendResult:
     """Store a message, waiting while the disk is full or slow. Raises LogFailed, MessageIllegal."""
     while True:
         try:

@@ -12,7 +12,7 @@ from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Questio
 from appliance.broker.rights import NOBODY, Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.topics import Topic, random_queue
-from appliance.requests import Answer, Handle, Later, Peer
+from appliance.requests import Answer, AsyncReply, Handle, Peer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -77,7 +77,7 @@ class Replies:
         topic = self._rules.topic_of(header, peer)
         properties = decode_properties(header.properties)
         asker = self._askers.find(properties, peer.signer) if REPLY_TO in properties else None
-        return Later(partial(self._pass_on, request, header, topic, (peer, asker)))
+        return AsyncReply(partial(self._pass_on, request, header, topic, (peer, asker)))
 
     async def _pass_on(
         self, request: RemotingCommand, header: SendMessageHeader, topic: Topic, between: tuple[Peer, Peer | None]

@@ -9,7 +9,7 @@ from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Publishing
 from appliance.broker.publish.send_batch import is_long
 from appliance.broker.tables.topics import Topic
-from appliance.requests import Answer, Handle, Held, Later, Peer, RefusedWith
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, RefusedWith
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import ONEWAY, RemotingCommand
@@ -71,7 +71,7 @@ class Sends:
             header = request.send or SendMessageHeader.from_ext(request.ext)
             topic = self._publishing.admit(header, peer, request)
             if is_long(request.body):
-                return Later(partial(self._long_batch, header, topic, request, peer))
+                return AsyncReply(partial(self._long_batch, header, topic, request, peer))
             batch = self._publishing.batch(header, request.body, topic, peer, answered=not request.is_oneway)
         except NOT_STORED as exc:
             raise self._refused(exc, topic) from exc
@@ -99,8 +99,8 @@ class Sends:
 
     def _held(
         self, request: RemotingCommand, queue_id: int, queue_offset: int, message_ids: bytes, end: int, *, key: int
-    ) -> Held:
-        return Held(
+    ) -> DeferredReply:
+        return DeferredReply(
             self._when_durable,
             end,
             self._replies.encoded(request, message_ids, queue_id, queue_offset),

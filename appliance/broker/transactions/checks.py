@@ -28,7 +28,7 @@ from appliance.broker.transactions.half_messages import (
     ends,
 )
 from appliance.broker.transactions.half_table import OPEN
-from appliance.requests import Answer, Handle, Later, Peer
+from appliance.requests import Answer, AsyncReply, Handle, Peer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -43,7 +43,7 @@ from storage_driver.record import (
     message_id,
     parse_message_id,
 )
-from storage_driver.store import Placed
+from storage_driver.store import AppendResult
 
 log = logging.getLogger("appliance.broker")
 
@@ -207,7 +207,7 @@ class TransactionChecks:
         self._turn[group] += 1
         self._tell(producers[self._turn[group] % len(producers)], half, placed)
 
-    def _store_again(self, half: StoredMessage, times: int) -> Placed:
+    def _store_again(self, half: StoredMessage, times: int) -> AppendResult:
         """Store an open half once more and close the old one; return where the copy is."""
         draft = draft_of(half)
         draft.properties[CHECK_TIMES] = str(times)
@@ -216,13 +216,13 @@ class TransactionChecks:
         self._transactions.close(half.queue_offset)
         return placed
 
-    def _tell(self, producer: Peer, half: StoredMessage, placed: Placed) -> None:
+    def _tell(self, producer: Peer, half: StoredMessage, placed: AppendResult) -> None:
         unique = half.property_map.get(UNIQUE_KEY)
         offset_id = message_id(self._rules.store_host, placed.log_offset)
         header = CheckTransactionHeader(placed.queue_offset, placed.log_offset, unique, unique, offset_id)
         producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, placed))
 
-    def _as_sent(self, half: StoredMessage, placed: Placed) -> bytes:
+    def _as_sent(self, half: StoredMessage, placed: AppendResult) -> bytes:
         """Return the half as a record of the topic it was sent to."""
         properties = half.property_map
         topic, queue_id = properties.get(REAL_TOPIC, half.topic), _number(properties.get(REAL_QUEUE), 0)
@@ -244,7 +244,7 @@ class TransactionChecks:
             _, log_offset = parse_message_id(request.ext.get("msgId", ""))
         except ValueError as exc:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(exc)) from exc
-        return Later(partial(self._resume, request, log_offset))
+        return AsyncReply(partial(self._resume, request, log_offset))
 
     async def _resume(self, request: RemotingCommand, log_offset: int) -> RemotingCommand:
         record = await self._store.record_at(log_offset)

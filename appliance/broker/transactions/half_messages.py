@@ -15,7 +15,7 @@ from appliance.broker.rights import NOBODY, Perm, Signer, Signing, may, may_touc
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from appliance.broker.transactions.half_table import OPEN, HalfTable
-from appliance.requests import Answer, Handle, Held, Later, Peer, Reply
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, Reply
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -111,9 +111,9 @@ class Transactions:
             HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES, accepts=None
         )
         if found is None:
-            return Later(partial(self._end_cold, request, header, peer.signer))
+            return AsyncReply(partial(self._end_cold, request, header, peer.signer))
         mark = self._end(header, _checked(header, _only(found), peer.signer))
-        return Held(self.store.when_committed, mark, request.reply(), partial(_not_durable, request))
+        return DeferredReply(self.store.when_committed, mark, request.reply(), partial(_not_durable, request))
 
     async def _end_cold(
         self, request: RemotingCommand, header: EndTransactionHeader, signer: Signer | None

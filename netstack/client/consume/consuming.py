@@ -25,7 +25,7 @@ PACE = 64  # messages handed out between two turns of the other tasks, about a m
 _log = logging.getLogger("netstack.client")
 
 
-class Stock:
+class MessageBuffer:
     """Messages that were pulled and not delivered yet."""
 
     def __init__(
@@ -136,6 +136,6 @@ class Stock:
                         self.ack(message)
 
 
-def acknowledge_all(stock: Stock, messages: Sequence[ReceivedMessage]) -> None:
+def acknowledge_all(stock: MessageBuffer, messages: Sequence[ReceivedMessage]) -> None:
     for message in messages:
         stock.ack(message)

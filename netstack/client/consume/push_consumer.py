@@ -10,7 +10,7 @@ import trio
 
 from netstack.client.consume.assignment import Assignment
 from netstack.client.consume.consumer_options import ConsumerOptions
-from netstack.client.consume.consuming import Stock, acknowledge_all
+from netstack.client.consume.consuming import MessageBuffer, acknowledge_all
 from netstack.client.consume.held import HeldQueue
 from netstack.client.consume.local_offsets import LocalOffsets
 from netstack.client.consume.offsets import OffsetStore, RemoteOffsets
@@ -88,7 +88,9 @@ class PushConsumer:
             instance, group, self._subscriptions, self._offsets, options, begin=self._begin_queue
         )
         send_back = SendBack(instance, group, options)
-        self._stock = Stock(group, self._offsets, options, send_back, now_ms=instance.now_ms, counts=self._counts)
+        self._stock = MessageBuffer(
+            group, self._offsets, options, send_back, now_ms=instance.now_ms, counts=self._counts
+        )
         self._ordered = OrderlyFlow(
             group, self._offsets, options, send_back, held=self._assignment.held, counts=self._counts
         )

@@ -23,7 +23,7 @@ from netstack.client.produce.pipeline import Pending, Pipeline
 from netstack.client.produce.requesting import Requesting
 from netstack.client.produce.sending import Selector, Sender
 from netstack.client.produce.trace import Tracer
-from netstack.client.produce.transactions import Check, HalfMessage, Transactions, Verdict
+from netstack.client.produce.transactions import Check, HalfMessage, ProducerTransactions, Verdict
 from netstack.client.send_request import EndsOnFailure, ProducerOptions
 from netstack.client.text import hashed_position
 from netstack.wire.codes import RequestCode
@@ -56,7 +56,7 @@ class Producer:
         self.instance, self._own = shared_or_own(instance, namesrv, credentials, tls)
         self._tracer = Tracer(self.instance, group, self.options.trace_topic)
         self._sender = Sender(self.instance, group, self.options, self._tracer.sent if self._tracer.on else None)
-        self._transactions = Transactions(self._sender, check, self._tracer)
+        self._transactions = ProducerTransactions(self._sender, check, self._tracer)
         self._requesting = Requesting(self._sender)
         self._lifetime = Lifetime(f"producer {group}")
         self._pipeline: Pipeline | None = None

@@ -45,7 +45,7 @@ class HalfMessage:
         return self.result.message_id
 
 
-class Transactions:
+class ProducerTransactions:
     """The half messages of one producer."""
 
     def __init__(self, sender: Sender, check: Check | None, tracer: Tracer) -> None:

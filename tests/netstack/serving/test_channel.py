@@ -13,7 +13,7 @@ from netstack.serving.server import open_listeners
 from netstack.serving.tls import client_context
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.conversation import Answer, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, Reply
 
 
 async def test_no_server_is_an_os_error() -> None:
@@ -44,7 +44,7 @@ async def test_after_a_timeout_the_channel_still_serves_and_the_late_answer_is_d
 
     def handle(command: RemotingCommand, peer: Peer) -> Answer:
         if command.code == 11:
-            return Later(partial(slow, command))
+            return AsyncReply(partial(slow, command))
         held.set()
         return Reply(command.reply(0, None, {"code": str(command.code)}))
 

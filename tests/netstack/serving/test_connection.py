@@ -8,14 +8,14 @@ import trio
 import trio.testing
 
 from netstack.errors import Refused
-from netstack.serving.connection import ANSWER_BYTES, RECEIVE, Connection, Pace
+from netstack.serving.connection import ANSWER_BYTES, RECEIVE, Connection, PeerActivity
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
 from netstack.serving.outbox import Outbox, Unsent
 from netstack.serving.peer import Peer
 from netstack.testing import connected, echo, read_commands, serving
 from netstack.wire.command import RemotingCommand, encode_command, request
-from netstack.wire.conversation import Answer, Held, Later, Reply, Wake
+from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply, Wake
 
 LIMITS = Limits(idle_s=120, first_frame_s=10, frame_s=30, unsent_s=30)
 
@@ -74,7 +74,7 @@ async def test_a_peer_that_takes_nothing_is_overdue() -> None:
 
 
 def test_time_in_which_the_reader_was_stopped_is_not_the_peers() -> None:
-    pace = Pace(0.0)
+    pace = PeerActivity(0.0)
     pace.received(1, 5.0, incomplete=True)
     pace.received(0, 6.0, incomplete=True)
     assert pace.frame_since == 5.0
@@ -89,7 +89,7 @@ async def test_oneway_requests_in_flight_count_until_they_are_durable() -> None:
     wakes: list[Wake] = []
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
-        return Held(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
+        return DeferredReply(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
 
     governor = Governor(Limits(requests_in_flight=2))
     async with connected(hold, governor) as (_, stream):
@@ -115,7 +115,9 @@ async def test_answers_of_one_pass_that_wait_for_the_same_wait_once_for_the_high
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
         mark = int(command.ext["mark"])
-        return Held(table if mark > 100 else log, mark, command.reply(), lambda why: command.reply(14, f"{why} {mark}"))
+        return DeferredReply(
+            table if mark > 100 else log, mark, command.reply(), lambda why: command.reply(14, f"{why} {mark}")
+        )
 
     governor = Governor()
     async with connected(hold, governor) as (_, stream):
@@ -140,7 +142,7 @@ async def test_what_ends_a_connection_gives_back_all_it_had_counted() -> None:
         await trio.sleep_forever()
 
     governor = Governor()
-    async with connected(lambda command, peer: Later(forever), governor) as (connection, stream):
+    async with connected(lambda command, peer: AsyncReply(forever), governor) as (connection, stream):
         await stream.send_all(encode_command(request(12, None, b"x" * 10)) + b"\x00\x00")
         await started.wait()
         assert governor.statistics().bytes_in_flight > 10
@@ -157,7 +159,7 @@ async def test_a_refusal_inside_a_later_answer_is_an_answer() -> None:
         await trio.lowlevel.checkpoint()
         raise Refused(17, "gone meanwhile")
 
-    async with connected(lambda command, peer: Later(refuse), Governor()) as (_, stream):
+    async with connected(lambda command, peer: AsyncReply(refuse), Governor()) as (_, stream):
         await stream.send_all(encode_command(request(12)))
         answer = bytes(await stream.receive_some(1000))
         assert b'"code":17' in answer
@@ -168,7 +170,7 @@ async def test_a_wake_after_the_end_changes_nothing() -> None:
     wakes: list[Wake] = []
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
-        return Held(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
+        return DeferredReply(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
 
     governor = Governor()
     async with connected(hold, governor) as (connection, stream):
@@ -252,7 +254,7 @@ async def test_answers_that_take_a_while_are_not_made_faster_than_they_are_read(
             running, done = running - 1, done + 1
             return command.reply(body=bytes(ANSWER_BYTES))
 
-        return Later(run)
+        return AsyncReply(run)
 
     governor = Governor(LIMITS)
     async with serving(later, governor=governor) as port:

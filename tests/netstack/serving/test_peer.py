@@ -8,7 +8,7 @@ from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.testing import echo, memory_channel
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.conversation import Answer, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, Reply
 
 
 async def test_a_hundred_questions_at_once_each_get_their_answer() -> None:
@@ -18,7 +18,7 @@ async def test_a_hundred_questions_at_once_each_get_their_answer() -> None:
         return command.reply(0, None, command.ext)
 
     def listen(command: RemotingCommand, peer: Peer) -> Answer:
-        return Later(lambda: slowly(command))
+        return AsyncReply(lambda: slowly(command))
 
     async def ask(peer: Peer, number: int) -> None:
         answer = await peer.ask(307, {"n": str(number)}, timeout_s=60)

@@ -13,7 +13,7 @@ from netstack.serving.limits import Limits
 from netstack.serving.peer import Peer
 from netstack.testing import echo, read_commands, serving
 from netstack.wire.command import RemotingCommand, decode_command, encode_command, request
-from netstack.wire.conversation import Answer, Held, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
 from netstack.wire.frame import FrameDecoder
 
 
@@ -50,7 +50,7 @@ async def test_oneway_requests_run_and_are_never_answered_not_even_refused() -> 
         if command.code == 1:
             raise Refused(1, "no")
         if command.code == 2:
-            return Held(lambda _, wake: wake("failed"), 0, command.reply(), lambda why: command.reply(14, why))
+            return DeferredReply(lambda _, wake: wake("failed"), 0, command.reply(), lambda why: command.reply(14, why))
         return Reply(command.reply())
 
     async with serving(handle) as port:
@@ -80,7 +80,7 @@ async def test_held_answers_leave_when_woken_and_fail_with_their_reason() -> Non
     wakes: list[Callable[[str | None], None]] = []
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
-        return Held(
+        return DeferredReply(
             lambda _, wake: wakes.append(wake), 0, command.reply(0, "stored"), lambda why: command.reply(14, why)
         )
 
@@ -103,7 +103,7 @@ async def test_a_later_answer_keeps_nobody_waiting() -> None:
             await go.wait()
             return command.reply(19)
 
-        return Later(wait, pull=True) if command.code == 11 else Reply(command.reply())
+        return AsyncReply(wait, pull=True) if command.code == 11 else Reply(command.reply())
 
     governor = Governor()
     async with serving(handle, governor=governor) as port:
@@ -122,7 +122,7 @@ async def test_both_sides_may_ask_with_the_same_number_at_the_same_time() -> Non
         return command.reply(0, None, None, answer.body)
 
     def serve(command: RemotingCommand, peer: Peer) -> Answer:
-        return Later(lambda: ask_back(command, peer))
+        return AsyncReply(lambda: ask_back(command, peer))
 
     def client(command: RemotingCommand, peer: Peer) -> Answer:
         return Reply(command.reply(0, None, None, b"opaque %d" % command.opaque))
@@ -173,7 +173,7 @@ async def test_the_reader_stops_at_the_limit_in_flight_and_goes_on_below_it() ->
     wakes: list[Callable[[str | None], None]] = []
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
-        return Held(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
+        return DeferredReply(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
 
     async with serving(hold, Limits(requests_in_flight=3)) as port:
         stream = await trio.open_tcp_stream("127.0.0.1", port)
@@ -193,7 +193,7 @@ async def test_all_readers_stop_when_the_process_holds_too_many_bytes() -> None:
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
         if command.code == 34:
             return Reply(command.reply())
-        return Held(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
+        return DeferredReply(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
 
     governor = Governor(Limits(bytes_in_flight=1000))
     async with serving(hold, governor=governor) as port:
@@ -265,7 +265,7 @@ async def test_a_thousand_shuffled_requests_each_get_one_answer() -> None:
         return command.reply()
 
     def handle(command: RemotingCommand, peer: Peer) -> Answer:
-        return Later(lambda: wait(command))
+        return AsyncReply(lambda: wait(command))
 
     async with serving(handle) as port:
         stream = await trio.open_tcp_stream("127.0.0.1", port)

@@ -1,11 +1,11 @@
 from pathlib import Path
 
-from storage_driver.files.checkpoint import CheckpointFile, CommittedFile, Position, PositionFile, Times
+from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, CommittedFile, PositionFile, Times
 from storage_driver.files.disk import RealDisk
 
 
-def position(number: int) -> Position:
-    return Position(number, number - 1, 3, 1700000000000, b"0123456789abcdef")
+def position(number: int) -> CheckpointValues:
+    return CheckpointValues(number, number - 1, 3, 1700000000000, b"0123456789abcdef")
 
 
 def test_the_newest_intact_position_is_taken(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from storage_driver.index.index_file import Index, IndexSize
 from storage_driver.index.indexing import index_records
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import Pending, PendingRun
+from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import MessageQueue, encode_properties, encode_topic
 from storage_driver.testing import MemoryDisk
 
@@ -17,7 +17,7 @@ ONE_CLIENT = [encode_properties({"UNIQ_KEY": f"7F0000012A2B18B4AAC2{n:04X}", "TA
 MIXED = [*ONE_CLIENT[:3], encode_properties({"KEYS": "a b"}), b"", encode_properties({"UNIQ_KEY": "other"})]
 
 
-def index_of(records: list[Pending | PendingRun]) -> tuple[Index, bytes]:
+def index_of(records: list[PendingRecord | PendingRun]) -> tuple[Index, bytes]:
     disk = MemoryDisk(folders=("/", "/s"))
     index = Index(disk, ROOT, IndexSize(50, 100))
     index_records(index, records, NOW_MS)
@@ -29,7 +29,9 @@ def index_of(records: list[Pending | PendingRun]) -> tuple[Index, bytes]:
 def test_a_batch_makes_the_entries_of_its_messages(properties: list[bytes]) -> None:
     places = [100 * number for number in range(len(properties))]
     run = PendingRun(QUEUE, 0, 0, 0, NOW_MS, places, [100] * len(places), properties)
-    singles = [Pending(QUEUE, at, 100, at // 100, 0, NOW_MS, one) for at, one in zip(places, properties, strict=True)]
+    singles = [
+        PendingRecord(QUEUE, at, 100, at // 100, 0, NOW_MS, one) for at, one in zip(places, properties, strict=True)
+    ]
     index, raw = index_of([run])
     assert raw == index_of([*singles])[1]
     assert index.find("T#7F0000012A2B18B4AAC20002", 9, 0, NOW_MS) == [200]
@@ -37,7 +39,8 @@ def test_a_batch_makes_the_entries_of_its_messages(properties: list[bytes]) -> N
 
 def test_the_end_of_a_transaction_taken_back_has_no_entries() -> None:
     halves = [
-        Pending(QUEUE, at, 100, 0, flag, NOW_MS, ONE_CLIENT[0]) for at, flag in ((0, PREPARED), (100, ROLLED_BACK))
+        PendingRecord(QUEUE, at, 100, 0, flag, NOW_MS, ONE_CLIENT[0])
+        for at, flag in ((0, PREPARED), (100, ROLLED_BACK))
     ]
     index, _ = index_of([*halves])
     assert index.find("T#7F0000012A2B18B4AAC20000", 9, 0, NOW_MS) == [0]

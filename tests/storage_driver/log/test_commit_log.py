@@ -11,10 +11,10 @@ import trio
 import trio.testing
 
 from storage_driver.errors import Busy, LogFailed
-from storage_driver.log.commit_log import CommitLog, SyncCounters, Undurable
+from storage_driver.log.commit_log import CommitLog, PendingAppend, SyncCounters
 from storage_driver.log.segment import SegmentWriter, segment_name
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import Pending
+from storage_driver.queues.dispatch import PendingRecord
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, MessageQueue, encode_topic
 from storage_driver.testing import MemoryDisk
 
@@ -34,11 +34,11 @@ class Bench:
             [], end, writer, segment_bytes=SIZE, dispatch=self.dispatch, rewound=self.rewound, no_room=self.no_room
         )
 
-    def dispatch(self, records: Sequence[Undurable]) -> int:
+    def dispatch(self, records: Sequence[PendingAppend]) -> int:
         self.events += [f"dispatch {r.log_offset} durable {self.log.committed}" for r in records]
         return len(records)
 
-    def rewound(self, records: Sequence[Undurable]) -> None:
+    def rewound(self, records: Sequence[PendingAppend]) -> None:
         self.events += [f"rewound {r.log_offset}" for r in records]
 
     def no_room(self, reason: str) -> None:
@@ -47,7 +47,7 @@ class Bench:
     def put(self, size: int, byte: bytes = b"x") -> int:
         """Append `size` bytes; the wake is noted under their end."""
         at = self.log.reserve(size)
-        end = self.log.append(byte * size, Pending(QUEUE, at, size, 0, 0, 0, b""))
+        end = self.log.append(byte * size, PendingRecord(QUEUE, at, size, 0, 0, 0, b""))
         self.log.when_committed(end, lambda reason: self.events.append(f"woke {end} {reason}"))
         return at
 

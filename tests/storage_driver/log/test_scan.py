@@ -2,7 +2,7 @@ from pathlib import Path
 
 from storage_driver.log.scan import Bad, next_good, walk
 from storage_driver.log.segment import Segment
-from storage_driver.record import MAGIC_V1, Entry, Message, encode_host, encode_record
+from storage_driver.record import MAGIC_V1, DispatchEntry, Message, encode_host, encode_record
 from storage_driver.testing import MemoryDisk, MemoryFile
 
 HOST = encode_host("10.0.0.1", 10911)
@@ -32,4 +32,4 @@ def test_heads_within_a_body_make_the_search_for_the_next_record_no_longer() -> 
     file.count = 0
     assert next_good(segment, 1) == len(first)
     assert file.count < 3 * SIZE
-    assert isinstance(next(walk(segment, len(first))), Entry)
+    assert isinstance(next(walk(segment, len(first))), DispatchEntry)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_driver.files.checkpoint import Position, PositionFile
+from storage_driver.files.checkpoint import CheckpointValues, PositionFile
 from storage_driver.log.segment import segment_name
 from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.testing import MemoryDisk
@@ -28,7 +28,9 @@ def disk(position: int = 0) -> MemoryDisk:
     files = {log_file(number): content(number) for number in range(2)}
     one = MemoryDisk({**files, log_file(2): content(2)[:700] + bytes(SIZE - 700)}, FOLDERS)
     if position:
-        PositionFile(one, ROOT / "rocketbox" / "position").save(Position(position, position - 10, 3, 9, bytes(16)))
+        PositionFile(one, ROOT / "rocketbox" / "position").save(
+            CheckpointValues(position, position - 10, 3, 9, bytes(16))
+        )
     return one
 
 

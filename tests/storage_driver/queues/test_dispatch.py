@@ -4,7 +4,7 @@ import pytest
 
 from storage_driver.queues import dispatch
 from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
-from storage_driver.queues.dispatch import CROWD, Arrival, Dispatcher, Pending, PendingRun, is_queued
+from storage_driver.queues.dispatch import CROWD, Arrival, Dispatcher, PendingRecord, PendingRun, is_queued
 from storage_driver.record import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
@@ -21,9 +21,9 @@ def queue(topic: str = "T", queue_id: int = 0) -> ConsumeQueue:
     return ConsumeQueue(MessageQueue(topic, queue_id), encode_topic(topic))
 
 
-def pending(target: ConsumeQueue, number: int, sys_flag: int = 0, tags: str = "", stored_ms: int = 5) -> Pending:
+def pending(target: ConsumeQueue, number: int, sys_flag: int = 0, tags: str = "", stored_ms: int = 5) -> PendingRecord:
     properties = encode_properties({"TAGS": tags}) if tags else b""
-    return Pending(target, 100 * number, 90, number, sys_flag, stored_ms, properties)
+    return PendingRecord(target, 100 * number, 90, number, sys_flag, stored_ms, properties)
 
 
 def run_of(target: ConsumeQueue, first: int, *tags: str) -> PendingRun:
@@ -97,7 +97,7 @@ def test_numbers_left_out_become_holes() -> None:
 def test_a_delayed_message_has_its_due_time_as_code() -> None:
     target, maker = queue(SCHEDULE_TOPIC, 1), dispatcher([])
     properties = encode_properties({"DELAY": "2"})
-    maker.dispatch([Pending(target, 0, 90, 0, 0, 1000, properties)])
+    maker.dispatch([PendingRecord(target, 0, 90, 0, 0, 1000, properties)])
     assert entries(target)[0][2] == 1000 + DELAY_LEVELS_MS[1]
 
 

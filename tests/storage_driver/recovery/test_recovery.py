@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage_driver.config import StoreConfig
-from storage_driver.files.checkpoint import Position, PositionFile
+from storage_driver.files.checkpoint import CheckpointValues, PositionFile
 from storage_driver.files.disk import RealDisk
 from storage_driver.files.state_file import StateFile, parse_state
 from storage_driver.index.index_file import IndexSize
@@ -247,7 +247,7 @@ async def test_a_file_far_from_the_log_is_set_aside_and_no_blanks_lead_up_to_it(
     other = root.parent / "other"
     (other / "rocketbox").mkdir(parents=True)
     far = 100_000 * SEGMENT
-    PositionFile(RealDisk(), other / "rocketbox" / "position").save(Position(far, far, 1, NOW, bytes(16)))
+    PositionFile(RealDisk(), other / "rocketbox" / "position").save(CheckpointValues(far, far, 1, NOW, bytes(16)))
     theirs = await write(other, 30)
     shutil.copy(segment(other, 100_000), segment(root, 100_000))
     for number in (90_000, (1 << 63) // SEGMENT):

@@ -10,7 +10,7 @@ from storage_driver.record import (
     BLANK,
     BLANK_BYTES,
     MAGIC_BLANK,
-    Entry,
+    DispatchEntry,
     Message,
     StoredMessage,
     decode_record,
@@ -89,7 +89,7 @@ def test_segments_are_full_length_end_in_a_blank_and_are_walked_to_their_end() -
                 assert files[name][item.log_offset - int(name) :][:8] == BLANK.pack(
                     int(name) + size - item.log_offset, MAGIC_BLANK
                 )
-            elif isinstance(item, Entry):
+            elif isinstance(item, DispatchEntry):
                 found.append(item.queue_offset)
             else:
                 assert item.log_offset == end, "only zeros behind the last message"

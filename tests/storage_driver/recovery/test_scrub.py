@@ -13,7 +13,7 @@ from storage_driver.log.quarantine import quarantine_range
 from storage_driver.log.scan import walk
 from storage_driver.log.segment import Segment, segment_name
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
-from storage_driver.record import Entry, Message, MessageQueue, encode_host, encode_properties
+from storage_driver.record import DispatchEntry, Message, MessageQueue, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import MemoryDisk
 
@@ -45,8 +45,8 @@ async def put(store: MessageStore, count: int) -> list[int]:
     return [place.log_offset for place in placed]
 
 
-def records(store: MessageStore) -> list[Entry]:
-    return [item for item in walk(store._log.segments[0], 0) if isinstance(item, Entry)]
+def records(store: MessageStore) -> list[DispatchEntry]:
+    return [item for item in walk(store._log.segments[0], 0) if isinstance(item, DispatchEntry)]
 
 
 def entry(root: Path, number: int) -> tuple[int, int, int]:

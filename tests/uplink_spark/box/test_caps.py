@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uplink_spark.box.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, read_window
-from uplink_spark.config import Metered, UplinkConfig, Window
+from uplink_spark.config import CapWindow, Metered, UplinkConfig
 from uplink_spark.errors import ConfigError
 
 
@@ -38,12 +38,12 @@ MONDAY = datetime(2026, 11, 16)
 def test_a_window_holds_from_its_first_minute_to_before_its_last(
     day: int, hour: int, minute: int, inside: bool
 ) -> None:
-    window = read_window(Window("mon-fri", "07:00-19:00", 1000))
+    window = read_window(CapWindow("mon-fri", "07:00-19:00", 1000))
     assert window.holds(MONDAY.replace(day=16 + day, hour=hour, minute=minute)) == inside
 
 
 def test_a_window_past_midnight_belongs_to_the_day_it_began() -> None:
-    window = read_window(Window("fri", "22:00-06:00", 10))
+    window = read_window(CapWindow("fri", "22:00-06:00", 10))
     assert window.holds(MONDAY.replace(day=20, hour=23))
     assert window.holds(MONDAY.replace(day=21, hour=5, minute=59))
     assert not window.holds(MONDAY.replace(day=20, hour=5))
@@ -53,17 +53,17 @@ def test_a_window_past_midnight_belongs_to_the_day_it_began() -> None:
 @pytest.mark.parametrize("days", ["monday", "mon-", "x-fri", ""])
 def test_wrong_days_are_named(days: str) -> None:
     with pytest.raises(ConfigError, match="write mon-fri"):
-        read_window(Window(days, "07:00-19:00", 1))
+        read_window(CapWindow(days, "07:00-19:00", 1))
 
 
 @pytest.mark.parametrize("hours", ["7-19", "07:00", "25:00-26:00", "aa:bb-cc:dd"])
 def test_wrong_hours_are_named(hours: str) -> None:
     with pytest.raises(ConfigError, match="hours"):
-        read_window(Window("mon", hours, 1))
+        read_window(CapWindow("mon", hours, 1))
 
 
 def test_the_lowest_cap_in_force_counts_and_the_tightest_without_a_clock() -> None:
-    windows = (Window("mon-fri", "07:00-19:00", 1000), Window("sat,sun", "00:00-24:00", 64))
+    windows = (CapWindow("mon-fri", "07:00-19:00", 1000), CapWindow("sat,sun", "00:00-24:00", 64))
     caps = Caps(UplinkConfig("x", "b", kbit_s=2000, windows=windows))
     assert caps.rate(MONDAY.replace(hour=12), clock_ok=True) == 125_000
     assert caps.rate(MONDAY.replace(hour=20), clock_ok=True) == 250_000

@@ -13,7 +13,7 @@ from tests.ports import free_port
 from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
 from uplink_spark.config import UplinkConfig
 from uplink_spark.errors import ProtocolError
-from uplink_spark.wire.frames import Fault, FrameType, Hello, Welcome, decode_hello, encode_ping
+from uplink_spark.wire.frames import ErrorFrame, FrameType, Hello, Welcome, decode_hello, encode_ping
 from uplink_spark.wire.link import FrameReader
 
 HELLO = Hello("box-17", ((5, 0),), ((7, 0),), 0, 1 << 40, 1_700_000_000_000, 1, "test")
@@ -35,7 +35,7 @@ async def test_hello_is_answered_by_welcome() -> None:
 
 
 async def test_a_gateway_that_turns_the_box_away_is_quoted() -> None:
-    fault = Fault("diverged", "another history above log offset 5", 0, 5)
+    fault = ErrorFrame("diverged", "another history above log offset 5", 0, 5)
     with pytest.raises(TurnedAway, match="diverged: another history above log offset 5") as raised:
         await greeted(fault.encode())
     assert raised.value.fault.fork == 5

@@ -115,7 +115,7 @@ class FalseGateway:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream, self.reader = stream, FrameReader(stream)
-        self.said: frames.Fault | None = None
+        self.said: frames.ErrorFrame | None = None
 
     async def welcome(self, **changes: object) -> frames.Hello:
         _, body = await self.reader.next_frame(pieces=False)
@@ -169,7 +169,7 @@ Change = Callable[[PieceHeader], ReceiptRow]
     ],
 )
 async def test_a_receipt_that_is_not_for_what_was_sent_counts_for_nothing(tmp_path: Path, lie: Change) -> None:
-    heard: list[frames.Fault | None] = []
+    heard: list[frames.ErrorFrame | None] = []
 
     async def serve(centre: FalseGateway) -> None:
         await centre.welcome()
@@ -192,7 +192,7 @@ async def test_a_receipt_that_is_not_for_what_was_sent_counts_for_nothing(tmp_pa
 async def test_have_outside_the_lineage_or_out_of_order_ends_the_connection(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    heard: list[frames.Fault | None] = []
+    heard: list[frames.ErrorFrame | None] = []
 
     async def serve(centre: FalseGateway) -> None:
         await centre.welcome(**changes)
@@ -255,7 +255,7 @@ async def test_moved_is_followed_and_busy_is_waited_for(tmp_path: Path) -> None:
 
         async def serve(centre: FalseGateway) -> None:
             await centre.reader.next_frame(pieces=False)
-            await centre.stream.send_all(frames.Fault("moved", "there", to=f"127.0.0.1:{there}").encode())
+            await centre.stream.send_all(frames.ErrorFrame("moved", "there", to=f"127.0.0.1:{there}").encode())
             await centre.ended()
 
         async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
@@ -268,17 +268,17 @@ async def test_moved_is_followed_and_busy_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "alarm"),
     [
-        (frames.Fault("identity", "no such box"), True),
-        (frames.Fault("retired", "box box-17 is retired"), True),
-        (frames.Fault("version", "update the gateway", versions=(2, 3)), True),
-        (frames.Fault("protocol", "what was that?"), False),
-        (frames.Fault("full", "the landing disk is full", 10), False),
-        (frames.Fault("internal", "the landing zone cannot be written", 10), False),
-        (frames.Fault("of another century", "unknown here", 10), False),
+        (frames.ErrorFrame("identity", "no such box"), True),
+        (frames.ErrorFrame("retired", "box box-17 is retired"), True),
+        (frames.ErrorFrame("version", "update the gateway", versions=(2, 3)), True),
+        (frames.ErrorFrame("protocol", "what was that?"), False),
+        (frames.ErrorFrame("full", "the landing disk is full", 10), False),
+        (frames.ErrorFrame("internal", "the landing zone cannot be written", 10), False),
+        (frames.ErrorFrame("of another century", "unknown here", 10), False),
     ],
 )
 async def test_a_box_that_is_turned_away_says_why_and_is_well_again_with_the_first_receipt(
-    tmp_path: Path, fault: frames.Fault, alarm: bool
+    tmp_path: Path, fault: frames.ErrorFrame, alarm: bool
 ) -> None:
     told: list[str] = []
 
@@ -365,7 +365,9 @@ async def test_an_address_the_box_was_moved_to_is_given_up_after_three_failures(
     async def serve(centre: FalseGateway) -> None:
         asked.append(1)
         await centre.reader.next_frame(pieces=False)
-        await centre.stream.send_all(frames.Fault("moved", "there", to="127.0.0.1:1").encode())  # nobody listens there
+        await centre.stream.send_all(
+            frames.ErrorFrame("moved", "there", to="127.0.0.1:1").encode()
+        )  # nobody listens there
         await centre.ended()
 
     async with false_gateway(serve) as port, box(tmp_path / "store", port) as (_, uplink):

@@ -10,10 +10,10 @@ from uplink_spark.box.caps import Allowed
 from uplink_spark.box.plan import (
     MIB,
     MIN_TARGET,
-    Cut,
     CutFacts,
     Flight,
     LinkRate,
+    SendPiece,
     Wait,
     make_plan,
     target_bytes,
@@ -33,7 +33,7 @@ def test_with_real_backlog_new_data_goes_first_and_the_hole_gets_its_share() -> 
     for _ in range(60):
         plan.note_durable(1000 * MIB, 0.0)
         cut = plan.next_cut(replace(FACTS, now=1.0))
-        assert isinstance(cut, Cut)
+        assert isinstance(cut, SendPiece)
         end = min(cut.start + 4 * MIB, cut.end)
         plan.sent(cut.lane, cut.start, end, 1.0, 1000 * MIB)
         sent[cut.lane] += end - cut.start
@@ -47,24 +47,24 @@ def test_oldest_first_is_strictly_in_order() -> None:
     for _ in range(100):
         plan.note_durable(1000 * MIB, 0.0)
         cut = plan.next_cut(replace(FACTS, now=1.0))
-        assert isinstance(cut, Cut)
+        assert isinstance(cut, SendPiece)
         assert cut.start >= at
         at = min(cut.start + 4 * MIB, cut.end)
         plan.sent(cut.lane, cut.start, at, 1.0, 1000 * MIB)
 
 
 def test_live_is_cut_when_full_when_it_has_waited_at_a_border_or_at_once_on_demand() -> None:
-    def decide(durable: int, now: float, border: int = 1 << 62, ship_now: int = 0) -> Cut | Wait:
+    def decide(durable: int, now: float, border: int = 1 << 62, ship_now: int = 0) -> SendPiece | Wait:
         plan = make_plan([], 0, order="live_first", backlog_share=0.3, oldest_age_s=None)
         plan.note_durable(durable, 0.0)
         plan.ship_now = ship_now
         return plan.next_cut(replace(FACTS, now=now, durable=durable, boundary=lambda at: border))
 
     assert decide(1000, 3.0) == Wait(7.0)
-    assert decide(1000, 10.0) == Cut("live", 0, 1000, 4 * MIB)
-    assert decide(5 * MIB, 0.0) == Cut("live", 0, 5 * MIB, 4 * MIB)
-    assert decide(1000, 0.0, border=1000) == Cut("live", 0, 1000, 4 * MIB)
-    assert decide(1000, 0.0, ship_now=500) == Cut("live", 0, 1000, 4 * MIB)
+    assert decide(1000, 10.0) == SendPiece("live", 0, 1000, 4 * MIB)
+    assert decide(5 * MIB, 0.0) == SendPiece("live", 0, 5 * MIB, 4 * MIB)
+    assert decide(1000, 0.0, border=1000) == SendPiece("live", 0, 1000, 4 * MIB)
+    assert decide(1000, 0.0, ship_now=500) == SendPiece("live", 0, 1000, 4 * MIB)
     assert isinstance(decide(0, 99.0), Wait)
 
 
@@ -72,7 +72,7 @@ def test_what_is_not_allowed_waits_and_a_refused_range_comes_back() -> None:
     plan = make_plan([(0, 100)], 1000, order="oldest_first", backlog_share=1, oldest_age_s=None)
     plan.note_durable(2000, 0.0)
     only_live = replace(FACTS, now=99.0, durable=2000, allowed=Allowed(backlog=False))
-    assert plan.next_cut(only_live) == Cut("live", 1000, 2000, 4 * MIB)
+    assert plan.next_cut(only_live) == SendPiece("live", 1000, 2000, 4 * MIB)
     none = replace(FACTS, now=99.0, durable=2000, allowed=Allowed(live=False, backlog=False))
     assert isinstance(plan.next_cut(none), Wait)
     plan.sent("backlog", 0, 100, 1.0, 2000)
@@ -144,7 +144,7 @@ def test_too_many_holes_are_mended_smallest_first_before_anything_new() -> None:
     lengths = []
     while len(plan.backlog) > 8:
         cut = plan.next_cut(replace(FACTS, now=99.0, durable=1 << 41))
-        assert isinstance(cut, Cut)
+        assert isinstance(cut, SendPiece)
         assert cut.lane == "backlog"
         plan.sent("backlog", cut.start, cut.end, 99.0, 1 << 41)
         lengths.append(cut.end - cut.start)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from uplink_spark.box.progress import Pace
-from uplink_spark.wire.link import CHUNK, FAST_CHUNK, Outbox
+from uplink_spark.box.progress import CutterPause
+from uplink_spark.wire.link import CHUNK, FAST_CHUNK, FrameQueue
 
 
 def test_a_box_nobody_sends_to_ships_without_a_rest() -> None:
-    pace = Pace()
+    pace = CutterPause()
     assert pace.rest_s(0.02, 10.0) == 0
-    for move in range(Pace.BUSY_GROUPS):
+    for move in range(CutterPause.BUSY_GROUPS):
         pace.moved(move * 1.0)  # one commit a second
-    assert pace.rest_s(0.02, float(Pace.BUSY_GROUPS)) == 0
+    assert pace.rest_s(0.02, float(CutterPause.BUSY_GROUPS)) == 0
 
 
 def test_senders_that_keep_the_log_busy_get_most_of_the_time() -> None:
-    pace = Pace()
-    for move in range(Pace.BUSY_GROUPS):
+    pace = CutterPause()
+    for move in range(CutterPause.BUSY_GROUPS):
         pace.moved(5 + move * 0.01)
-    assert pace.rest_s(0.02, 5.3) == 0.02 * Pace.REST
+    assert pace.rest_s(0.02, 5.3) == 0.02 * CutterPause.REST
     assert pace.rest_s(0.02, 7.0) == 0  # they have stopped
 
 
-def commits(pace: Pace, begin: float, beside_s: float, alone_s: float) -> float:
+def commits(pace: CutterPause, begin: float, beside_s: float, alone_s: float) -> float:
     """Commits of a second in which the cutter works and rests in turns; returns when the last was."""
     now = begin
     for turn in range(40):
@@ -33,16 +33,16 @@ def commits(pace: Pace, begin: float, beside_s: float, alone_s: float) -> float:
 
 
 def test_the_cutter_rests_longer_while_commits_are_slower_beside_its_work_and_less_when_they_no_longer_are() -> None:
-    pace, now, rests = Pace(), 5.0, list[float]()
+    pace, now, rests = CutterPause(), 5.0, list[float]()
     for _ in range(20):
         now = commits(pace, now, 0.030, 0.020)
         rests.append(pace.rest_s(0.02, now))
-    assert rests[0] < rests[5] < rests[-1] == 0.02 * Pace.LONGEST_REST
-    assert pace.rest_s(0.02, now, pressed=True) == 0.02 * Pace.REST
+    assert rests[0] < rests[5] < rests[-1] == 0.02 * CutterPause.LONGEST_REST
+    assert pace.rest_s(0.02, now, pressed=True) == 0.02 * CutterPause.REST
     for _ in range(40):
         now = commits(pace, now, 0.020, 0.020)
         rests.append(pace.rest_s(0.02, now))
-    assert rests[-1] == 0.02 * Pace.REST
+    assert rests[-1] == 0.02 * CutterPause.REST
 
 
 class Wire:
@@ -73,8 +73,8 @@ class Cap:
 
 async def test_a_fast_socket_gets_large_chunks_unless_a_cap_is_in_force() -> None:
     fast, capped = Wire(), Wire()
-    await Outbox(fast, Cap(capped=False)).send(bytes(1 << 20))
-    await Outbox(capped, Cap(capped=True)).send(bytes(1 << 20))
+    await FrameQueue(fast, Cap(capped=False)).send(bytes(1 << 20))
+    await FrameQueue(capped, Cap(capped=True)).send(bytes(1 << 20))
     assert fast.sizes[0] == CHUNK
     assert max(fast.sizes) == FAST_CHUNK
     assert set(capped.sizes) == {CHUNK}

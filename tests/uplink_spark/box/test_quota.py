@@ -14,7 +14,7 @@ from uplink_spark.box.state import quota_left_s
 from uplink_spark.config import Metered
 from uplink_spark.testing import files_end_at, landed_entries, landed_log
 from uplink_spark.testing_site import EXPRESS_ONLY, MIB, box, fill, gateway, overfill, until
-from uplink_spark.wire.batch import Contents, PieceSource, encode_piece
+from uplink_spark.wire.batch import PieceContents, PieceSource, encode_piece
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_express_records_that_were_kept_and_are_no_records_are_put_aside_a
         spool = uplink.shipper.quota.spool
         header = next(spool.pieces()).header
     source = PieceSource(header.box, header.epoch, header.run, header.run_start, header.cut_ms, header.clock_ok)
-    contents = Contents("pick", header.start, header.end, b"?" * 97, pick=("alarm",))
+    contents = PieceContents("pick", header.start, header.end, b"?" * 97, pick=("alarm",))
     path = spool._path((header.start, header.end))
     path.write_bytes(encode_piece(source, contents, "zlib")[1])  # whole, but what it holds was no record any more
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):

@@ -8,7 +8,7 @@ from uplink_spark.centre.admission import (
     MOST_BEGUN_OF_ONE,
     Admission,
     Begun,
-    Rate,
+    RateLimit,
     address_of,
 )
 from uplink_spark.errors import Refused
@@ -91,10 +91,10 @@ def test_the_machine_itself_has_no_share_of_its_own() -> None:
 
 
 def test_a_rate_saves_up_no_more_than_its_burst() -> None:
-    rate = Rate(10)
+    rate = RateLimit(10)
     assert [rate.take(1000.0) for _ in range(12)] == [True] * 10 + [False] * 2
     assert not rate.take(1000.05)
     assert rate.take(1000.15)
     assert sum(rate.take(5000.0) for _ in range(50)) == 10
-    slow = Rate(1, burst=3)
+    slow = RateLimit(1, burst=3)
     assert sum(slow.take(10.0) for _ in range(9)) == 3

@@ -10,7 +10,7 @@ from uplink_spark.centre.adopt import entries_of, packs_from
 from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, gap_piece, raw_piece
-from uplink_spark.zone.manifest import Entry, Placement, entry_of
+from uplink_spark.zone.manifest import ManifestEntry, Placement, entry_of
 
 SIZE = 97
 RAW = encode_log([MadeRecord(queue_offset=n) for n in range(20)])
@@ -21,7 +21,7 @@ def piece(first: int, last: int) -> bytes:
     return raw_piece(RAW[first * SIZE : last * SIZE], first * SIZE)[1]
 
 
-def taken(pack: Path, place: Placement, cover: ShardCover) -> list[Entry]:
+def taken(pack: Path, place: Placement, cover: ShardCover) -> list[ManifestEntry]:
     with open(pack, "rb") as file:
         return entries_of(str(pack), file, place, cover.draft())
 

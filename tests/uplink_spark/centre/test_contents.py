@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from uplink_spark.centre.contents import Contents, LandedRange, meet
+from uplink_spark.centre.contents import ContentCheck, LandedRange, meet
 from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import decode_header
@@ -33,7 +33,7 @@ def check(container: bytes, *landed: bytes, read: bool = True, mates: tuple[byte
             raise OSError(errno.ENOENT, "gone")
         return landed[int(path)]
 
-    Contents(fetch, lambda _box, data, _now: kept.append(data)).check(container, places, mates, 1)
+    ContentCheck(fetch, lambda _box, data, _now: kept.append(data)).check(container, places, mates, 1)
     return kept
 
 

@@ -12,10 +12,10 @@ from uplink_spark.centre.coverage import KEPT_IDS, ShardCover
 from uplink_spark.centre.verify import Verified, verify_piece
 from uplink_spark.errors import ManifestDamaged, Refused
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, raw_piece
-from uplink_spark.wire.batch import Contents, encode_piece
+from uplink_spark.wire.batch import PieceContents, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.frames import MAX_HOLES
-from uplink_spark.zone.manifest import Entry, Placement, entry_of
+from uplink_spark.zone.manifest import ManifestEntry, Placement, entry_of
 
 SIZE = 97
 RAW = encode_log([MadeRecord(queue_offset=n) for n in range(300)])
@@ -27,11 +27,11 @@ def log(first: int, last: int) -> Verified:
 
 def gap(start: int, end: int, number: int = 1) -> Verified:
     facts: dict[str, object] = {"id": [7, number], "class": "rejected", "reason": "disk_full"}
-    _, container = encode_piece(SOURCE, Contents("gap", start, end, encode_map(facts)), "none")
+    _, container = encode_piece(SOURCE, PieceContents("gap", start, end, encode_map(facts)), "none")
     return verify_piece(container, lambda _: None)
 
 
-def entries(piece: Verified, parts: tuple[tuple[int, int], ...], seq: int = 0) -> list[Entry]:
+def entries(piece: Verified, parts: tuple[tuple[int, int], ...], seq: int = 0) -> list[ManifestEntry]:
     made = []
     for start, end in parts:
         place = Placement(seq, "pack/0000/2023-11-14/x.pack", 0, start, end, 1_700_000_000_000, 0)

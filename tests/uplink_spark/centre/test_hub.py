@@ -17,7 +17,7 @@ from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE
 from uplink_spark.wire import frames
 from uplink_spark.wire.frames import Hello, decode_window
-from uplink_spark.wire.link import Outbox
+from uplink_spark.wire.link import FrameQueue
 
 NOW = 1_700_000_000_000
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "test")
@@ -28,7 +28,7 @@ class Heard:
 
     def __init__(self) -> None:
         stream, self.far = trio.testing.memory_stream_pair()
-        self.outbox, self.failures = Outbox(stream), list[str]()
+        self.outbox, self.failures = FrameQueue(stream), list[str]()
 
     def failed(self, code: str, text: str) -> None:
         self.failures.append(code)

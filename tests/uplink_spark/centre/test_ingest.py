@@ -31,9 +31,9 @@ from uplink_spark.testing import (
     raw_piece,
 )
 from uplink_spark.wire import frames
-from uplink_spark.wire.batch import Contents, decode_header, encode_piece
+from uplink_spark.wire.batch import PieceContents, decode_header, encode_piece
 from uplink_spark.wire.cbor import encode_map
-from uplink_spark.wire.frames import Fault, FrameType, Hello, Receipt, Refusal, Welcome, encode_frame, encode_ping
+from uplink_spark.wire.frames import ErrorFrame, FrameType, Hello, Receipt, Refusal, Welcome, encode_frame, encode_ping
 from uplink_spark.wire.link import FrameReader, LinkClosed
 
 NOW = 1_700_000_000_000
@@ -41,7 +41,7 @@ EPOCH = SOURCE.epoch
 HELLO = Hello("box-17", ((EPOCH, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "test")
 RECORDS = [MadeRecord(queue_offset=n) for n in range(10)]
 SIZE = 97  # of one record
-Answer = Welcome | Receipt | Refusal | Fault
+Answer = Welcome | Receipt | Refusal | ErrorFrame
 
 
 class Client:
@@ -109,7 +109,7 @@ async def site(root: Path, used: Callable[[], float] = lambda: 0.1, **settings: 
 
 
 def code_of(answer: Answer) -> str:
-    assert isinstance(answer, Refusal | Fault), answer
+    assert isinstance(answer, Refusal | ErrorFrame), answer
     return answer.code
 
 
@@ -167,7 +167,7 @@ async def test_a_trim_inside_a_record_is_another_history(tmp_path: Path) -> None
         await client.say()
         await client.piece(log_piece(RECORDS[:2])[1])
         answer = await client.piece(raw_piece(other, 0)[1])
-        assert isinstance(answer, Fault)
+        assert isinstance(answer, ErrorFrame)
         assert (answer.code, answer.fork) == ("diverged", 0)
         assert await client.closed()
     assert len(landed_log(tmp_path, "box-17")) == 2
@@ -188,7 +188,7 @@ def with_header(**changes: object) -> bytes:
 
 def records_at_other_offsets() -> bytes:
     raw = encode_log(RECORDS, 5000)
-    contents = Contents("log", 0, len(raw), raw, b"".join(SIZE.to_bytes(4, "little") for _ in RECORDS), NOW, NOW)
+    contents = PieceContents("log", 0, len(raw), raw, b"".join(SIZE.to_bytes(4, "little") for _ in RECORDS), NOW, NOW)
     return encode_piece(SOURCE, contents, "none")[1]
 
 
@@ -206,8 +206,8 @@ def records_at_other_offsets() -> bytes:
         (with_header(run=8), "not_yours"),
         (with_header(raw_bytes=9 << 20, end=10 << 20), "damaged"),
         (with_header(kind="wrong"), "damaged"),
-        (encode_piece(SOURCE, Contents("gap", 0, 9, b"\xa0"), "none")[1], "damaged"),
-        (encode_piece(SOURCE, Contents("blob", 0, 9 << 20, bytes(9 << 20)), "zstd")[1], "too_big"),
+        (encode_piece(SOURCE, PieceContents("gap", 0, 9, b"\xa0"), "none")[1], "damaged"),
+        (encode_piece(SOURCE, PieceContents("blob", 0, 9 << 20, bytes(9 << 20)), "zstd")[1], "too_big"),
     ],
 )
 async def test_a_bad_piece_is_refused_and_the_connection_goes_on(tmp_path: Path, container: bytes, code: str) -> None:
@@ -297,7 +297,7 @@ async def test_a_hello_is_turned_away_with_a_code(
     await prepare(tmp_path)
     async with site(tmp_path) as centre, centre.client() as client:
         answer = await client.say(hello)
-        assert isinstance(answer, Fault)
+        assert isinstance(answer, ErrorFrame)
         assert answer.code == code
         assert answer.to == ("other.example:10940" if code == "moved" else None)
         assert await client.closed()
@@ -307,7 +307,7 @@ async def test_too_many_boxes_are_told_when_to_come_again(tmp_path: Path) -> Non
     async with site(tmp_path, max_boxes=1) as centre, centre.client() as first, centre.client() as second:
         await first.say()
         answer = await second.say(replace(HELLO, box="other"))
-        assert isinstance(answer, Fault)
+        assert isinstance(answer, ErrorFrame)
         assert answer.code == "busy"
         assert 1000 <= answer.retry_ms <= 60_000
 
@@ -320,7 +320,7 @@ async def test_a_restored_disk_is_told_where_its_history_parts(tmp_path: Path) -
             await client.piece(container)
         async with centre.client() as client:
             answer = await client.say(replace(HELLO, runs=((7, 0), (9, 5 * SIZE)), durable=6 * SIZE))
-            assert isinstance(answer, Fault)
+            assert isinstance(answer, ErrorFrame)
             assert (answer.code, answer.fork) == ("diverged", 5 * SIZE)
         forked = replace(HELLO, lineage=((EPOCH, 0), (99, 5 * SIZE)), runs=((7, 0), (9, 5 * SIZE)))
         async with centre.client() as client:
@@ -393,7 +393,7 @@ async def test_a_run_list_that_cannot_be_written_is_a_code_and_no_welcome(
     monkeypatch.setattr(CentreRecords, "replace", broken)
     async with site(tmp_path) as centre, centre.client() as client:
         answer = await client.say()
-        assert isinstance(answer, Fault)
+        assert isinstance(answer, ErrorFrame)
         assert answer.code == code
         assert os.strerror(number) in answer.text
         assert 1000 <= answer.retry_ms < 60_000
@@ -477,7 +477,7 @@ async def test_the_newer_connection_of_a_box_wins(tmp_path: Path) -> None:
         await first.say()
         assert isinstance(await second.say(), Welcome)
         told = await first.answer()
-        assert isinstance(told, Fault)
+        assert isinstance(told, ErrorFrame)
         assert (told.code, told.text.endswith("do two machines use one name and certificate?")) == ("busy", True)
         assert await first.closed()
 
@@ -567,7 +567,7 @@ async def test_a_box_that_sends_small_frames_without_end_is_sent_away_before_the
             for _ in range(100):
                 await client.stream.send_all(frame * 100)  # and no answer is read
         fault = await client.answer()
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, ErrorFrame)
         assert (fault.code, "small frames" in fault.text) == ("protocol", True)
         assert await client.closed()
 
@@ -602,7 +602,7 @@ async def test_other_bytes_for_a_range_that_is_held_get_no_receipt_and_are_kept(
             await client.say()
             assert rows_of(await client.piece(container)) == [(0, 0, header.end, 1)]
             fault = await client.piece(other)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, ErrorFrame)
     assert (fault.code, fault.fork) == ("diverged", 0)
     assert header.sha.hex() in fault.text
     assert told.sha.hex() in fault.text

@@ -15,8 +15,16 @@ from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.lander import Offer, ShardLander
 from uplink_spark.centre.landing import ShardWriter, open_zone
 from uplink_spark.centre.verify import Verified, verify_piece
-from uplink_spark.testing import SOURCE, MadeRecord, Told, encode_log, files_end_at, landed_entries, raw_piece
-from uplink_spark.wire.batch import Contents, encode_piece
+from uplink_spark.testing import (
+    SOURCE,
+    MadeRecord,
+    RecordingSender,
+    encode_log,
+    files_end_at,
+    landed_entries,
+    raw_piece,
+)
+from uplink_spark.wire.batch import PieceContents, encode_piece
 from uplink_spark.wire.cbor import encode_map
 
 NOW = 1_700_000_000_000
@@ -38,7 +46,7 @@ def lander(tmp_path: Path) -> Iterator[ShardLander]:
 
 
 async def test_what_waits_is_one_commit_and_each_is_told_its_own_first_seq(lander: ShardLander) -> None:
-    one, other = Told(), Told()
+    one, other = RecordingSender(), RecordingSender()
     await lander.land([Offer(0, log(0, 2), one), Offer(0, log(4, 6), other)])
     assert one.heard == [("landed", 0, 0, 0), ("flush", 0)]
     await lander.land([Offer(1, log(0, 8), one), Offer(1, log(1, 5), other), Offer(2, log(8, 9), other)])
@@ -53,7 +61,7 @@ async def test_what_waits_is_one_commit_and_each_is_told_its_own_first_seq(lande
 
 
 async def test_a_refused_piece_does_not_keep_the_others_from_landing(lander: ShardLander) -> None:
-    told = Told()
+    told = RecordingSender()
     await lander.land([Offer(0, log(0, 2), told)])
     lander.cover.boxes["box-17"].epochs[SOURCE.epoch].data.add(3 * SIZE, 3 * SIZE + 5)  # held to inside a record
     await lander.land([Offer(1, log(2, 6), told), Offer(2, log(8, 9), told)])
@@ -62,14 +70,14 @@ async def test_a_refused_piece_does_not_keep_the_others_from_landing(lander: Sha
 
 
 async def test_nobody_is_receipted_by_a_commit_that_failed_and_the_repeat_is_no_duplicate(lander: ShardLander) -> None:
-    one, other = Told(), Told()
+    one, other = RecordingSender(), RecordingSender()
     with files_end_at(20):
         await lander.land([Offer(0, log(0, 2), one), Offer(0, log(4, 6), other), Offer(1, log(6, 7), other)])
     assert [heard[:2] for heard in one.heard] == [("failed", "internal")]
     assert [heard[:2] for heard in other.heard] == [("failed", "internal")]  # once, not for each piece
     assert "the landing zone cannot be written" in str(one.heard[0][2])
     assert lander.counts.failures == 1
-    again = Told()
+    again = RecordingSender()
     await lander.land([Offer(0, log(0, 2), again)])
     assert again.heard[0] == ("landed", 0, 0, 0)
     assert (lander.counts.commits, lander.counts.dup_bytes) == (1, 0)
@@ -81,16 +89,16 @@ async def test_a_full_disk_is_told_as_such(lander: ShardLander, number: int) -> 
         raise OSError(number, "No room")
 
     lander.writer._step = step  # type: ignore[attr-defined]
-    told = Told()
+    told = RecordingSender()
     await lander.land([Offer(0, log(0, 2), told)])
     assert told.heard == [("failed", "full", "the landing zone cannot be written: No room")]
 
 
 async def test_nothing_new_costs_no_commit_and_an_empty_shard_has_no_seq(lander: ShardLander) -> None:
     facts: dict[str, object] = {"id": [7, 1], "class": "rejected", "reason": "disk_full"}
-    container = encode_piece(SOURCE, Contents("gap", 5, 5, encode_map(facts)), "none")[1]
+    container = encode_piece(SOURCE, PieceContents("gap", 5, 5, encode_map(facts)), "none")[1]
     gap = verify_piece(container, lambda _: None)
-    told = Told()
+    told = RecordingSender()
     await lander.land([Offer(0, gap, told), Offer(1, gap, told)])
     await lander.land([Offer(2, gap, told)])
     assert told.heard == [("landed", 0, 0, 0), ("landed", 1, 0, 1), ("flush", 0), ("landed", 2, 0, 1), ("flush", 0)]
@@ -101,7 +109,7 @@ async def test_nothing_new_costs_no_commit_and_an_empty_shard_has_no_seq(lander:
 async def test_a_commit_waits_for_others_but_not_longer_than_the_linger_or_once_it_is_large(
     lander: ShardLander, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Told()
+    told = RecordingSender()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lander.run)
         lander.offer(Offer(0, log(0, 1), told))
@@ -123,7 +131,7 @@ async def test_a_commit_waits_for_others_but_not_longer_than_the_linger_or_once_
 
 
 async def test_a_commit_that_has_begun_is_finished_and_receipted_though_the_gateway_stops(lander: ShardLander) -> None:
-    told = Told()
+    told = RecordingSender()
     lander._linger_s = 0
     async with trio.open_nursery() as nursery:
 

@@ -15,7 +15,7 @@ from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import MadeRecord, encode_log, files_end_at, landed_entries, landed_log, raw_piece
 from uplink_spark.wire.durable import sync_folder
-from uplink_spark.zone.manifest import LANDING_NAME, Entry, encode_mark, manifest_path, pack_path
+from uplink_spark.zone.manifest import LANDING_NAME, ManifestEntry, encode_mark, manifest_path, pack_path
 
 NOW = 1_700_000_000_000
 SIZE = 97
@@ -315,7 +315,7 @@ def test_a_flipped_bit_in_an_entry_costs_no_receipted_pack(shard: Shard, entry: 
     again.writer.close()
 
 
-def told(root: Path) -> list[Entry]:
+def told(root: Path) -> list[ManifestEntry]:
     """What readers are told, but for when it landed."""
     return [replace(entry, landed_ms=0) for entry in landed_entries(root, "box-17")]
 

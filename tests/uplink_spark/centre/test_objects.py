@@ -26,7 +26,7 @@ from uplink_spark.centre.retention import clean
 from uplink_spark.centre.verify import verify_piece
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import ConfigError, LandingError
-from uplink_spark.testing import SOURCE, MadeRecord, Told, log_piece
+from uplink_spark.testing import SOURCE, MadeRecord, RecordingSender, log_piece
 from uplink_spark.testing_site import box, message, until
 from uplink_spark.wire import frames
 from uplink_spark.wire.frames import FrameType, Hello, encode_frame
@@ -390,7 +390,7 @@ async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_
     made, cover = writer(store)
     lander = ShardLander(0, made, linger_s=1, now_ms=lambda: NOW, cover=cover)
     first, second = (verify_piece(piece(start).container, lambda _: None) for start in (0, 970))
-    create, told = store.create, Told()
+    create, told = store.create, RecordingSender()
 
     def create_unheard(path: str, data: bytes) -> bool:
         monkeypatch.setattr(store, "create", create)

@@ -10,7 +10,7 @@ from uplink_spark.centre import verify
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
 from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, encode_record, gap_piece, log_piece
-from uplink_spark.wire.batch import Contents, PieceHeader, encode_piece
+from uplink_spark.wire.batch import PieceContents, PieceHeader, encode_piece
 from uplink_spark.wire.frames import Hello
 
 STORED = 1_700_000_000_001
@@ -27,17 +27,17 @@ def nothing(header: PieceHeader) -> None:
     """Every piece is welcome."""
 
 
-def verified(contents: Contents, codec: str = "zlib") -> Verified:
+def verified(contents: PieceContents, codec: str = "zlib") -> Verified:
     return verify_piece(encode_piece(SOURCE, contents, codec)[1], nothing)
 
 
-def contents_of(raw: bytes, kind: str = "log", start: int = 100, count: int = 5, **changes: object) -> Contents:
+def contents_of(raw: bytes, kind: str = "log", start: int = 100, count: int = 5, **changes: object) -> PieceContents:
     index = b"".join(SIZE.to_bytes(4, "little") for _ in range(count))
-    made = Contents(kind, start, start + len(raw), raw, index, STORED, STORED + count - 1)
+    made = PieceContents(kind, start, start + len(raw), raw, index, STORED, STORED + count - 1)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def refusal(contents: Contents) -> tuple[str, str]:
+def refusal(contents: PieceContents) -> tuple[str, str]:
     with pytest.raises(Refused) as caught:
         verified(contents)
     return caught.value.code, str(caught.value)
@@ -56,7 +56,7 @@ def test_a_whole_piece_is_known_to_its_last_record_and_may_be_cut_between_two(co
 
 
 def test_a_range_without_records_has_no_border() -> None:
-    found = verified(Contents("log", 0, 50, b"", b""))
+    found = verified(PieceContents("log", 0, 50, b"", b""))
     assert (found.starts.tolist(), found.ends.tolist(), found.may_cut(20)) == ([], [], True)
 
 
@@ -67,7 +67,7 @@ def test_records_that_are_not_what_the_header_says_are_refused_with_the_place() 
     assert refusal(contents_of(raw, stored_ms_max=STORED))[1].endswith("tmin and tmax are not the records' store times")
     assert refusal(contents_of(raw[:-1]))[0] == "bad_records"
     for nothing_found in (raw, bytes(50)):
-        found = Contents("log", 100, 100 + len(nothing_found), nothing_found, b"")
+        found = PieceContents("log", 100, 100 + len(nothing_found), nothing_found, b"")
         assert refusal(found) == (
             "bad_records",
             f"bad_records: log offset 100: {len(nothing_found)} bytes without a record",
@@ -89,7 +89,7 @@ def test_selected_records_ascend_inside_their_range() -> None:
 
 
 def test_a_blob_lands_as_the_gap_it_is() -> None:
-    found = verified(Contents("blob", 100, 150, b"x" * 50))
+    found = verified(PieceContents("blob", 100, 150, b"x" * 50))
     assert found.gap == {"class": "damaged", "reason": "bad_records", "bytes": 50, "declared": SOURCE.cut_ms}
     assert not found.starts.size
 
@@ -135,7 +135,7 @@ def test_a_changed_byte_is_damage() -> None:
 
 
 def header_at(start: int, end: int, **changes: object) -> PieceHeader:
-    made, _ = encode_piece(SOURCE, Contents("gap", start, end, b""), "none")
+    made, _ = encode_piece(SOURCE, PieceContents("gap", start, end, b""), "none")
     return replace(made, **({"kind": "log", "run": 7, "run_start": 3000} | changes))  # type: ignore[arg-type]
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 NOW = 1_700_000_000_000
 
 
-def landed(tmp_path: Path, **facts: Any) -> tuple[Entry, Entry]:
+def landed(tmp_path: Path, **facts: Any) -> tuple[ManifestEntry, ManifestEntry]:
     tmp_path.mkdir(exist_ok=True)
     landing = MadeLanding(tmp_path / "zone")
     gap = {"id": [7, 1], "class": "missing", "reason": "quota_bytes", **facts}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from storage_driver.record import decode_properties
 from uplink_spark.jobs.testing import Sample, raw_piece, records
 from uplink_spark.spark.properties import Properties, split_keys
-from uplink_spark.spark.rows import View, decode
+from uplink_spark.spark.rows import RowSelection, decode
 
 
 def check(stored: list[str | None]) -> Properties:
@@ -78,7 +78,7 @@ def test_the_trace_of_a_message_is_a_column_whichever_tracer_wrote_it() -> None:
         {"traceparent": "nonsense"},
         {},
     ]
-    view = View(columns=("traceparent", "trace_id", "properties"))
+    view = RowSelection(columns=("traceparent", "trace_id", "properties"))
     rows = decode([raw_piece(records([Sample(properties=each) for each in carried]))], view).to_pylist()
     assert [dict(row["properties"]) for row in rows] == carried  # untouched
     assert [row["traceparent"] for row in rows] == [each.get("traceparent") for each in carried]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage_driver.record import decode_properties, decode_record, encode_host
 from uplink_spark.errors import RecordsBad
 from uplink_spark.jobs.testing import BORN_MS, Sample, raw_piece, records
-from uplink_spark.spark.rows import COLUMNS, EVERYTHING, SCHEMA, Origin, RawPiece, View, decode, schema_of
+from uplink_spark.spark.rows import COLUMNS, EVERYTHING, SCHEMA, Origin, RawPiece, RowSelection, decode, schema_of
 
 V1 = (
     "00000061daa320a73610a686000000000000000000000000000000000000000000000000000000000000018bcfe56800"
@@ -56,7 +56,7 @@ def utc(ms: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(milliseconds=ms)
 
 
-def golden(text: str, view: View = EVERYTHING) -> dict[str, object]:
+def golden(text: str, view: RowSelection = EVERYTHING) -> dict[str, object]:
     (row,) = decode([RawPiece(EVERYWHERE, bytes.fromhex(text))], view).to_pylist()
     return dict(row)
 
@@ -129,7 +129,7 @@ def test_a_delayed_message_at_rest_is_no_message_of_the_default_view() -> None:
     row = golden(V4)
     assert (row["kind"], row["born_host"], row["store_host"]) == ("delayed", "[::1]:1", "10.0.0.1:10911")
     assert (row["reconsume_times"], row["queue_id"], row["tags"]) == (1, 2, "x")
-    assert decode([RawPiece(EVERYWHERE, bytes.fromhex(V4))], View()).num_rows == 0
+    assert decode([RawPiece(EVERYWHERE, bytes.fromhex(V4))], RowSelection()).num_rows == 0
 
 
 def test_an_empty_body_and_the_year_1970_are_values_not_nulls() -> None:
@@ -151,7 +151,7 @@ def test_records_of_all_shapes_decode_together_as_they_do_alone() -> None:
 
 def test_the_batch_has_exactly_the_announced_schema() -> None:
     assert decode([raw_piece(records([Sample()]))], EVERYTHING).schema.equals(SCHEMA)
-    narrow = View(columns=("body_len", "properties"), properties_as_map=False)
+    narrow = RowSelection(columns=("body_len", "properties"), properties_as_map=False)
     batch = decode([raw_piece(records([Sample(body=b"four", properties=b"a\x01b")]))], narrow)
     assert batch.schema.equals(schema_of(narrow))
     assert batch.to_pylist() == [{"body_len": 4, "properties": "a\x01b"}]
@@ -228,7 +228,7 @@ def test_any_records_in_any_pieces_equal_the_one_by_one_decoder(made: list[Sampl
     pieces = [raw_piece(whole[:cut], start=1000, indexed=indexed)]
     if whole[cut:]:
         pieces.append(raw_piece(whole[cut:], start=at, seq=1, indexed=indexed))
-    view = View(include=None, inflate=False)
+    view = RowSelection(include=None, inflate=False)
     for row, record in zip(decode(pieces, view).to_pylist(), whole, strict=True):
         expected = plain_row(record)
         got = {name: row[name] for name in expected}
@@ -253,23 +253,23 @@ def test_topics_with_an_express_lane_are_left_to_their_own_pieces_unless_raw() -
     origin = Origin("b", 1, 0, 0, 0, 1 << 40, 0, True, skip=("Alarm",))
     piece = RawPiece(origin, b"".join(made))
     assert decode([piece], EVERYTHING)["topic"].to_pylist() == ["A", "A"]
-    assert decode([piece], View(raw=True))["topic"].to_pylist() == ["A", "Alarm", "A"]
+    assert decode([piece], RowSelection(raw=True))["topic"].to_pylist() == ["A", "Alarm", "A"]
 
 
 @pytest.mark.parametrize(
     ("view", "wanted"),
     [
-        (View(topics=frozenset(["B"])), [1]),
-        (View(topic_pattern="^[AC]$"), [0, 2]),
-        (View(tags=frozenset(["t1", "t2"])), [1, 2]),
-        (View(store_since_ms=BORN_MS + 1), [1, 2]),
-        (View(store_since_ms=BORN_MS + 1, store_until_ms=BORN_MS + 2), [1]),
-        (View(include=frozenset(["dlq"])), [3]),
-        (View(include=None), [0, 1, 2, 3]),
-        (View(topics=frozenset(["nobody"])), []),
+        (RowSelection(topics=frozenset(["B"])), [1]),
+        (RowSelection(topic_pattern="^[AC]$"), [0, 2]),
+        (RowSelection(tags=frozenset(["t1", "t2"])), [1, 2]),
+        (RowSelection(store_since_ms=BORN_MS + 1), [1, 2]),
+        (RowSelection(store_since_ms=BORN_MS + 1, store_until_ms=BORN_MS + 2), [1]),
+        (RowSelection(include=frozenset(["dlq"])), [3]),
+        (RowSelection(include=None), [0, 1, 2, 3]),
+        (RowSelection(topics=frozenset(["nobody"])), []),
     ],
 )
-def test_a_view_keeps_only_the_rows_it_names(view: View, wanted: list[int]) -> None:
+def test_a_view_keeps_only_the_rows_it_names(view: RowSelection, wanted: list[int]) -> None:
     topics = ["A", "B", "C", "%DLQ%g"]
     made = records(
         [Sample(topic=name, properties={"TAGS": f"t{n}"}, stored_ms=BORN_MS + n) for n, name in enumerate(topics)]
@@ -299,7 +299,7 @@ def test_a_view_keeps_only_the_rows_it_names(view: View, wanted: list[int]) -> N
     ],
 )
 def test_what_a_record_is_follows_from_its_topic_and_transaction_bits(topic: str, sys_flag: int, kind: str) -> None:
-    view = View(columns=("kind",), include=None, system_topics=frozenset(["box-17"]))
+    view = RowSelection(columns=("kind",), include=None, system_topics=frozenset(["box-17"]))
     made = records([Sample(topic=topic, sys_flag=sys_flag), Sample(topic="X")])
     assert decode([raw_piece(made)], view)["kind"].to_pylist() == [kind, "message"]
 
@@ -326,7 +326,7 @@ def test_bodies_are_inflated_with_each_codec_and_left_as_stored_where_they_do_no
     batch = decode([raw_piece(made)], EVERYTHING)
     assert batch["body_state"].to_pylist() == [state for _, _, state in bodies]
     assert batch["body"].to_pylist() == [plain if state == "inflated" else body for body, _, state in bodies]
-    stored = decode([raw_piece(made)], View(raw=True))
+    stored = decode([raw_piece(made)], RowSelection(raw=True))
     assert stored["body"].to_pylist() == [body for body, _, _ in bodies]
     assert stored["body_state"].to_pylist() == ["compressed"] * 6 + ["plain"]
 
@@ -341,9 +341,9 @@ def test_a_body_that_would_inflate_beyond_the_bound_is_left_as_stored() -> None:
 def test_a_body_whose_crc_is_wrong_is_marked_when_asked() -> None:
     made = records([Sample(body=b"good"), Sample(body=b"gone"), Sample(body=b"")])
     made[1] = made[1].replace(b"gone", b"g0ne")
-    view = View(check_body_crc=True)
+    view = RowSelection(check_body_crc=True)
     assert decode([raw_piece(made)], view)["body_state"].to_pylist() == ["plain", "bad_crc", "plain"]
-    assert decode([raw_piece(made)], View())["body_state"].to_pylist() == ["plain"] * 3
+    assert decode([raw_piece(made)], RowSelection())["body_state"].to_pylist() == ["plain"] * 3
 
 
 def test_times_outside_the_years_1_to_9999_are_null() -> None:
@@ -411,5 +411,5 @@ def test_every_column_can_be_asked_for_alone() -> None:
     piece = raw_piece(records([Sample(properties={"TAGS": "a"})] * 3))
     whole = decode([piece], EVERYTHING)
     for name in COLUMNS:
-        assert decode([piece], View(columns=(name,), include=None)).column(name).equals(whole.column(name))
+        assert decode([piece], RowSelection(columns=(name,), include=None)).column(name).equals(whole.column(name))
     assert np.all(whole["clock_ok"].to_numpy(zero_copy_only=False))

@@ -20,11 +20,11 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from uplink_spark.spark.rows import View
+from uplink_spark.spark.rows import RowSelection
 from uplink_spark.spark.source_filters import narrow
 from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import wants
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 BEGIN = datetime(2023, 11, 14, tzinfo=UTC)
 COMPARE: dict[type[Filter], Any] = {
@@ -37,7 +37,7 @@ COMPARE: dict[type[Filter], Any] = {
 
 
 def options(**view: Any) -> SourceOptions:
-    return SourceOptions("/zone", View(**view))
+    return SourceOptions("/zone", RowSelection(**view))
 
 
 @settings(max_examples=30)
@@ -82,7 +82,7 @@ def test_no_piece_with_a_row_that_the_filters_want_is_pruned(
     narrowed = narrow(options(), filters)
     assert narrowed.left == filters
     landed_ms = landed.timestamp() * 1000
-    entry = Entry(9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(landed_ms), 0, 1)
+    entry = ManifestEntry(9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(landed_ms), 0, 1)
     if all(COMPARE[kind](row[column], row[column] + steps[column] * by) for kind, column, by in told):
         assert wants(entry, narrowed.options)
 
@@ -104,7 +104,9 @@ def test_no_piece_with_a_row_that_the_filters_want_is_pruned(
     ],
 )
 def test_pieces_outside_of_a_range_are_not_opened(one: Filter, wanted: bool) -> None:
-    entry = Entry(9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(BEGIN.timestamp() * 1000) + 1, 0, 1)
+    entry = ManifestEntry(
+        9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(BEGIN.timestamp() * 1000) + 1, 0, 1
+    )
     assert wants(entry, narrow(options(), [one]).options) is wanted
 
 

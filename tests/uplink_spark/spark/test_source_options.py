@@ -6,7 +6,7 @@ from uplink_spark.spark.source_options import (
     OPTIONS,
     STREAM,
     OptionError,
-    Position,
+    SourcePosition,
     check_mode,
     parse_options,
     parse_time,
@@ -22,7 +22,7 @@ def parsed(**options: str) -> object:
 def test_defaults_are_messages_from_the_beginning_at_256_mib_a_batch() -> None:
     options = parse_options({"path": "/landing"})
     assert options.view.include == frozenset(["message"])
-    assert (options.start, options.end) == (Position(seqs={}), Position(latest=True))
+    assert (options.start, options.end) == (SourcePosition(seqs={}), SourcePosition(latest=True))
     assert (options.max_bytes, options.partition_bytes, options.fail_on_loss) == (256 << 20, 64 << 20, True)
 
 
@@ -30,7 +30,7 @@ def test_names_are_not_case_sensitive() -> None:
     options = parse_options({"PATH": "/x", "startingoffsets": "latest", "MAXPIECESPERTRIGGER": "3"})
     assert (options.path, options.start, options.max_pieces, options.max_bytes) == (
         "/x",
-        Position(latest=True),
+        SourcePosition(latest=True),
         3,
         None,
     )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uplink_spark.spark.packs import ref_of
-from uplink_spark.spark.source_options import LATEST, OptionError, Position, SourceOptions, parse_options
+from uplink_spark.spark.source_options import LATEST, OptionError, SourceOptions, SourcePosition, parse_options
 from uplink_spark.spark.source_plan import (
     Limit,
     admit,
@@ -18,11 +18,13 @@ from uplink_spark.spark.source_plan import (
     to_offset,
     wants,
 )
-from uplink_spark.zone.manifest import Entry
+from uplink_spark.zone.manifest import ManifestEntry
 
 
-def entry(seq: int = 0, **changes: Any) -> Entry:
-    made = Entry(seq, "log", "box-1", 5, 1, "p", 0, 10, 100, 200, 4, 100, 1000, 2000, 9000, 0, 1, {"A": (4, 40)})
+def entry(seq: int = 0, **changes: Any) -> ManifestEntry:
+    made = ManifestEntry(
+        seq, "log", "box-1", 5, 1, "p", 0, 10, 100, 200, 4, 100, 1000, 2000, 9000, 0, 1, {"A": (4, 40)}
+    )
     return replace(made, **changes)
 
 
@@ -129,14 +131,14 @@ def test_tasks_hold_all_pieces_in_order_and_stay_below_their_size(sizes: list[in
 
 def test_positions_are_checked_against_what_is_there() -> None:
     oldest, ends = {0: 3, 1: 0}, {0: 9, 1: 4}
-    assert resolve(Position(seqs={}), oldest, ends, None) == oldest
-    assert resolve(Position(latest=True), oldest, ends, None) == ends
-    assert resolve(Position(seqs={1: LATEST}), oldest, ends, None) == {0: 3, 1: 4}
-    assert resolve(Position(landed_ms=5), oldest, ends, {0: 4, 1: 1}) == {0: 4, 1: 1}
+    assert resolve(SourcePosition(seqs={}), oldest, ends, None) == oldest
+    assert resolve(SourcePosition(latest=True), oldest, ends, None) == ends
+    assert resolve(SourcePosition(seqs={1: LATEST}), oldest, ends, None) == {0: 3, 1: 4}
+    assert resolve(SourcePosition(landed_ms=5), oldest, ends, {0: 4, 1: 1}) == {0: 4, 1: 1}
     with pytest.raises(OptionError, match="shard 1 ends at seq 4; an offset of 5 is beyond it"):
-        resolve(Position(seqs={1: 5}), oldest, ends, None)
+        resolve(SourcePosition(seqs={1: 5}), oldest, ends, None)
     with pytest.raises(OptionError, match="shard 2 is not in this landing zone"):
-        resolve(Position(seqs={2: 0}), oldest, ends, None)
+        resolve(SourcePosition(seqs={2: 0}), oldest, ends, None)
 
 
 def test_an_offset_is_text_by_shard_in_order_and_another_zones_offset_is_refused() -> None:

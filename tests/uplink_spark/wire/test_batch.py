@@ -10,7 +10,7 @@ from uplink_spark.box.scan import scan_records
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
 from uplink_spark.wire.batch import (
-    Contents,
+    PieceContents,
     PieceSource,
     codec_for,
     decode_header,
@@ -38,7 +38,7 @@ GOLDEN = bytes.fromhex(
 def golden() -> bytes:
     scan = scan_records(V1, 0, 4096)
     source = PieceSource("box-17", 0x0123456789ABCDEF, 7, 0, 0x18BCFE569F4, 1)
-    contents = Contents("log", 0, 97, V1, scan.index(), scan.stored_ms_min, scan.stored_ms_max, scan.topics)
+    contents = PieceContents("log", 0, 97, V1, scan.index(), scan.stored_ms_min, scan.stored_ms_max, scan.topics)
     return encode_piece(source, contents, "none")[1]
 
 
@@ -142,7 +142,7 @@ def test_a_gap_carries_its_map_and_may_be_empty_only_as_gap() -> None:
     gap = {"id": [7, 1], "class": "rejected", "reason": "disk_full", "queues": [["T", 0, 5, 9, 5]], "bytes": 0}
     piece = gap_piece(97, 97, gap)
     assert gap_map(open_piece(piece.container)) == gap
-    header, container = encode_piece(SOURCE, Contents("log", 97, 97, b""), "none")
+    header, container = encode_piece(SOURCE, PieceContents("log", 97, 97, b""), "none")
     with pytest.raises(PieceDamaged, match=r"range 97\.\.97"):
         open_piece(container)
     assert header.records == 0

@@ -49,7 +49,7 @@ def test_the_frame_of_the_golden_piece_begins_as_written() -> None:
 def test_the_other_frames_read_back_as_written() -> None:
     welcome = Welcome(bytes(16), ((5, 0, 10), (5, 20, 30)), (), (5, 0, 10, SHA), 1 << 25, 64, ("zstd",), 0, 99)
     assert frames.decode_welcome(welcome.encode()[5:]) == welcome
-    fault = frames.Fault("diverged", "fork", fork=80)
+    fault = frames.ErrorFrame("diverged", "fork", fork=80)
     assert frames.decode_fault(fault.encode()[5:]) == fault
     refusal = frames.Refusal(3, "damaged", "crc", 0)
     assert frames.decode_refused(refusal.encode()[5:]) == refusal

@@ -9,7 +9,7 @@ import trio.testing
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import link
 from uplink_spark.wire.frames import MAX_FRAME, FrameType, encode_bye, encode_frame, encode_ping
-from uplink_spark.wire.link import FrameReader, LinkClosed, Outbox, pump, unexpected
+from uplink_spark.wire.link import FrameQueue, FrameReader, LinkClosed, pump, unexpected
 
 PING = encode_ping(FrameType.PING, 7)
 
@@ -102,7 +102,7 @@ class Caught:
 
 
 async def test_a_socket_that_takes_nothing_ends_the_link(autojump_clock: trio.testing.MockClock) -> None:
-    outbox = Outbox(Caught(seconds=link.STUCK_S + 1))
+    outbox = FrameQueue(Caught(seconds=link.STUCK_S + 1))
     outbox.put(PING)
     with pytest.raises(LinkClosed, match=f"{len(PING)} bytes not taken by the socket in 60 s"):
         await outbox.flush()
@@ -111,7 +111,7 @@ async def test_a_socket_that_takes_nothing_ends_the_link(autojump_clock: trio.te
 
 async def test_small_frames_go_between_pieces_and_a_piece_counts_once_it_has_left_whole() -> None:
     stream = Caught()
-    outbox = Outbox(stream)
+    outbox = FrameQueue(stream)
     send, receive = trio.open_memory_channel[bytes](2)
     piece = encode_frame(FrameType.PIECE, b"p" * 200_000)
     async with trio.open_nursery() as nursery:
@@ -142,7 +142,7 @@ async def test_a_cap_sees_every_chunk_and_keeps_chunks_small() -> None:
             return True
 
     throttle, stream = Capped(), Caught()
-    await Outbox(stream, throttle).send(b"x" * 200_000)
+    await FrameQueue(stream, throttle).send(b"x" * 200_000)
     assert throttle.lengths == [65536, 65536, 65536, 200_000 - 3 * 65536]
     assert [len(chunk) for chunk in stream.chunks] == throttle.lengths
 
@@ -153,7 +153,7 @@ def test_an_unexpected_frame_is_named_by_its_number() -> None:
 
 async def test_who_reads_no_answers_is_not_listened_to_until_they_are_taken() -> None:
     near, far = trio.testing.lockstep_stream_pair()
-    outbox, ready = Outbox(near), trio.Event()
+    outbox, ready = FrameQueue(near), trio.Event()
 
     async def wait() -> None:
         await outbox.wait_room()

@@ -10,11 +10,13 @@ from uplink_spark.errors import ManifestDamaged
 from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
 from uplink_spark.wire.batch import open_piece
 from uplink_spark.zone import manifest
-from uplink_spark.zone.manifest import Entry, ManifestTail, encode_items, encode_mark, file_head, read_items
+from uplink_spark.zone.manifest import ManifestEntry, ManifestTail, encode_items, encode_mark, file_head, read_items
 
 
-def entry(seq: int) -> Entry:
-    return Entry(seq, "log", "b", 1, 2, "pack/0000/x.pack", 0, 10, seq * 100, seq * 100 + 100, 1, 100, 5, 6, 7, 8, 1)
+def entry(seq: int) -> ManifestEntry:
+    return ManifestEntry(
+        seq, "log", "b", 1, 2, "pack/0000/x.pack", 0, 10, seq * 100, seq * 100 + 100, 1, 100, 5, 6, 7, 8, 1
+    )
 
 
 def reader(root: Path) -> manifest.ReadFrom:
@@ -26,7 +28,7 @@ def reader(root: Path) -> manifest.ReadFrom:
 
 
 def test_an_entry_reads_back_as_written() -> None:
-    full = Entry(
+    full = ManifestEntry(
         3, "log", "b", 1, 2, "p", 4, 10, 300, 400, 1, 100, 5, 6, 7, 8, 1, {"T": (1, 5)}, ("E",), {"class": "missing"}, 1
     )
     assert manifest.decode_entry(full.encode()) == full

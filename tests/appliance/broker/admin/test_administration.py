@@ -16,7 +16,7 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder
-from appliance.testing import FakePeer, MemoryFile, SmallStore, answered, small_store, wall_ms
+from appliance.testing import FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import request
 from storage_driver.record import DELAY_LEVELS_MS
@@ -25,15 +25,15 @@ from storage_driver.record import DELAY_LEVELS_MS
 def administration(small: SmallStore) -> tuple[Responder, AdminTables]:
     stats = BrokerStats("C", now_ms=wall_ms)
     tables = AdminTables(
-        TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=wall_ms),
-        GroupTable(MemoryFile(), now_ms=wall_ms),
-        OffsetTable(MemoryFile()),
+        TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=wall_ms),
+        GroupTable(MemoryStateFile(), now_ms=wall_ms),
+        OffsetTable(MemoryStateFile()),
         ClientTable(now_ms=wall_ms),
         small.arrivals,
         stats,
-        Resent(MemoryFile()),
+        Resent(MemoryStateFile()),
     )
-    delays = DelayLevels(small.store, small.arrivals, MemoryFile(), DELAY_LEVELS_MS, stats=stats, now_ms=wall_ms)
+    delays = DelayLevels(small.store, small.arrivals, MemoryStateFile(), DELAY_LEVELS_MS, stats=stats, now_ms=wall_ms)
     facts = AdminFacts("box", "h:1", lambda: {"brokerName": "box"}, lambda: 7)
     return Responder(admin_handlers(small.store, tables, delays, facts, now_ms=wall_ms)), tables
 

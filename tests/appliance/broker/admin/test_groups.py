@@ -6,7 +6,7 @@ import orjson
 
 from appliance.broker.tables.clients import Member
 from appliance.broker.tables.groups import GroupTable
-from appliance.testing import FakePeer, MemoryFile
+from appliance.testing import FakePeer, MemoryStateFile
 from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
 
@@ -67,7 +67,7 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_it_again_and_a_restart_k
         assert (await b.ask(code, **named)).body == b'{"group":"TOOLS_CONSUMER","readable":true,"topic":"T"}'
         assert b'"readable":false' in (await b.ask(code, **named, readable="false")).body
         assert b.groups.forbidden("TOOLS_CONSUMER", "T")
-        saved = GroupTable(MemoryFile(b.groups.to_json()), now_ms=lambda: 1)
+        saved = GroupTable(MemoryStateFile(b.groups.to_json()), now_ms=lambda: 1)
         assert saved.forbidden("TOOLS_CONSUMER", "T")
         assert b'"readable":true' in (await b.ask(code, **named, readable="true")).body
         assert not b.groups.forbidden("TOOLS_CONSUMER", "T")

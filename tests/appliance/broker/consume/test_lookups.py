@@ -12,7 +12,7 @@ from appliance.broker.consume.lookups import Lookups
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder
-from appliance.testing import STORE_HOST, FakePeer, MemoryFile, SmallStore, answered, small_store
+from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store
 from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import Message
 from tests.appliance.box import ask, connected, running_box, send
@@ -68,8 +68,8 @@ class Bench:
     """Lookups without a socket."""
 
     def __init__(self, small: SmallStore) -> None:
-        self.small, self.offsets = small, OffsetTable(MemoryFile())
-        self.topics = TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=lambda: 1)
+        self.small, self.offsets = small, OffsetTable(MemoryStateFile())
+        self.topics = TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=lambda: 1)
         self.topics.put(Topic("T", 2, 2))
         self._respond = Responder(Lookups(self.topics, self.offsets, small.store).handlers())
 

@@ -10,7 +10,7 @@ import trio
 from appliance.broker.delay import levels as delay
 from appliance.broker.delay.levels import DelayLevels, parse_levels
 from appliance.broker.intake import Draft, Intake
-from appliance.testing import STORE_HOST, MemoryFile, NoStats, SmallStore, small_store, wall_ms
+from appliance.testing import STORE_HOST, MemoryStateFile, NoStats, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
 from tests.waiting import Clock, until
 
@@ -29,7 +29,7 @@ def draft(body: bytes = b"x", **properties: str) -> Draft:
 
 @asynccontextmanager
 async def delays(
-    folder: Path, file: MemoryFile, *, run: bool = True, clock: Callable[[], int] = wall_ms
+    folder: Path, file: MemoryStateFile, *, run: bool = True, clock: Callable[[], int] = wall_ms
 ) -> AsyncIterator[tuple[SmallStore, DelayLevels, Intake]]:
     async with small_store(folder, delays_ms=LEVELS_MS, now_ms=clock) as bench, trio.open_nursery() as nursery:
         levels = DelayLevels(bench.store, bench.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=clock)
@@ -46,7 +46,7 @@ def test_levels_are_read_with_their_units() -> None:
 
 
 async def test_a_delayed_message_comes_after_its_delay_with_all_it_had(tmp_path: Path) -> None:
-    async with delays(tmp_path, MemoryFile()) as (bench, _, intake):
+    async with delays(tmp_path, MemoryStateFile()) as (bench, _, intake):
         for number in range(20):
             intake.put(draft(b"%d" % number, DELAY="1", TAGS="t"))
         delivered = await bench.wait_for("T", 20, 2)
@@ -60,7 +60,7 @@ async def test_a_delayed_message_comes_after_its_delay_with_all_it_had(tmp_path:
 
 
 async def test_a_level_above_the_last_is_the_last_and_none_is_no_delay(tmp_path: Path) -> None:
-    async with delays(tmp_path, MemoryFile(), run=False) as (bench, _, intake):
+    async with delays(tmp_path, MemoryStateFile(), run=False) as (bench, _, intake):
         intake.put(draft(DELAY="99"))
         intake.put(draft(DELAY="0"))
         intake.put(draft(DELAY="-3"))
@@ -72,7 +72,7 @@ async def test_a_level_above_the_last_is_the_last_and_none_is_no_delay(tmp_path:
 
 async def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
     clock = Clock()
-    async with delays(tmp_path, MemoryFile(), clock=clock) as (bench, levels, intake):
+    async with delays(tmp_path, MemoryStateFile(), clock=clock) as (bench, levels, intake):
         for body, level in ((b"late", "2"), (b"early", "1"), (b"never", "3")):
             intake.put(draft(body, DELAY=level))
         clock.ms += LEVELS_MS[0]
@@ -83,7 +83,7 @@ async def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 async def test_after_a_restart_what_was_delivered_is_not_repeated_and_what_waits_still_comes(tmp_path: Path) -> None:
-    file, clock = MemoryFile(), Clock()
+    file, clock = MemoryStateFile(), Clock()
     async with delays(tmp_path, file, clock=clock) as (bench, levels, intake):
         intake.put(draft(b"one", DELAY="1"))
         clock.ms += LEVELS_MS[0]
@@ -97,15 +97,15 @@ async def test_after_a_restart_what_was_delivered_is_not_repeated_and_what_waits
 
 
 async def test_lost_offsets_repeat_messages_and_lose_none(tmp_path: Path) -> None:
-    async with delays(tmp_path, MemoryFile()) as (bench, _, intake):
+    async with delays(tmp_path, MemoryStateFile()) as (bench, _, intake):
         intake.put(draft(b"one", DELAY="1"))
         await bench.wait_for("T", 1, 2)
-    async with delays(tmp_path, MemoryFile()) as (bench, _, _):
+    async with delays(tmp_path, MemoryStateFile()) as (bench, _, _):
         assert [message.body for message in await bench.wait_for("T", 2, 2)] == [b"one", b"one"]
 
 
 async def test_a_message_that_belongs_nowhere_or_to_the_half_topic_is_passed_over(tmp_path: Path) -> None:
-    async with delays(tmp_path, MemoryFile()) as (bench, _, intake):
+    async with delays(tmp_path, MemoryStateFile()) as (bench, _, intake):
         lost = draft(b"lost", DELAY="1")
         lost.topic, lost.queue_id = "SCHEDULE_TOPIC_XXXX", 0
         with_half = draft(b"half", DELAY="1", REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC", REAL_QID="0")
@@ -119,7 +119,7 @@ async def test_a_message_that_belongs_nowhere_or_to_the_half_topic_is_passed_ove
 async def test_a_clock_set_back_keeps_no_message_for_ever_and_sends_none_early(tmp_path: Path) -> None:
     shift_ms = 3_600_000
     async with small_store(tmp_path, delays_ms=LEVELS_MS, now_ms=lambda: wall_ms() + shift_ms) as bench:
-        levels = DelayLevels(bench.store, bench.arrivals, MemoryFile(), LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
+        levels = DelayLevels(bench.store, bench.arrivals, MemoryStateFile(), LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
         Intake(bench.store, [levels.divert]).put(draft(DELAY="1"))
         put_at = trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -132,7 +132,7 @@ async def test_a_clock_set_back_keeps_no_message_for_ever_and_sends_none_early(t
 async def test_a_level_made_shorter_sends_nothing_early_that_rests_already(tmp_path: Path) -> None:
     shorter = (1, *LEVELS_MS[1:])
     async with small_store(tmp_path, delays_ms=(120, *LEVELS_MS[1:])) as bench, trio.open_nursery() as nursery:
-        levels = DelayLevels(bench.store, bench.arrivals, MemoryFile(), shorter, stats=NoStats(), now_ms=wall_ms)
+        levels = DelayLevels(bench.store, bench.arrivals, MemoryStateFile(), shorter, stats=NoStats(), now_ms=wall_ms)
         placed = Intake(bench.store, [levels.divert]).put(draft(DELAY="1"))
         nursery.start_soon(levels.run)
         (message,) = await bench.wait_for("T", 1, 2)

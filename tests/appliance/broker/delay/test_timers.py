@@ -14,13 +14,13 @@ from appliance.broker.delay.timer_index import name_of
 from appliance.broker.delay.timers import BATCH, TimerRules, Timers
 from appliance.broker.intake import Draft, Intake
 from appliance.broker.tables.topics import TIMER_TOPIC, Topic, TopicRules, TopicTable
-from appliance.testing import STORE_HOST, FakePeer, MemoryFile, NoStats, SmallStore, answered, small_store, wall_ms
+from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, SmallStore, answered, small_store, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.errors import Full
 from storage_driver.record import Message, MessageQueue, StoredMessage
-from storage_driver.store import Placed
+from storage_driver.store import AppendResult
 from tests.waiting import Clock, until
 
 
@@ -45,12 +45,12 @@ class Bench:
     def __init__(self, small: SmallStore, clock: Callable[[], int]) -> None:
         self.small, store = small, small.store
         self.timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
-        topics = TopicTable(MemoryFile(), TopicRules("Edge", "box"), now_ms=clock)
+        topics = TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=clock)
         topics.put(Topic("T"))
         self.recalls = Recalls(self.timers, topics, when_committed=store.when_committed, now_ms=clock)
         self.intake = Intake(store, [self.timers.divert])
 
-    async def put(self, item: Draft) -> Placed:
+    async def put(self, item: Draft) -> AppendResult:
         placed = self.intake.put(item)
         await self.small.store.wait_committed(placed.end)
         return placed
@@ -299,7 +299,7 @@ async def test_without_any_space_what_is_due_waits_and_comes_once_there_is_some(
         look, store._maintenance.check_space = store._maintenance.check_space, trio.lowlevel.checkpoint  # type: ignore[method-assign]
         put = store.put
 
-        def put_without_space(message: Message, **more: Any) -> Placed:
+        def put_without_space(message: Message, **more: Any) -> AppendResult:
             store._parts.appender.no_room("No space left on device")  # a look that was under way still found some
             try:
                 return put(message, **more)

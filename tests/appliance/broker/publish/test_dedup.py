@@ -17,7 +17,7 @@ from netstack.wire.command import ONEWAY, RemotingCommand
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import MessageQueue, decode_record
 from storage_driver.store import MessageStore, open_store
-from storage_driver.testing import MemoryDisk, Step
+from storage_driver.testing import DiskStep, MemoryDisk
 from tests.appliance.box import FACTS, ask, connected, running_box, send
 from tests.appliance.broker.publish.test_send import batch, properties
 from tests.power_cut.harness import FOLDERS, config
@@ -155,7 +155,7 @@ async def test_one_object_sent_twice_at_once_is_stored_twice_also_one_way(tmp_pa
 async def test_a_retry_of_what_the_log_took_back_is_stored_and_not_answered_with_another_ones_place() -> None:
     disk, room = MemoryDisk(folders=FOLDERS), True
 
-    def before(step: Step) -> None:
+    def before(step: DiskStep) -> None:
         if not room and step.kind in ("resize", "name"):
             raise OSError(errno.ENOSPC, "injected")
 

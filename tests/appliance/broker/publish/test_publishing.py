@@ -15,7 +15,7 @@ from appliance.broker.publish.send_properties import PropertyRules
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
-from appliance.testing import FakePeer, MemoryFile, SmallStore, small_store, wall_ms
+from appliance.testing import FakePeer, MemoryStateFile, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import SendMessageHeader
@@ -49,8 +49,8 @@ async def publishing(folder: Path) -> AsyncIterator[tuple[Publishing, SmallStore
             DedupRules(), now_s=lambda: 0.0, durable=lambda: small.store.committed, connected=clients.connected
         )
         tables = PublishTables(
-            TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=wall_ms),
-            GroupTable(MemoryFile(), now_ms=wall_ms),
+            TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=wall_ms),
+            GroupTable(MemoryStateFile(), now_ms=wall_ms),
             clients,
             Questions(),
             dedup,

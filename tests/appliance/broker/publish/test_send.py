@@ -20,7 +20,7 @@ from netstack.wire.command import RemotingCommand, encode_command
 from storage_driver.appending import Appender
 from storage_driver.errors import Full, MessageIllegal
 from storage_driver.record import Parts, encode_properties
-from storage_driver.statistics import PlacedBatch
+from storage_driver.statistics import BatchAppendResult
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 
 
@@ -253,7 +253,7 @@ async def test_long_batches_are_stored_one_at_a_time_and_others_go_on_between_th
 ) -> None:
     turns, stored, store = Turns(), list[int](), Appender.put_batch
 
-    def noted(self: Appender, *arguments: Any, **options: Any) -> PlacedBatch:
+    def noted(self: Appender, *arguments: Any, **options: Any) -> BatchAppendResult:
         stored.append(turns.count)
         return store(self, *arguments, **options)
 

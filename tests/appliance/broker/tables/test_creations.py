@@ -1,14 +1,14 @@
 """What an address causes by sending and consuming is bounded by the hour, and goes when nobody uses it."""
 
 from appliance.broker.tables.creations import FEW, GROUP, HOUR_MS, TOPIC, Creations, Uses
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 
 
 class Made:
     """Creations with a clock, and what is used and wanted by name."""
 
-    def __init__(self, per_hour: int = 10, file: MemoryFile | None = None) -> None:
-        self.now_ms, self.file = 1_000_000, file or MemoryFile()
+    def __init__(self, per_hour: int = 10, file: MemoryStateFile | None = None) -> None:
+        self.now_ms, self.file = 1_000_000, file or MemoryStateFile()
         self.creations = Creations(self.file, per_hour=per_hour, now_ms=lambda: self.now_ms)
         self.used, self.wanted, self.deleted = set[str](), set[str](), list[str]()
 
@@ -63,10 +63,10 @@ def test_what_was_asked_for_by_name_meanwhile_stays() -> None:
 def test_a_restart_knows_what_was_made_by_the_way() -> None:
     first = Made()
     first.creations.made(GROUP, "G")
-    second = Made(file=MemoryFile(first.creations.to_json()))
+    second = Made(file=MemoryStateFile(first.creations.to_json()))
     second.now_ms += HOUR_MS
     assert second.expire() == ["group G"]
-    third = Made(file=MemoryFile({"made": [["group"], 7, ["queue", "x", 1], ["topic", "T", 1]]}))
+    third = Made(file=MemoryStateFile({"made": [["group"], 7, ["queue", "x", 1], ["topic", "T", 1]]}))
     assert len(third.creations) == 1
 
 

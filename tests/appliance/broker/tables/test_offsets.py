@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.broker.tables.offsets import OffsetTable
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 from netstack.errors import Refused
 
 
 async def test_offsets_are_saved_now_and_then_and_only_when_they_changed() -> None:
-    file = MemoryFile({"offsetTable": {"T@g": {"0": 5, "1": "7"}, "%RETRY%g@g": {"0": 1}}})
+    file = MemoryStateFile({"offsetTable": {"T@g": {"0": 5, "1": "7"}, "%RETRY%g@g": {"0": 1}}})
     table = OffsetTable(file)
     assert (table.get("g", "T", 1), table.get("g", "T", 2), table.get("h", "T", 0)) == (7, -1, -1)
     assert (sorted(table.topics_of("g")), table.groups_of("T")) == (["%RETRY%g", "T"], ["g"])
@@ -30,7 +30,7 @@ async def test_offsets_are_saved_now_and_then_and_only_when_they_changed() -> No
 
 
 def test_offsets_of_names_nobody_knows_cannot_fill_the_memory() -> None:
-    table = OffsetTable(MemoryFile({"offsetTable": {"T@g": {"0": 5}}}), most=3)
+    table = OffsetTable(MemoryStateFile({"offsetTable": {"T@g": {"0": 5}}}), most=3)
     table.commit("g", "T", 1, 1)
     table.commit("h", "T", 0, 1)
     with pytest.raises(Refused, match="3 offsets are stored"):
@@ -49,7 +49,7 @@ def test_offsets_of_names_nobody_knows_cannot_fill_the_memory() -> None:
 
 
 def test_long_names_of_offsets_have_a_budget_of_their_own() -> None:
-    table = OffsetTable(MemoryFile())
+    table = OffsetTable(MemoryStateFile())
 
     def fill() -> None:
         for number in range(50_000):
@@ -60,7 +60,7 @@ def test_long_names_of_offsets_have_a_budget_of_their_own() -> None:
 
 
 async def test_many_offsets_are_encoded_in_slices_and_others_run_in_between() -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     table, ran = OffsetTable(file), 0
     for number in range(2000):
         table.commit(f'g\ud800"{number}', "T", number % 4, number)
@@ -97,7 +97,7 @@ changes = st.lists(
 async def test_any_sequence_of_changes_leaves_what_a_dictionary_has_also_after_a_restart(
     sequence: list[tuple[str, tuple[str, str, int], int]],
 ) -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     table, model = OffsetTable(file), dict[tuple[str, str, int], int]()
     for what, (group, topic, queue_id), offset in sequence:
         if what == "commit":
@@ -124,7 +124,7 @@ async def test_any_sequence_of_changes_leaves_what_a_dictionary_has_also_after_a
 
 
 async def test_what_changes_while_the_table_is_written_is_written_the_next_time() -> None:
-    class Slow(MemoryFile):
+    class Slow(MemoryStateFile):
         async def write_bytes(self, raw: bytes, /) -> None:
             if not self.writes:
                 table.commit("g", "T", 0, 2)
@@ -140,7 +140,7 @@ async def test_what_changes_while_the_table_is_written_is_written_the_next_time(
 
 
 async def test_a_disk_that_fails_costs_no_offset_and_no_loop(autojump_clock: trio.testing.MockClock) -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     table = OffsetTable(file)
     table.commit("g", "T", 0, 7)
     file.failure = OSError("no space left")
@@ -155,12 +155,12 @@ async def test_a_disk_that_fails_costs_no_offset_and_no_loop(autojump_clock: tri
 
 
 def test_an_endless_number_in_the_file_costs_its_row_alone() -> None:
-    table = OffsetTable(MemoryFile({"offsetTable": {"T@g": {"0": math.inf}, "T@h": {"0": 5}}}))
+    table = OffsetTable(MemoryStateFile({"offsetTable": {"T@g": {"0": math.inf}, "T@h": {"0": 5}}}))
     assert table.table() == {"T@h": {0: 5}}
 
 
 def test_what_is_handed_out_is_a_copy() -> None:
-    table = OffsetTable(MemoryFile())
+    table = OffsetTable(MemoryStateFile())
     table.commit("g", "T", 0, 1)
     table.of("T", "g")[0] = 9
     assert table.get("g", "T", 0) == 1
@@ -168,7 +168,7 @@ def test_what_is_handed_out_is_a_copy() -> None:
 
 @pytest.mark.parametrize("queue_id", [-1, 16_384, 1 << 31])
 def test_offsets_of_queues_that_no_topic_has_cannot_fill_the_table(queue_id: int) -> None:
-    table = OffsetTable(MemoryFile())
+    table = OffsetTable(MemoryStateFile())
     with pytest.raises(Refused, match="no topic has more than 16384 queues"):
         table.commit("G", "T", queue_id, 7)
     table.commit("G", "T", 16_383, 7)

@@ -1,13 +1,13 @@
 """Which dead letters went back to their group, over restarts and beyond the life of their topic."""
 
 from appliance.broker.tables.resent import MOST, Resent
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 
 DEAD = "%DLQ%billing"
 
 
 async def test_what_went_back_is_known_after_a_restart() -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     before = Resent(file)
     for offset in (7, 3, 3):
         before.note(DEAD, 0, offset)
@@ -18,7 +18,7 @@ async def test_what_went_back_is_known_after_a_restart() -> None:
 
 
 async def test_what_was_read_or_deleted_meanwhile_is_forgotten() -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     resent = Resent(file)
     for offset in range(10):
         resent.note(DEAD, 0, offset)
@@ -31,7 +31,7 @@ async def test_what_was_read_or_deleted_meanwhile_is_forgotten() -> None:
 
 
 async def test_a_file_that_holds_something_else_is_no_obstacle_and_there_is_a_bound() -> None:
-    resent = Resent(MemoryFile({"resent": [["%DLQ%g", 0], "x", ["%DLQ%g", 0, [1, "2"]]]}))
+    resent = Resent(MemoryStateFile({"resent": [["%DLQ%g", 0], "x", ["%DLQ%g", 0, [1, "2"]]]}))
     assert resent.among("%DLQ%g", 0, 0, 9) == 1
     for offset in range(MOST + 5):
         resent.note(DEAD, 0, offset)

@@ -11,20 +11,20 @@ from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import DataVersion, Saver, WholeTable, number, rows_of
 from appliance.broker.tables.topics import TopicRules, TopicTable
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 from storage_driver.errors import StateDamaged
 
 RULES = TopicRules(cluster="C", broker="b")
 
 
-def topics(file: MemoryFile | None = None, rules: TopicRules = RULES, log_end: int = 0) -> TopicTable:
-    return TopicTable(file or MemoryFile(), rules, now_ms=lambda: 1000, log_end=lambda: log_end)
+def topics(file: MemoryStateFile | None = None, rules: TopicRules = RULES, log_end: int = 0) -> TopicTable:
+    return TopicTable(file or MemoryStateFile(), rules, now_ms=lambda: 1000, log_end=lambda: log_end)
 
 
 async def test_a_reply_waits_until_its_change_is_on_disk_and_hears_when_it_cannot_be(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    file, told = MemoryFile(), list[Any]()
+    file, told = MemoryStateFile(), list[Any]()
     table = {"value": 0}
     saver = Saver(file, lambda: dict(table))
     async with trio.open_nursery() as nursery:
@@ -53,7 +53,7 @@ def test_a_version_of_whatever_was_stored_is_one() -> None:
     assert DataVersion(7, 3).next(9).to_json() == {"counter": 8, "timestamp": 9}
 
 
-class DamagedFile(MemoryFile):
+class DamagedFile(MemoryStateFile):
     def load(self) -> object | None:
         raise StateDamaged("topics.json: no JSON")
 
@@ -62,10 +62,10 @@ def test_damaged_tables_prevent_no_start_and_lose_only_what_is_damaged(caplog: p
     assert topics(DamagedFile()).get("TBW102")
     assert OffsetTable(DamagedFile()).table() == {}
     rows = {"A": {"topicName": "A", "readQueueNums": "x"}, "B": 5, "C": {}, "D": {"topicName": "D", "perm": 4}}
-    table = topics(MemoryFile({"topicConfigTable": rows, "dataVersion": {"counter": "x"}}))
+    table = topics(MemoryStateFile({"topicConfigTable": rows, "dataVersion": {"counter": "x"}}))
     assert [name for name in rows if table.get(name)] == ["C", "D"]  # C is this cluster's own
-    assert GroupTable(MemoryFile({"subscriptionGroupTable": [1]}), now_ms=lambda: 1).get("TOOLS_CONSUMER")
-    offsets = OffsetTable(MemoryFile({"offsetTable": {"T@g": {"0": "x"}, "T@h": {"0": 5}, "T@i": None}}))
+    assert GroupTable(MemoryStateFile({"subscriptionGroupTable": [1]}), now_ms=lambda: 1).get("TOOLS_CONSUMER")
+    offsets = OffsetTable(MemoryStateFile({"offsetTable": {"T@g": {"0": "x"}, "T@h": {"0": 5}, "T@i": None}}))
     assert offsets.table() == {"T@h": {0: 5}}
     assert caplog.text.count("event=table_damaged") == 2
     assert caplog.text.count("event=row_damaged") == 5
@@ -74,7 +74,7 @@ def test_damaged_tables_prevent_no_start_and_lose_only_what_is_damaged(caplog: p
 async def test_what_nobody_waits_for_is_saved_a_second_later_and_what_somebody_waits_for_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    file, told = MemoryFile(), list[Any]()
+    file, told = MemoryStateFile(), list[Any]()
     saver = Saver(file, dict)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(saver.run)
@@ -93,7 +93,7 @@ async def test_what_nobody_waits_for_is_saved_a_second_later_and_what_somebody_w
 
 
 async def test_what_changes_during_the_last_write_is_not_taken_for_saved() -> None:
-    class Slow(MemoryFile):
+    class Slow(MemoryStateFile):
         async def write(self, table: object, /) -> None:
             if not self.writes:
                 saver.changed()
@@ -111,7 +111,7 @@ async def test_what_changes_during_the_last_write_is_not_taken_for_saved() -> No
 
 
 async def test_each_who_waits_hears_once_and_of_its_own_change(autojump_clock: trio.testing.MockClock) -> None:
-    file, told = MemoryFile(), list[tuple[int, str | None]]()
+    file, told = MemoryStateFile(), list[tuple[int, str | None]]()
     saver = Saver(file, dict)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(saver.run)

@@ -17,14 +17,14 @@ from appliance.broker.tables.topics import (
     topic_from_json,
     topic_to_json,
 )
-from appliance.testing import MemoryFile
+from appliance.testing import MemoryStateFile
 from netstack.errors import Refused
 
 RULES = TopicRules(cluster="C", broker="b")
 
 
-def topics(file: MemoryFile | None = None, rules: TopicRules = RULES, log_end: int = 0) -> TopicTable:
-    return TopicTable(file or MemoryFile(), rules, now_ms=lambda: 1000, log_end=lambda: log_end)
+def topics(file: MemoryStateFile | None = None, rules: TopicRules = RULES, log_end: int = 0) -> TopicTable:
+    return TopicTable(file or MemoryStateFile(), rules, now_ms=lambda: 1000, log_end=lambda: log_end)
 
 
 def test_a_fresh_broker_has_apache_s_topics() -> None:
@@ -69,7 +69,7 @@ def test_topics_beyond_the_limit_are_refused_by_the_key_to_raise() -> None:
 
 
 async def test_the_table_comes_back_as_it_was_and_its_version_never_falls() -> None:
-    file = MemoryFile()
+    file = MemoryStateFile()
     table = topics(file, log_end=77)
     table.put(Topic("T", 3, 5, 2, "MULTI_TAG", 1, True, {"+message.type": "FIFO"}))
     await table.flush()
@@ -206,7 +206,7 @@ def test_a_queue_chosen_by_the_broker_exists(count: int) -> None:
 
 def test_who_has_caused_enough_topics_gets_no_more_by_sending() -> None:
     table = topics()
-    table.creations = Creations(MemoryFile(), per_hour=3, now_ms=lambda: 1000)
+    table.creations = Creations(MemoryStateFile(), per_hour=3, now_ms=lambda: 1000)
     for number in range(3):
         table.for_send(f"new{number}", template="TBW102", queues=4, by="10.0.0.1")
     with pytest.raises(Refused, match=r"limits\.created_per_hour") as refused:

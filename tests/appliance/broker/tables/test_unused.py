@@ -9,7 +9,7 @@ from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
-from appliance.testing import FakePeer, MemoryFile, small_store
+from appliance.testing import FakePeer, MemoryStateFile, small_store
 from storage_driver.record import Message, encode_host
 
 
@@ -20,11 +20,11 @@ async def test_what_nobody_uses_is_deleted_and_what_is_used_stays(tmp_path: Path
         return now_ms
 
     async with small_store(tmp_path / "store", now_ms=clock) as small:
-        creations = Creations(MemoryFile(), per_hour=100, now_ms=clock)
-        topics = TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=clock)
-        groups = GroupTable(MemoryFile(), now_ms=clock)
+        creations = Creations(MemoryStateFile(), per_hour=100, now_ms=clock)
+        topics = TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=clock)
+        groups = GroupTable(MemoryStateFile(), now_ms=clock)
         topics.creations = groups.creations = creations
-        offsets = OffsetTable(MemoryFile())
+        offsets = OffsetTable(MemoryStateFile())
         for name in ("Sent", "Empty"):
             topics.for_send(name, template="TBW102", queues=4, by="10.0.0.1")
         for name in ("Committed", "Idle"):
@@ -52,8 +52,11 @@ async def test_a_topic_that_no_group_consumes_goes_with_its_last_message(tmp_pat
         return now_ms
 
     async with small_store(tmp_path / "store", now_ms=clock) as small:
-        creations = Creations(MemoryFile(), per_hour=100, now_ms=clock)
-        topics, offsets = TopicTable(MemoryFile(), TopicRules("C", "box"), now_ms=clock), OffsetTable(MemoryFile())
+        creations = Creations(MemoryStateFile(), per_hour=100, now_ms=clock)
+        topics, offsets = (
+            TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=clock),
+            OffsetTable(MemoryStateFile()),
+        )
         topics.creations = creations
         clients = ClientTable(most=10, now_ms=clock)
         for name in ("Junk", "Consumed", "Subscribed", "Later"):
@@ -65,7 +68,7 @@ async def test_a_topic_that_no_group_consumes_goes_with_its_last_message(tmp_pat
         joining = Joining("G", "CONSUME_PASSIVELY", "BROADCASTING", "", (Subscription("Subscribed", "*"),))
         clients.consumer_joined(FakePeer(), Member("c@1", "JAVA", 1, now_ms), joining)
         unused = Unused(
-            UnusedTables(topics, GroupTable(MemoryFile(), now_ms=clock), offsets, clients), small.store, creations
+            UnusedTables(topics, GroupTable(MemoryStateFile(), now_ms=clock), offsets, clients), small.store, creations
         )
         now_ms += HOUR_MS
         assert unused.delete_now() == [], "all have messages"

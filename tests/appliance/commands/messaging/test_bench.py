@@ -11,7 +11,7 @@ import trio
 from netstack.serving.peer import Peer
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, Reply
 from tests.interop.box import ROOT
 from tests.netstack.client.small_cluster import ROUTE
 
@@ -59,7 +59,7 @@ async def test_what_was_not_acknowledged_in_time_counts_as_failed() -> None:
             await trio.sleep(2)
             return request.reply(0, None, STORED)
 
-        return Later(late)
+        return AsyncReply(late)
 
     async with serving(answer) as ports[0]:
         words = ["--only", "produce", "--topic", "T", "-n", "50", "--timeout", "0.5"]

@@ -3,7 +3,7 @@
 import trio
 
 from netstack.client.consume.consumer_options import ConsumerOptions
-from netstack.client.consume.consuming import Stock
+from netstack.client.consume.consuming import MessageBuffer
 from netstack.client.consume.held import HeldQueue
 from netstack.client.consume.offsets import RemoteOffsets
 from netstack.client.consume.send_back import SendBack
@@ -27,7 +27,9 @@ class NeverTaken(SendBack):
 async def test_a_message_whose_retry_was_cancelled_is_handed_out_again_once() -> None:
     instance, options = Instance("127.0.0.1:1"), ConsumerOptions()
     offsets = RemoteOffsets(instance, "g")
-    stock = Stock("g", offsets, options, NeverTaken(), now_ms=lambda: 1, counts=ConsumeCounts(trio.current_time))
+    stock = MessageBuffer(
+        "g", offsets, options, NeverTaken(), now_ms=lambda: 1, counts=ConsumeCounts(trio.current_time)
+    )
     held = HeldQueue(QUEUE, 0)
     made = message(0)
     made.topic, made.held = QUEUE.topic, held

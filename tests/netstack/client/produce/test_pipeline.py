@@ -10,7 +10,7 @@ from netstack.client import Message, Pending, Producer, ProducerOptions, Unreach
 from netstack.serving.peer import Peer
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, Later, Reply
+from netstack.wire.conversation import Answer, AsyncReply, Reply
 from tests.waiting import until
 
 STORED = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffset": "5"}
@@ -40,7 +40,7 @@ class Broker:
             await self.go.wait()
             return request.reply(0, None, STORED)
 
-        return Later(answer)
+        return AsyncReply(answer)
 
 
 @asynccontextmanager

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from netstack.client.instance import Instance
 from netstack.client.messages import Message, MessageQueue, ReceivedMessage, SendResult
 from netstack.client.produce.trace import Tracer
-from netstack.client.produce.trace_records import Step, read_steps, story
+from netstack.client.produce.trace_records import TraceEvent, read_steps, story
 from netstack.client.send_request import ProducerOptions, outgoing
 
 QUEUE = MessageQueue("T", "b", 0)
 RESULT = SendResult("SEND_OK", "ID", "OFFSETID", QUEUE, 5, region="Here")
 
 
-def steps(*records: str, traced_ms: int = 5000) -> list[Step]:
+def steps(*records: str, traced_ms: int = 5000) -> list[TraceEvent]:
     return list(read_steps("".join(records).encode("utf-8", "surrogatepass"), "client", traced_ms))
 
 
@@ -31,8 +31,8 @@ def test_what_our_clients_write_is_read_with_all_it_says() -> None:
     traced.consumed([message], "R", 30, failed=True)
     traced.ended(RESULT, "COMMIT", from_check=True)
     sent, began, finished, ended = steps(*(text for _, text in traced._records))
-    assert sent == Step("sent", "ID", "T", "group", "client", 750, 250, "stored", "delay, 4 bytes to b")
-    assert began == Step("consumed", "ID", "", "group", "client", 1000, -1, "no end known", "attempt 3", "R")
+    assert sent == TraceEvent("sent", "ID", "T", "group", "client", 750, 250, "stored", "delay, 4 bytes to b")
+    assert began == TraceEvent("consumed", "ID", "", "group", "client", 1000, -1, "no end known", "attempt 3", "R")
     assert (finished.result, finished.took_ms, finished.began_ms, finished.request) == ("failed", 30, 970, "R")
     assert (ended.what, ended.result, ended.detail) == ("ended", "commit", "asked by the broker")
     (first, joined, last) = story([finished, ended, sent, began], "ID")
@@ -84,8 +84,11 @@ def test_a_consumption_that_failed_says_how(code: str, result: str) -> None:
 
 
 def test_a_story_is_of_one_message_in_the_order_of_time_and_without_doubles() -> None:
-    one = Step("sent", "A", "T", "g", "c", 5)
-    late, other = Step("consumed", "A", "", "h", "d", 9, 1, "success", "", "R1"), Step("sent", "B", began_ms=1)
-    again = Step("consumed", "A", "", "h", "d", 20, 1, "success", "", "R2")
+    one = TraceEvent("sent", "A", "T", "g", "c", 5)
+    late, other = (
+        TraceEvent("consumed", "A", "", "h", "d", 9, 1, "success", "", "R1"),
+        TraceEvent("sent", "B", began_ms=1),
+    )
+    again = TraceEvent("consumed", "A", "", "h", "d", 20, 1, "success", "", "R2")
     assert story([again, late, one, one, other, late], "A") == [one, late, again]
     assert story([], "A") == []
