@@ -21,7 +21,11 @@ FIRST_EVENTS = {  # of counters: what the first one is, and the labels that it h
     "RocketboxDeadLetters": ("rocketmq_send_to_dlq_messages_total", {"consumer_group": "billing"}),
 }
 ABSENT = {"up", "rocketbox_flash_wear_ratio", "rocketbox_disk_full_in_seconds"}  # of the scraper; of some disks
-ABSENT |= {"rocketbox_uplink_quota_seconds_left", "rocketbox_uplink_certificate_expiry_seconds"}  # while there is none
+ABSENT |= {
+    "rocketbox_uplink_quota_seconds_left",
+    "rocketbox_uplink_certificate_expiry_seconds",
+    "rocketbox_uplink_alarm",
+}  # while none
 pytestmark = [pytest.mark.slow, NEEDED]
 
 
@@ -94,6 +98,13 @@ def test_a_condition_is_an_alert(series: list[Sample], tmp_path: Path) -> None:
         }
     ]
     assert promtool(tmp_path, inputs, tests) == ""
+
+
+def test_damage_that_only_the_uplink_met_is_an_alert(tmp_path: Path) -> None:
+    met = written(Sample("rocketbox_uplink_alarm", {"name": "damage"}, 1), "_x10 1x60")
+    found: list[dict[str, object]] = [{"labels": "{}", "value": 1}]
+    test: dict[str, object] = {"expr": f"count({RULES['RocketboxDamage']})", "eval_time": "20m", "exp_samples": found}
+    assert promtool(tmp_path, [met], [test]) == ""
 
 
 NO_TRAFFIC = {  # what an idle box has no series of: topics, groups and refusals there were none of yet
