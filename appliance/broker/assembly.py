@@ -1,4 +1,4 @@
-"""The broker's parts put together: tables, handlers, loops. Nothing here decides; it only says who uses what."""
+"""Composes the parts of the broker: tables, handlers, loops. It decides nothing, it only passes parts around."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
 
 
 class Assembled(NamedTuple):
-    """What others need of the broker: its handlers, what runs with it, what is saved at a stop."""
+    """The broker as others use it: its handlers, its loops, the tables to save at a stop."""
 
     handlers: dict[int, Handle]
     loops: tuple[Loop, ...]
@@ -174,7 +174,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
 
 
 def dealing_out(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
-    """Return the handler for consumers that leave it to the broker; `readable` gives the queues of all brokers."""
+    """Return the handler for consumers whose queues the broker assigns; `readable` gives the queues of all brokers."""
 
     def make() -> dict[int, Handle]:
         from appliance.broker.consume.assignment import Assignments  # see _query_handlers

@@ -1,4 +1,4 @@
-"""The one way into the store for what may be delayed, timed or half: diverts change the draft, then it is put.
+"""The only way into the store for what may be delayed, timed or half: diverts change the draft, then it is stored.
 
 What the store raises becomes the response code a RocketMQ client expects.
 """
@@ -56,14 +56,14 @@ Divert = Callable[[Draft], None]
 
 
 class Space:
-    """Whether there is room for senders, as far as others than the store say; the uplink has a word when it runs."""
+    """Whether there is room for senders, as far as others than the store say; the uplink decides too when it runs."""
 
     def __init__(self) -> None:
         self.refusal: Callable[[], str | None] = lambda: None
         self.rejected: Callable[[str, str], None] = lambda topic, reason: None  # a send refused for space or size
 
     def check(self, topic: str) -> None:
-        """Raise Refused while senders are to wait."""
+        """Raise Refused while senders must wait."""
         reason = self.refusal()
         if reason is not None:
             self.rejected(topic, "reject_new")
@@ -102,7 +102,7 @@ def refusals() -> Iterator[None]:
 
 
 def refusal(exc: Full | LogFailed | MessageIllegal | Busy) -> Refused:
-    """Return what a client is told when the store did not take a message."""
+    """Return the refusal for a message that the store did not accept."""
     if isinstance(exc, Full):
         return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {exc}")
     if isinstance(exc, LogFailed):
@@ -117,12 +117,12 @@ def refusal(exc: Full | LogFailed | MessageIllegal | Busy) -> Refused:
 
 
 def not_durable(reason: str) -> Refused:
-    """Return what a sender is told whose message did not become durable; never 10, which Java takes for a result."""
+    """Return the refusal for a message that did not become durable; never 10, which Java takes for a result."""
     return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: the disk failed: {reason}")
 
 
 def busy(waited_ms: int) -> Refused:
-    """Return what a sender is told while the disk does not keep up."""
+    """Return the refusal while the disk is too slow."""
     return Refused(
         ResponseCode.SYSTEM_BUSY,
         "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: "

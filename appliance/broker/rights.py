@@ -1,4 +1,4 @@
-"""What a key is granted, and who owns a thing.
+"""Grants of a key, and ownership.
 
 What a key brought is that key's: client ids, producer groups, half messages, queue locks, registrations. A request is
 bound when the mode asked for a key and one signed it. Who has access without a key, by place or by a white list, is
@@ -45,7 +45,7 @@ def of_topic(name: str, perm: Perm) -> Need:
 
 
 class Signer(Protocol):
-    """Whose signature a request carries."""
+    """The signer of a request."""
 
     @property
     def name(self) -> str: ...

@@ -1,1 +1,1 @@
-"""Who may do what: accounts, permissions, the resources of a request, replayed signatures."""
+"""Access control: accounts, permissions, the resources of a request, replayed signatures."""

@@ -31,11 +31,11 @@ SHARED_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SCHEDU
 
 
 class AccountError(ValueError):
-    """An account that cannot be: the text names the key and what is wrong with it."""
+    """An invalid account: the text names the key and the error."""
 
 
 def perm_of(word: str) -> Perm:
-    """Return what DENY, PUB, SUB, PUB|SUB or SUB|PUB means. Raises AccountError."""
+    """Return the permission for DENY, PUB, SUB, PUB|SUB or SUB|PUB. Raises AccountError."""
     wanted = "|".join(sorted(part.strip().upper() for part in word.split("|")))
     if wanted not in WORDS:
         raise AccountError(f"{word!r} is not a permission; use DENY, PUB, SUB or PUB|SUB")
@@ -48,7 +48,7 @@ def word_of(perm: Perm) -> str:
 
 @dataclass(frozen=True)
 class Account:
-    """One key. A secret that was rotated out stays good until `until_ms`, so that clients can change over."""
+    """One key. A rotated secret stays valid until `until_ms`, so that clients can change."""
 
     name: str
     secret: str = field(repr=False)
@@ -92,11 +92,11 @@ class Account:
         return bool(listed.get(need.name, otherwise) & need.perm)
 
     def rotated(self, secret: str, until_ms: int) -> "Account":
-        """Return the account with a new secret; the old one is good until then."""
+        """Return the account with a new secret; the old one is valid until then."""
         return replace(self, secret=secret, previous=self.secret, until_ms=until_ms)
 
     def to_object(self) -> dict[str, Any]:
-        """Return what stands in the file."""
+        """Return its form in the file."""
         made: dict[str, Any] = {"key": self.name, "secret": self.secret, "admin": self.admin, "white": self.white}
         made |= {"topic": word_of(self.topic), "group": word_of(self.group)}
         made |= {"topics": {name: word_of(perm) for name, perm in self.topics.items()}}
@@ -106,7 +106,7 @@ class Account:
 
     @classmethod
     def from_object(cls, read: Mapping[str, Any]) -> "Account":
-        """Return the account that stands in a file. Raises AccountError."""
+        """Return the account of a file. Raises AccountError."""
         try:
             account = cls(
                 name=str(read["key"]),
@@ -186,7 +186,7 @@ class Accounts:
     def signer(self, request: RemotingCommand, address: str, now_ms: Callable[[], int]) -> Account | None:
         """Return whose request this is; None for one without a signature. Raises Denied.
 
-        A white list stands in for the signature, never for the right to administer: addresses are easily borrowed.
+        A white list stands in for the signature, never for the right to administer: addresses are easily spoofed.
         """
         if self.from_white(address):
             return WHITE_LISTED

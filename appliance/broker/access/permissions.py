@@ -26,7 +26,7 @@ REMEMBERED = 4096
 
 
 class Asker(Protocol):
-    """A peer, as far as its place matters; it is told whose signature its request carries."""
+    """The parts of a peer that access control uses; its `signer` is set here."""
 
     signer: Signer | None
 
@@ -63,7 +63,7 @@ class Denied(Refused):
 class AccessRules(NamedTuple):
     """`access.mode`, `access.admin`, `access.allow` and `access.replay` of the configuration.
 
-    `closed`: the box is to be reached from this machine alone, whatever the sockets it was handed listen to.
+    `closed`: only this machine may reach the box, whatever address its sockets listen to.
     """
 
     mode: str = SUBNET
@@ -94,14 +94,14 @@ class Permissions:
         self._passed: set[tuple[int, str]] = set()  # code and address that need no key, as long as networks stay
 
     def admits(self, address: str) -> bool:
-        """Return whether a connection from an address is taken at all."""
+        """Return whether connections from an address are accepted."""
         place = self.place_of(address)
         if self._rules.closed:
             return place is AddressScope.LOOPBACK
         return self._rules.mode != SUBNET or place is not AddressScope.OUTSIDE
 
     def __call__(self, request: RemotingCommand, peer: Asker) -> None:
-        """Let a request pass. Raises Refused: 3 for what is never done here, 16 for the wrong place, Denied."""
+        """Let a request pass. Raises Refused: 3 for requests that are never allowed, 16 for the wrong place, Denied."""
         passed = (request.code, peer.remote[0]) in self._passed and self._networks() is self._known
         if passed and (not request.ext or _unsigned(request)):
             return
@@ -129,7 +129,7 @@ class Permissions:
             peer.signer = account  # elsewhere the same peer may send data without a key
 
     def _note_unasked(self, request: RemotingCommand, peer: Asker) -> None:
-        """Remember a signature that was not needed: as a change, where it is, it may come from somebody else."""
+        """Remember a signature that was not needed: another sender may replay it where one is needed."""
         try:
             account = self._account_of(request, peer)
         except Refused:

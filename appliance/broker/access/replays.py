@@ -1,4 +1,4 @@
-"""Signatures that were seen: a signed request counts from the address it first came from.
+"""Known signatures: a signed request is valid from the address that sent it first.
 
 A signature covers the values of a request and its body, not its code, its field names or the time, so whoever can read
 the wire can send it again, also under another code. What nobody can read is not remembered: TLS, and this machine.
@@ -42,7 +42,7 @@ class RequestOrigin(Protocol):
 
 
 class SeenSignatures:
-    """Key -> signature -> address. Per key and in all there is an end; the oldest of a key makes room."""
+    """Key -> signature -> address. Bounded per key and in all; the oldest of a key is dropped."""
 
     def __init__(self, *, most_of_one: int = MOST_OF_ONE, most: int = MOST) -> None:
         self._most_of_one, self._most, self._count = most_of_one, most, 0

@@ -11,7 +11,7 @@ from storage_driver.named_tuple import NamedTuple
 
 
 class Access(Enum):
-    """What it takes to send a request."""
+    """The condition for sending a request."""
 
     DATA = "data"  # by access.mode
     READ = "read administration"
@@ -40,7 +40,7 @@ class Needs(Enum):
 
 
 class Loaded(Enum):
-    """When the code behind a request is imported: what only tools send costs a start nothing."""
+    """When the handler of a request is imported: requests of tools cost nothing at the start."""
 
     AT_START = "at start"
     WITH_QUERY = "with the first query of messages"
@@ -48,7 +48,7 @@ class Loaded(Enum):
 
 
 class Server(Enum):
-    """Who answers."""
+    """The server that answers."""
 
     BROKER = "broker"
     NAMESRV = "name server"
@@ -58,8 +58,8 @@ class Server(Enum):
 class Row(NamedTuple):
     """One request code.
 
-    `header`: module and class of its fields in `netstack.wire`; `fields`: more that it may carry; `body`: a change that
-    says something in its body, which no other change may have.
+    `header`: module and class of its fields in `netstack.wire`; `fields`: more that it may carry; `body`: a change
+    with a body; no other change may have one.
     """
 
     code: int

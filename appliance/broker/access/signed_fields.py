@@ -36,7 +36,7 @@ def header_of(row: Row) -> type[ExtHeader] | None:
 
 
 def may_have_body(code: int) -> bool:
-    """Tell whether a change says something in its body."""
+    """Tell whether a change may have a body."""
     return ROWS[code].body
 
 

@@ -1,1 +1,1 @@
-"""What tools ask: topics, groups, progress, accounts, statistics."""
+"""Requests of tools: topics, groups, progress, accounts, statistics."""

@@ -32,7 +32,7 @@ class Kept(Protocol):
 
 
 class AccountAdmin:
-    """Answers whoever may change accounts; the permissions have looked at that before."""
+    """Handles account commands; the permissions were checked before."""
 
     def __init__(self, keys: Kept, *, broker: str, cluster: str, address: str) -> None:
         self._keys, self._broker, self._cluster, self._address = keys, broker, cluster, address
@@ -49,7 +49,7 @@ class AccountAdmin:
         }
 
     def handle_put(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
-        """50: what is not said of an existing account stays."""
+        """50: fields that are missing keep their value in an existing account."""
         asked = AclAccountHeader.from_ext(request.ext)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         return self._changing(request, lambda now: now.changed(now.changed_ms, put=[_merged(now, asked)]), failed)

@@ -1,4 +1,4 @@
-"""What the tools ask of the broker, put together: topics, groups, progress, clients, numbers."""
+"""Composes the handlers for tools: topics, groups, progress, clients, statistics."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from storage_driver.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class AdminTables:
-    """What administration looks at and changes."""
+    """State that administration reads and changes."""
 
     topics: TopicTable
     groups: GroupTable
@@ -36,7 +36,7 @@ class AdminTables:
 
 @dataclass(frozen=True, slots=True)
 class AdminFacts:
-    """What administration shows of the configuration and of other parts."""
+    """Configuration and other parts that administration shows."""
 
     broker: str
     address: str

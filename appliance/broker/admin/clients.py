@@ -1,4 +1,4 @@
-"""Requests that the broker passes on to a connected consumer (223, 307, 309); its answer goes back unread where it can.
+"""Requests that the broker passes on to a connected consumer (223, 307, 309); its answer is passed back.
 
 Source: RocketMQ 4.9.8 AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 """

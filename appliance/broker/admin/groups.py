@@ -121,7 +121,7 @@ class GroupAdmin:
         return Reply(request.reply(body=_config_of(group).to_bytes()))
 
     def handle_forbidden(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """UPDATE_AND_GET_GROUP_FORBIDDEN (353) of 5.x: may a group read a topic, and shall it?"""
+        """UPDATE_AND_GET_GROUP_FORBIDDEN (353) of 5.x: get or set whether a group may read a topic."""
         header = GroupForbiddenHeader.from_ext(request.ext)
         if self._groups.get(header.group) is None:
             remark = f"No group in this broker. group: {header.group}"

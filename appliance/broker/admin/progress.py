@@ -1,4 +1,4 @@
-"""How far groups have come, and moving them (43, 45, 208, 222, 308, 314, 317).
+"""Progress of groups, and resets (43, 45, 208, 222, 308, 314, 317).
 
 Resetting is done by the consumers themselves: the broker works out the offsets and tells each member.
 Source: RocketMQ 4.9.8 AdminBrokerProcessor, Broker2Client.resetOffset.
@@ -44,7 +44,7 @@ CPP, JAVA = "CPP", "JAVA"
 
 @dataclass(frozen=True, slots=True)
 class ProgressTables:
-    """What progress is worked out from."""
+    """State that progress is computed from."""
 
     topics: TopicTable
     offsets: OffsetTable
@@ -54,7 +54,7 @@ class ProgressTables:
 
 
 class Progress:
-    """Handles questions and commands about consumer offsets."""
+    """Handles queries and commands about consumer offsets."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Progress:
     # changes
 
     def handle_reset(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): the members of a group go back, or on, to a time.
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time.
 
         206 when nobody is connected: the tools then store offsets one by one. A 5.x tool may name one queue, and an
         offset; that is stored, too, so that it holds for who connects later.
@@ -205,7 +205,7 @@ class Progress:
     def _tell(
         self, request: RemotingCommand, asked: ResetOffsetHeader, table: dict[NamedQueue, int]
     ) -> RemotingCommand:
-        """Tell the members where to go: those of 5.x, whom 220 stops for 10 s and more, by their next pulls."""
+        """Send the members their offsets: those of 5.x, which 220 stops for 10 s and more, with their next pulls."""
         group, told, by_pull = self._clients.consumers(asked.group), ResetOffset(table), False
         ext = {"topic": asked.topic, "group": asked.group, "timestamp": str(asked.time_ms), "isForce": "true"}
         for peer, member in group.members.items() if group else ():

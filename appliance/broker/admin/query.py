@@ -1,4 +1,4 @@
-"""Messages by key, by place in the log, and the entries of a queue (12, 33, 321).
+"""Messages by key, by log offset, and the entries of a queue (12, 33, 321).
 
 Source: RocketMQ 4.9.8 QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -26,7 +26,7 @@ UNIQUE_KEY_COUNT, MOST_FOUND, MOST_ENTRIES = 32, 64, 1000
 
 
 class Queries:
-    """Handles questions for single messages."""
+    """Handles queries for single messages."""
 
     def __init__(self, store: MarkedReading, clients: ClientTable, *, now_ms: Callable[[], int]) -> None:
         self._store, self._clients, self._now_ms = store, clients, now_ms
@@ -65,7 +65,7 @@ class Queries:
         return request.reply(body=record)
 
     def handle_entries(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """QUERY_CONSUME_QUEUE (321): where the messages of a queue are, and which of them a group would get."""
+        """QUERY_CONSUME_QUEUE (321): the entries of a queue, and which of them a group would get."""
         return AsyncReply(partial(self._entries, request, ConsumeQueueHeader.from_ext(request.ext)))
 
     async def _entries(self, request: RemotingCommand, asked: ConsumeQueueHeader) -> RemotingCommand:

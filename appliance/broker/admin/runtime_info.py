@@ -1,4 +1,4 @@
-"""What the broker says about itself: runtime information (28), statistics (315), configuration (26).
+"""Information of the broker about itself: runtime information (28), statistics (315), configuration (26).
 
 Every key that some version of the tools reads is there and has a value they can parse; a missing one silently turns
 their columns into zeros or fails them. Source: RocketMQ 4.9.8 and 5.3 AdminBrokerProcessor, StoreStatsService.
@@ -46,7 +46,7 @@ class DiskFacts:
 
 
 class RuntimeInfo:
-    """Handles questions for numbers and settings."""
+    """Handles queries for statistics and settings."""
 
     def __init__(
         self,

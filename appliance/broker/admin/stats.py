@@ -42,13 +42,13 @@ class Item:
         self.samples: list[array[int]] = [array("q"), array("q"), array("q")]
 
     def set_to_sum(self, parts: list["Item"]) -> None:
-        """Become the sum of other counters, keeping the samples."""
+        """Set this to the sum of other counters; keep the samples."""
         self.calls = sum([part.calls for part in parts])
         self.count = sum([part.count for part in parts])
         self.size = sum([part.size for part in parts])
 
     def sample(self, view: int, now_ms: int) -> None:
-        """Take one sample; of a view in which nothing moved any more only where it stands is kept."""
+        """Take one sample; of a view without changes only the last value is kept."""
         kept = self.samples[view]
         if (kept[1] if kept else 0) == self.calls:
             del kept[4:]

@@ -1,6 +1,6 @@
-"""The attributes of a topic that tools of 5.x set, and what a change makes of them. Sans-I/O.
+"""The attributes of a topic that tools of 5.x set, and their changes. Sans-I/O.
 
-A value that would promise what this store does not do is refused. Source: RocketMQ 5.5.0 TopicAttributes.
+A value that this store cannot fulfil is refused. Source: RocketMQ 5.5.0 TopicAttributes.
 """
 
 from collections.abc import Mapping

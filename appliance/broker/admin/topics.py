@@ -1,4 +1,4 @@
-"""Administration of topics: create, change, delete, list, and how far their queues reach.
+"""Administration of topics: create, change, delete, list, queue offsets.
 
 A change is answered once the table is on disk. Source: RocketMQ 4.9.8 AdminBrokerProcessor.
 """
@@ -30,7 +30,7 @@ from storage_driver.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class TopicAdminTables:
-    """What the administration of topics looks at and changes."""
+    """State that the administration of topics reads and changes."""
 
     topics: TopicTable
     offsets: OffsetTable

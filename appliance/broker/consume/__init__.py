@@ -1,1 +1,1 @@
-"""What consumers ask: pulls, membership, queue locks, offsets, retries."""
+"""Requests of consumers: pulls, membership, queue locks, offsets, retries."""

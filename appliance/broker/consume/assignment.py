@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT (400): the queues of a member of 5.x that leaves it to the broker (`setClientRebalance(false)`).
+"""QUERY_ASSIGNMENT (400): the queues of a 5.x member, assigned by the broker (`setClientRebalance(false)`).
 
 Source: RocketMQ 5.3 QueryAssignmentProcessor. Such a member pulls, as in groups without a request mode; newer clients
 have no other way to come by queues.
@@ -19,7 +19,7 @@ STRATEGIES: dict[str, Strategy] = {each.name: each for each in (Averagely(), Ave
 
 
 class Assignments:
-    """Deals out queues; `readable` returns those of a topic on all brokers."""
+    """Assigns queues; `readable` returns those of a topic on all brokers."""
 
     def __init__(self, clients: ClientTable, readable: Callable[[str], list[MessageQueue]]) -> None:
         self._clients, self._readable = clients, readable

@@ -1,4 +1,4 @@
-"""What a client says in its heartbeat, read leniently: each client library spells some of it in its own way.
+"""The contents of a heartbeat, parsed leniently: client libraries encode some fields differently.
 
 C++ leaves empty sets out, sends enums as numbers and versions as text; Go sends tag hashes as text; fields that nobody
 knows are ignored.
@@ -48,7 +48,7 @@ class LockRequest(NamedTuple):
 
 
 def read_heartbeat(body: bytes) -> Heartbeat:
-    """Return what a heartbeat's body says. Raises Refused when it says nothing."""
+    """Return the contents of a heartbeat. Raises Refused when it has none."""
     content = _object(body, "heartbeat")
     client_id = str(content.get("clientID") or "")
     if not client_id:
@@ -75,7 +75,7 @@ def read_check(body: bytes) -> tuple[str, Subscription | None]:
 
 
 def read_lock(body: bytes) -> LockRequest:
-    """Return what a lock or unlock request asks for. Raises Refused."""
+    """Return the contents of a lock or unlock request. Raises Refused."""
     content = _object(body, "lock request")
     queues = [queue for item in _objects(content.get("mqSet")) if (queue := _queue(item)) is not None]
     group, client_id = str(content.get("consumerGroup") or ""), str(content.get("clientId") or "")

@@ -25,7 +25,7 @@ FIRST_5X_VERSION = 413  # V5_0_0
 
 
 class Lookups:
-    """Answers where queues begin and end and how far groups have come."""
+    """Handles queries for offsets of queues and groups."""
 
     def __init__(self, topics: TopicTable, offsets: OffsetTable, store: Reading) -> None:
         self._topics, self._offsets, self._store = topics, offsets, store

@@ -30,7 +30,7 @@ class MovedEvents:
         self._last_s: dict[tuple[str, MessageQueue], float] = {}
 
     def note(self, group: str, queue: MessageQueue, asked: int, corrected: int) -> None:
-        """Store an event; a full or failed disk makes it no harder for the consumer."""
+        """Store an event; a full or failed disk does not affect the consumer."""
         now_s = trio.current_time()
         if now_s - self._last_s.get((group, queue), -EVERY_S) < EVERY_S:
             return

@@ -49,14 +49,14 @@ _CODES = {
 
 
 class GetStats(Protocol):
-    """What pulls count."""
+    """Counters of pulls."""
 
     def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...
     def missed(self) -> None: ...
 
 
 class PullRules(NamedTuple):
-    """What pulls need of the configuration."""
+    """Configuration of pulls."""
 
     address: str
     readable: bool = True
@@ -96,7 +96,7 @@ class Pulls:
         return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.handle)
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """Return what is there, or wait for it when the client allows. Raises Refused."""
+        """Return available messages, or wait for them if the client allows. Raises Refused."""
         header = PullMessageHeader.from_ext(request.ext)
         request.body, request.remark = b"", None  # nobody reads them, and the pull may wait for long
         self._check(header, peer)
@@ -127,7 +127,7 @@ class Pulls:
         peer: Peer,
         subscription: Subscription,
     ) -> AsyncReply:
-        """Return an answer that takes a while, and that keeps little of what came. Raises Refused."""
+        """Return an answer that waits, and that keeps little of the request in memory. Raises Refused."""
         header, wanted, waits = pull.header, pull.wanted, run == self._wait
         inline = bool(header.sys_flag & PullMessageHeader.SUBSCRIPTION)
         kept = filtered(subscription, (wanted.accepts, wanted.accepts_record), inline=inline)
@@ -178,7 +178,7 @@ class Pulls:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
 
     def _subscription(self, header: PullMessageHeader) -> Subscription:
-        """Return what this pull wants. Raises Refused."""
+        """Return the filter of this pull. Raises Refused."""
         if header.sys_flag & PullMessageHeader.CLASS_FILTER:
             return Subscription(header.topic)
         subscription = self._inline(header) if header.sys_flag & PullMessageHeader.SUBSCRIPTION else None

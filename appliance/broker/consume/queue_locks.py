@@ -1,4 +1,4 @@
-"""Which client of a group may consume a queue in order, as far as the clients agree to ask.
+"""Locks for ordered consumption, for clients that ask for them.
 
 In memory only: after a restart all queues are free. A lock nobody renews for a minute is free again.
 """
@@ -19,7 +19,7 @@ class QueueLocks:
         self._owners: dict[tuple[str, MessageQueue], tuple[str, float]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Give the client what is free, its own or expired, renew it, and return that."""
+        """Lock the queues that are free, expired or the client's own; return them."""
         now_s, granted = self._now_s(), []
         for queue in queues:
             owner, renewed_s = self._owners.get((group, queue), (client_id, now_s))
@@ -31,7 +31,7 @@ class QueueLocks:
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free what the client holds; the queues of others stay theirs."""
+        """Unlock the client's queues; those of others stay locked."""
         for queue in queues:
             if self.owner(group, queue) == client_id:
                 del self._owners[group, queue]

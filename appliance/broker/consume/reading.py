@@ -24,14 +24,14 @@ LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
 
 
 class Room(Protocol):
-    """Where what is read is to go."""
+    """The receiver of what is read."""
 
     async def reserve(self, size: int, /) -> None: ...
     def give_back(self, size: int, /) -> None: ...
 
 
 class QueueRead(NamedTuple):
-    """What a reader wants of one queue."""
+    """The request of a reader for one queue."""
 
     queue: MessageQueue
     queue_offset: int

@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK (36): a message that could not be consumed comes again later, or ends in the dead letters.
+"""CONSUMER_SEND_MSG_BACK (36): a failed message is delivered again later, or becomes a dead letter.
 
 Source: RocketMQ 4.9.8 AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.asyncConsumerSendMsgBack.
 """
@@ -26,13 +26,13 @@ RETRY_TOPIC, ORIGIN_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 
 
 class SendBackStats(Protocol):
-    """What send-backs count."""
+    """Counters of send-backs."""
 
     def sent_back(self, group: str, topic: str) -> None: ...
 
 
 class SendBackTables(NamedTuple):
-    """What send-backs look at."""
+    """State that send-backs read."""
 
     topics: TopicTable
     groups: GroupTable
@@ -53,7 +53,7 @@ class SendBacks:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle}
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """Store the message again, for its group alone. Raises Refused."""
+        """Store the message again, only for its group. Raises Refused."""
         header = SendBackHeader.from_ext(request.ext)
         group = self._tables.groups.find(header.group, peer.remote[0])
         if group is None:

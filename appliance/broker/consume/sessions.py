@@ -29,7 +29,7 @@ SCAN_S = 10.0
 
 
 class SessionTables(NamedTuple):
-    """What heartbeats change and look at."""
+    """State that heartbeats read and change."""
 
     topics: TopicTable
     groups: GroupTable
@@ -39,7 +39,7 @@ class SessionTables(NamedTuple):
 
 
 class Sessions:
-    """Handles what clients say about themselves; one object per broker."""
+    """Handles heartbeats and membership; one object per broker."""
 
     def __init__(
         self, tables: SessionTables, *, broker: str, now_ms: Callable[[], int], property_filter: bool, notify: bool
@@ -63,7 +63,7 @@ class Sessions:
         }
 
     def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """HEART_BEAT (34): know the client, its groups and what they subscribe to."""
+        """HEART_BEAT (34): store the client, its groups and their subscriptions."""
         if len(request.body) > LARGE:
             return AsyncReply(lambda: self._handle_large_heartbeat(request, peer))
         beat = read_heartbeat(request.body)
@@ -93,7 +93,7 @@ class Sessions:
         self._tables.clients.producer_joined(peer, group, member)
 
     def _prepare(self, joining: Joining, peer: Peer) -> None:
-        """Make the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
+        """Create the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
         group = self._tables.groups.find(joining.group, peer.remote[0])
         if group is None and not is_group_name(joining.group):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {joining.group[:80]!a} is not a legal name of a group")

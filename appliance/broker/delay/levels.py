@@ -33,13 +33,13 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class PutStats(Protocol):
-    """What deliveries count."""
+    """Counters of deliveries."""
 
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
 
 
 class LevelProgress(NamedTuple):
-    """How far one level has been delivered."""
+    """Progress of one level."""
 
     level: int
     delivered: int
@@ -63,7 +63,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
 
 
 class DelayLevels:
-    """Sends delayed messages to rest and delivers them when they are due."""
+    """Stores delayed messages and delivers them when they are due."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class DelayLevels:
         self._forced: dict[int, int] = {}  # level → queue offset: what is below was stored by a clock that was ahead
 
     def divert(self, draft: Draft) -> None:
-        """Let a draft with DELAY rest at its level; levels above the last are the last. Raises Refused."""
+        """Divert a draft with DELAY to its level; levels above the last count as the last. Raises Refused."""
         text = draft.properties.get(DELAY)
         if text is None or draft.topic == HALF_TOPIC:
             return
@@ -185,7 +185,7 @@ class DelayLevels:
             log.error(text, level, delivered, low)
 
     async def _unless_set_back(self, level: int, queue: MessageQueue, due_ms: int) -> int:
-        """Return when a head is due; after a clock was set back, wait its delay once and let all that rest go then."""
+        """Return when a head is due; after a clock was set back, wait its delay once, then deliver all that wait."""
         delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else 0
         if due_ms <= self._now_ms() + delay_ms:
             return due_ms
@@ -212,7 +212,7 @@ class DelayLevels:
 
 
 class _Head:
-    """Which entries at the head of a level are due; the first that is not ends it, as they rest in order."""
+    """Return the entries at the head of a level that are due; they are in order."""
 
     def __init__(self, now_ms: int, forced: int) -> None:
         """forced: so many entries go whatever their time, since the clock they were stored by was ahead."""

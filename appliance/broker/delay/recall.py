@@ -1,6 +1,6 @@
-"""RECALL_MESSAGE (370) of 5.x: a timed message is taken back before its moment.
+"""RECALL_MESSAGE (370) of 5.x: a timed message is recalled before its delivery time.
 
-The handle that a timed send returned is `v1 topic broker moment key` in URL-safe base64. Success means that the recall
+The handle that a timed send returned is `v1 topic broker time key` in URL-safe base64. Success means that the recall
 is stored, not that there was such a message. Source: RocketMQ 5.3 RecallMessageProcessor, RecallMessageHandle.
 """
 
@@ -21,7 +21,7 @@ from storage_driver.named_tuple import NamedTuple
 
 
 class RecallHandle(NamedTuple):
-    """What a handle names."""
+    """The contents of a handle."""
 
     topic: str
     broker: str
@@ -34,7 +34,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
-        """Return what a handle names. Raises ValueError."""
+        """Return the contents of a handle. Raises ValueError."""
         try:
             parts = base64.urlsafe_b64decode(text).decode().split(" ", 4)
         except (binascii.Error, UnicodeDecodeError) as exc:

@@ -1,4 +1,4 @@
-"""Due time → log offset of every message that waits for a moment of its own, sorted, mostly on disk.
+"""Due time → log offset of every timed message, sorted, mostly on disk.
 
 New entries are kept in a heap; when it is full it becomes a sorted run, a file that is written once and read from the
 front, a block at a time. What is due is the smallest of the heap and of all fronts. Memory is the heap and one block
@@ -111,7 +111,7 @@ class TimerIndex:
 
     @property
     def full(self) -> bool:
-        """Nothing more can wait until something was delivered."""
+        """The index is full until something was delivered."""
         return len(self._runs) >= MOST_RUNS
 
     @property
@@ -173,7 +173,7 @@ class TimerIndex:
         self._fronts = None
 
     def state(self) -> IndexState:
-        """Return what to write down. Call between rounds."""
+        """Return what to save. Call between rounds."""
         runs = [[run.number, run.count, run.floor, run.consumed] for run in self._live_runs()]
         return IndexState(self.spilled_to, self.indexed_to, self.emitted_ms, runs)
 

@@ -1,4 +1,4 @@
-"""Delivery at a moment of the message's own, up to some days ahead, and its recall.
+"""Delivery at any time, up to some days ahead, and its recall.
 
 A timed message rests in rmq_sys_wheel_timer with the 5.x broker's properties. `TimerIndex` sorts what rests by due
 millisecond; it is derived from the log, and what it has delivered is written down only after the delivered copies are
@@ -54,14 +54,14 @@ _FACTORS_MS = {"TIMER_DELAY_SEC": 1000, "TIMER_DELAY_MS": 1}
 
 
 class TimerRules(NamedTuple):
-    """What timers need of the configuration."""
+    """Configuration of timers."""
 
     broker: str
     longest_ms: int = 3 * 86_400_000
 
 
 class Timers:
-    """Sends timed messages to rest and delivers them when they are due."""
+    """Stores timed messages and delivers them when they are due."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Timers:
         self._indexed_log_to = 0  # log offset after the newest record that is in the index
 
     def divert(self, draft: Draft) -> None:
-        """Let a draft with a timer property rest until its moment; DELAY wins over it. Raises Refused."""
+        """Divert a draft with a timer property until its delivery time; DELAY has priority. Raises Refused."""
         asked = [name for name in TIMERS if name in draft.properties]
         if not asked or draft.topic == HALF_TOPIC or draft.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
             return
@@ -128,7 +128,7 @@ class Timers:
             self._recalled.pop(name, None)  # who asked is told that it failed: the message comes
 
     def floor(self) -> int:
-        """Return the log offset below which no record waits for its moment: retention must not pass it."""
+        """Return the log offset below which no record waits for its delivery time: retention must not pass it."""
         nothing_came = self._waiting == 0 and not self._behind
         return self._store.committed if nothing_came else self._floor
 
@@ -145,7 +145,7 @@ class Timers:
             self._floor_at = now
 
     async def run(self) -> None:
-        """Sort what rests and deliver what is due, until cancelled."""
+        """Sort new entries and deliver due messages, until cancelled."""
         saved_at, ready = trio.current_time(), False
         while True:
             due_ms = None
@@ -185,7 +185,7 @@ class Timers:
         await trio.sleep(RETRY_S)
 
     async def flush(self) -> None:
-        """Write down what was delivered, for a clean stop."""
+        """Save what was delivered, for a clean stop."""
         await self._save()
 
     async def _save(self) -> None:

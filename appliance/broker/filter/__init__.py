@@ -1,1 +1,1 @@
-"""Which messages a subscription wants: tags and SQL92."""
+"""Filters of subscriptions: tags and SQL92."""

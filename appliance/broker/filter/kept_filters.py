@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Filtered(NamedTuple):
-    """What a pull filters by: what tells it from others, and the memory it takes."""
+    """The filter of a pull: its identity and the memory it takes."""
 
     key: Key
     cost: int
@@ -78,7 +78,7 @@ class KeptFilters:
         return kept.filtered.accepts
 
     async def during(self, wait: Awaitable[Result], key: Key) -> Result:
-        """Wait, then give the filter up."""
+        """Wait, then release the filter."""
         try:
             return await wait
         finally:

@@ -1,4 +1,4 @@
-"""What a consumer group wants of a topic: subscriptions, tag hashes, and the predicates made of them.
+"""Subscriptions of consumer groups: expressions, tag hashes, and the predicates made of them.
 
 Tags are filtered by hash, as RocketMQ does; clients look at the real tags again, so collisions cost bytes only.
 """
@@ -23,7 +23,7 @@ AcceptsRecord = Callable[[memoryview], bool]
 
 
 class SubscriptionError(ValueError):
-    """A subscription that cannot be understood; `kind_unknown` when its expression type does not exist."""
+    """An invalid subscription; `kind_unknown` when its expression type does not exist."""
 
     def __init__(self, reason: str, *, kind_unknown: bool = False) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class SubscriptionError(ValueError):
 
 
 class Subscription(NamedTuple):
-    """A topic and what of it is wanted; `codes` are the tags' hashes, empty for everything."""
+    """A topic and its filter; `codes` are the tags' hashes, empty for everything."""
 
     topic: str
     text: str = EVERYTHING

@@ -1,1 +1,1 @@
-"""What producers send: checks, batches, duplicates, replies."""
+"""Sends of producers: checks, batches, duplicates, replies."""

@@ -53,14 +53,14 @@ A plain tuple: one is made for each message.
 
 
 class PutStats(Protocol):
-    """What sends count."""
+    """Counters of sends."""
 
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
     def put_failed(self) -> None: ...
 
 
 class PublishRules(NamedTuple):
-    """What sends need of the configuration."""
+    """Configuration of sends."""
 
     properties: PropertyRules
     address: str
@@ -71,7 +71,7 @@ class PublishRules(NamedTuple):
 
 
 class PublishTables(NamedTuple):
-    """What sends look at."""
+    """State that sends read."""
 
     topics: TopicTable
     groups: GroupTable
@@ -102,7 +102,7 @@ class Batch(NamedTuple):
 
 
 class Publishing:
-    """Stores what producers send; one object per broker, whatever doors it has."""
+    """Stores what producers send; one object per broker, for all front doors."""
 
     def __init__(self, rules: PublishRules, tables: PublishTables, store: MarkedAppending, intake: Intake) -> None:
         self._rules, self._tables, self._store, self._intake = rules, tables, store, intake

@@ -1,4 +1,4 @@
-"""Who asked: request messages whose reply may still come, by their correlation id.
+"""Request messages whose reply may still arrive, by correlation id.
 
 A client id is a name inside a key, so a reply needs to know whose client id it is for, and who may answer. Kept is what
 keys asked, some of each key; a reply to what is not kept finds its client by id alone, if one key has that id.

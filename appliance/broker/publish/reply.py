@@ -37,7 +37,7 @@ class ReplyRules(NamedTuple):
 
 
 class Askers(NamedTuple):
-    """Who may be waiting for a reply."""
+    """Clients that may wait for a reply."""
 
     clients: ClientTable
     questions: Questions
@@ -72,7 +72,7 @@ class Replies:
         return dict.fromkeys(codes, self.handle)
 
     def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
-        """Push a reply to the client that waits for it, answer with what became of that. Raises Refused."""
+        """Push a reply to the client that waits for it, answer with the result. Raises Refused."""
         header = SendMessageHeader.from_ext(request.ext)
         topic = self._rules.topic_of(header, peer)
         properties = decode_properties(header.properties)

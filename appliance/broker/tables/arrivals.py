@@ -1,4 +1,4 @@
-"""Who waits for which queue: parked pulls, woken by the very arrival that they would take.
+"""Parked pulls by queue, woken by an arrival that matches.
 
 A parked pull is a waiting task. An arrival that does not match shortens the wait, so that the consumer's offset moves
 past what it does not want. There are ten thousand of them: each frame and scope that one need not hold is 3 MB.

@@ -1,4 +1,4 @@
-"""Who is connected: members of consumer groups with what they subscribe to, and producers of producer groups.
+"""Connected clients: members of consumer groups with their subscriptions, and producers of producer groups.
 
 Members are keyed by connection; client ids and producer groups are names inside the key that signs on it. A group's
 subscriptions mirror the last heartbeat of any member, so all members must subscribe alike. Source: RocketMQ 4.9.8
@@ -187,7 +187,7 @@ class ClientTable:
         return own is not None and group in own[1]
 
     def connected(self, peer: Peer) -> bool:
-        """Return whether a connection that said who it is still lives."""
+        """Return whether a connection with a known client still exists."""
         return peer in self._groups_of
 
     def producer_seen(self, peer: Peer, group: str, library: Library, client_id: str | None = None) -> None:
@@ -323,4 +323,4 @@ def _check_names(group: str, client_id: str) -> None:
 
 
 def _ignore(group: str) -> None:
-    """Nobody listens yet."""
+    """No listener yet."""

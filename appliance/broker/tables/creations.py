@@ -30,7 +30,7 @@ class Uses(NamedTuple):
 
 
 class Creations(SavedTable):
-    """Topics and groups that were made by the way, until they are used."""
+    """Automatically created topics and groups, until they are used."""
 
     def __init__(self, file: StateFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
         self._per_hour, self._now_ms = per_hour, now_ms
@@ -65,7 +65,7 @@ class Creations(SavedTable):
         )
 
     def made(self, kind: str, name: str) -> None:
-        """Remember that it was made by the way."""
+        """Remember that it was created automatically."""
         self._made[kind, name] = self._now_ms()
         self._saver.changed()
 

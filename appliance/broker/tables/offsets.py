@@ -1,4 +1,4 @@
-"""How far each consumer group has come in each queue; at most some seconds old on disk.
+"""Consumer offsets of each group and queue; at most some seconds old on disk.
 
 Any value is accepted, also a smaller one (a reset) and a negative one, which counts as not stored. Names and queues
 come from clients, so what they may take up is limited: also for a group and a topic that somebody may use.
@@ -45,7 +45,7 @@ class OffsetTable:
         return NOT_STORED if queues is None else queues.get(queue_id, NOT_STORED)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store how far a member has come; a negative offset counts as not stored. Raises Refused at the limit.
+        """Store the offset of a member; a negative offset counts as not stored. Raises Refused at the limit.
 
         Where a reset waits for the member nothing changes: it has yet to hear of it. Source: RocketMQ 5.3.
         """
@@ -53,7 +53,7 @@ class OffsetTable:
             self._store(group, topic, queue_id, queue_offset)
 
     def move(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset that somebody decided on, in place of a reset that waits. Raises Refused at the limit."""
+        """Store an offset that a tool set; it replaces a waiting reset. Raises Refused at the limit."""
         if queue_offset >= 0:
             self.resets.pop((group, topic, queue_id), None)
             self._store(group, topic, queue_id, queue_offset)

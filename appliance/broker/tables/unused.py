@@ -1,4 +1,4 @@
-"""Deletes topics and groups that were made by the way and that nobody uses; see `creations`."""
+"""Deletes automatically created topics and groups that are unused; see `creations`."""
 
 import logging
 
