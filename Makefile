@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt release test-wheel test-packages help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
+.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo 'make test-image        test that image in an emulator, from flashing to a frozen kernel (an hour; STEPS="flash first_boot": only these; ARCH=arm64)'
 	@echo 'make test-systemd      (root) test the box under real systemd'
 	@echo 'make test-packages     (root) run the container images; test the Debian package in bookworm and trixie, from installation to purge'
+	@echo 'make test-quickstart  (root) run the commands of README and docs/quickstart-box.md on an empty Debian'
 	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
 
 setup: .venv/java/.ready compiled
@@ -232,6 +233,10 @@ test-image: .venv/.ready
 # ARGS="-k first_message": how long from each of them to the first message.
 test-packages: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_first_message.py tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_container.py $(ARGS)
+
+# The pages' commands as they are written, by a user on an empty Debian: ten minutes, and a gigabyte to fetch.
+test-quickstart: .venv/.ready
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s --soak tests/systemd/test_quickstart.py $(ARGS)
 
 test-systemd: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s tests/systemd $(ARGS)

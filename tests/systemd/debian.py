@@ -46,9 +46,11 @@ def build_wheel(out: Path) -> Path:
     return wheel
 
 
-def debian_root(suite: str, target: Path, arch: str = "amd64", *, more: tuple[str, ...] = ()) -> Path:
+def debian_root(
+    suite: str, target: Path, arch: str = "amd64", *, packages: tuple[str, ...] = PACKAGES, more: tuple[str, ...] = ()
+) -> Path:
     """Unpack a minimal Debian with what the package depends on, and more; the first time it is fetched."""
-    wanted = (*PACKAGES, *more)
+    wanted = (*packages, *more)
     key = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:8]
     kept = CACHE / f"{suite}-{arch}-{key}.tar"
     if not kept.exists():
