@@ -65,21 +65,25 @@ def go_program() -> Program:
 
 def node_program() -> Program:
     """Return the program on the Node client. Raises Unavailable."""
+    return Program("node", ("node", str(install_node(HERE / "node", BUILD / "node") / "main.js")))
+
+
+def install_node(source: Path, folder: Path) -> Path:
+    """Copy the files of a folder to another one and install what its lock names there. Raises Unavailable."""
     lacking = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
     if lacking:
         raise Unavailable(f"no {' and no '.join(lacking)} here: apt-get install nodejs npm")
-    folder = BUILD / "node"
     with alone():
-        _install_node(folder)
-    return Program("node", ("node", str(folder / "main.js")))
+        _install_node(source, folder)
+    return folder
 
 
-def _install_node(folder: Path) -> None:
+def _install_node(source: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", "main.js"):
-        shutil.copy(HERE / "node" / name, folder / name)
+    for file in source.iterdir():
+        shutil.copy(file, folder)
     complete = folder / "node_modules" / ".complete"  # an install that was cut off is begun again
     if not complete.exists():
-        quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+        quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--legacy-peer-deps", "--loglevel=error"]
         _build(["npm", "ci", *quiet], folder, {"npm_config_cache": str(CACHE / "npm")})
         complete.touch()
