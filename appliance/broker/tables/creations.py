@@ -34,7 +34,7 @@ class Creations(SavedTable):
 
     def __init__(self, file: StateFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
         self._per_hour, self._now_ms = per_hour, now_ms
-        super().__init__(file)
+        super().__init__(file, self.to_json)
         self._made = _rows(load_table(file, "creations"))  # (kind, name) -> when, oldest first
         self._left: dict[str, tuple[float, int]] = {}  # share of an address -> how many more, as of when
 

@@ -54,7 +54,7 @@ class GroupTable(SavedTable):
     ) -> None:
         self._auto_create, self._most, self._now_ms = auto_create, most, now_ms
         self.creations: Creations | None = None  # what was made by consuming alone
-        super().__init__(file)
+        super().__init__(file, self.to_json)
         content = load_table(file, "groups")
         self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
         self._groups = rows_of(content.get("subscriptionGroupTable"), group_from_json, "groups")

@@ -16,7 +16,7 @@ class Resent(SavedTable):
     """Offsets of dead letters by topic and queue."""
 
     def __init__(self, file: StateFile) -> None:
-        super().__init__(file)
+        super().__init__(file, self.to_json)
         self._offsets = _rows(load_table(file, "resent dead letters"))
 
     def note(self, topic: str, queue_id: int, offset: int) -> None:

@@ -143,14 +143,10 @@ class Saver:
 
 
 class SavedTable:
-    """A table with a `Saver` of its own, which writes what `to_json` returns."""
+    """A table with a `Saver` of its own, which writes what `snapshot` returns."""
 
-    def __init__(self, file: StateFile, *, calm_s: float = CALM_S) -> None:
-        self._saver = Saver(file, self.to_json, calm_s=calm_s)
-
-    def to_json(self) -> dict[str, object]:
-        """Return what is saved."""
-        raise NotImplementedError
+    def __init__(self, file: StateFile, snapshot: Callable[[], object]) -> None:
+        self._saver = Saver(file, snapshot)
 
     def when_saved(self, mark: int, wake: Wake) -> None:
         """Call wake once the change with this mark is on disk."""

@@ -90,7 +90,7 @@ class TopicTable(SavedTable):
         self._now_ms, self._log_end = now_ms, log_end or (lambda: 0)
         self.creations: Creations | None = None  # what was made by sending alone
         self._changes: list[Callable[[str], None]] = []
-        super().__init__(file)
+        super().__init__(file, self.to_json)
         content = load_table(file, "topics")
         self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
         self._topics = rows_of(content.get("topicConfigTable"), topic_from_json, "topics")

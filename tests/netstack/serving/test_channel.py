@@ -84,3 +84,14 @@ async def test_what_the_caller_raises_inside_comes_out_as_it_is() -> None:
             async with open_channel("127.0.0.1", port) as channel:
                 await channel.ask(request(11), timeout_s=5)
         assert scope.cancelled_caught
+
+
+async def test_the_answer_to_the_longest_batch_is_read() -> None:
+    ids = ",".join(f"{number:032X}" for number in range(32_768))
+
+    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+        return Reply(request.reply(ext={"msgId": ids}))
+
+    async with serving(handle) as port, open_channel("127.0.0.1", port) as channel:
+        answer = await channel.ask(request(320), 10)
+        assert answer.ext["msgId"] == ids
