@@ -1,6 +1,6 @@
 """Who knows how far the log was durable."""
 
-from storage_driver.files.checkpoint import Position
+from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.queues.queue_table import QueueRow, QueueTable
 from storage_driver.record import SMALLEST_RECORD, MessageQueue
 from storage_driver.recovery.witnesses import Witnesses
@@ -9,7 +9,7 @@ from storage_driver.recovery.witnesses import Witnesses
 def test_each_witness_counts_and_the_farthest_is_the_reach() -> None:
     witnesses = Witnesses()
     table = QueueTable(300, [QueueRow(MessageQueue("T", 0), 5, 0, 400)])
-    witnesses.add_all(Position(350, 0, 0, 0, bytes(16)), table, {"the index": 200})
+    witnesses.add_all(CheckpointValues(350, 0, 0, 0, bytes(16)), table, {"the index": 200})
     assert witnesses.said == {
         "the saved position": 350,
         "the table of queues": 400 + SMALLEST_RECORD,
