@@ -48,7 +48,7 @@ setup: .venv/java/.ready compiled
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; choose one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
-	@echo 'setting up .venv (about 700 MB; the first time takes a minute or two)'
+	@echo 'setting up .venv (about 700 MB; the first time takes one to four minutes)'
 	@mkdir -p .build/tmp .cache; date +%s > .build/tmp/began; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
 	@echo '  1 of 2: the libraries of box and gateway, checked by digest'
 	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
