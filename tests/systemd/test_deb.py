@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.configuration.settings_docs import template
 from tests.systemd.debian import Debian, build_packages, debian_root, needs_debian
 
 pytestmark = [pytest.mark.soak, needs_debian]
@@ -211,3 +212,14 @@ def test_the_command_runs_on_an_emulated_arm64(suite: str, packages: dict[str, P
         assert done.stdout == "aarch64 7 b'[true]'\n", done.stderr
     finally:
         shutil.rmtree(tmp_path / "root")
+
+
+def test_the_configuration_comes_as_a_conffile_with_every_key_commented_out(packages: dict[str, Path]) -> None:
+    for package in packages.values():
+        listed = subprocess.run(["dpkg-deb", "-I", package, "conffiles"], check=True, capture_output=True, text=True)
+        assert listed.stdout.split() == [CONFIG]
+        tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(tree)) as archive:
+            taken = archive.extractfile(f".{CONFIG}")
+            assert taken is not None
+            assert taken.read().decode() == template()
