@@ -30,7 +30,7 @@ help:
 	@echo 'make apt               .build/apt: a signed apt repository with these packages'
 	@echo 'make wheel             .build/wheel: wheel and source archive, the same bytes for the same commit'
 	@echo 'make test-wheel        the quick tests against the installed wheel, beside PyPI'\''s watchdog'
-	@echo 'make container         images of box and gateway, .build/container/*.tar.xz (ARCH=arm64, KIND=box; KIND=spark: with Spark)'
+	@echo 'make container         images of box and gateway, .build/container/*.tar.zst (ARCH=arm64, KIND=box; KIND=spark: with Spark)'
 	@echo 'make release           .build/release: all of these with parts (SBOM), checksums and signature (RELEASE_KEY=…, IMAGE=: none)'
 	@echo 'make bundle            a signed bundle for rocketbox flash app'
 	@echo 'make image             a bootable disk, .build/image/rocketbox-VERSION.img.zst, and the same as a bundle for updates (ARCH=arm64)'
@@ -213,7 +213,7 @@ $(RELEASE_KEY): | .venv/.ready
 release: ARCH = amd64 arm64
 release: SIGN = --key $(RELEASE_KEY)
 release: $(RELEASE_KEY) wheel deb container bundle $(IMAGE)
-	@systemd/make-release.sh .build/release $(PY) $(RELEASE_KEY) .build/wheel/rocketbox-* .build/deb/*.deb .build/container/*.tar.xz \
+	@systemd/make-release.sh .build/release $(PY) $(RELEASE_KEY) .build/wheel/rocketbox-* .build/deb/*.deb .build/container/*.tar.zst \
 	  .build/bundle/rocketbox-*.rbx $(if $(IMAGE),.build/image/rocketbox-*.img.zst .build/image/rocketbox-*-image.rbx)
 
 # Two root partitions, boot loader, first boot: systemd/make-image.sh says which Debian packages it wants.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # make-container.sh WORK WHEEL PYTHON [--arch amd64|arm64] [--kind box|gateway|spark]
-# An image in the local storage of buildah and podman, and WORK/rocketbox[-KIND]-VERSION-container-ARCH.tar.xz.
+# An image in the local storage of buildah and podman, and WORK/rocketbox[-KIND]-VERSION-container-ARCH.tar.zst.
 # Packages are unpacked, never run: no root, no chroot, and amd64 makes arm64 too. PYTHON has pip; the image has its own.
 set -euo pipefail
 work=$1 wheel=$(readlink -f "$2") ours=$3
@@ -25,7 +25,7 @@ arm64) machine=aarch64 loader=lib/ld-linux-aarch64.so.1 ;;
 esac
 missing=
 need() { command -v "$1" >/dev/null || missing="$missing $2"; }
-need mmdebstrap mmdebstrap; need buildah buildah; need dpkg-deb dpkg
+need mmdebstrap mmdebstrap; need buildah buildah; need dpkg-deb dpkg; need zstd zstd
 [ "$arch" = "$host" ] || need "qemu-$machine-static" qemu-user-static
 [ -z "$missing" ] || fail "as root: apt-get install$missing"
 case $kind in box) name=rocketbox ;; gateway | spark) name=rocketbox-$kind ;;
@@ -121,10 +121,11 @@ if [ "$kind" = spark ]; then # a gigabyte that a registry keeps as layers: no ar
     exit
 fi
 archive=$work/$name-$version-container-$arch.tar
-rm -f "$archive" "$archive.xz"
+rm -f "$archive" "$archive.plain" "$archive.zst"
 buildah push --quiet "$image" "docker-archive:$archive:$image"
-"$ours" "$here/plain_archive.py" "$archive" "$archive.xz"
-buildah pull --quiet "docker-archive:$archive.xz" >/dev/null # so that the image here is the one of the archive
+"$ours" "$here/plain_archive.py" "$archive" "$archive.plain"
+zstd -q -12 -T1 -f "$archive.plain" -o "$archive.zst" # Podman unpacks it in a second, xz in half a minute; 4.3 refuses gzip
+buildah pull --quiet "docker-archive:$archive.zst" >/dev/null # so that the image here is the one of the archive
 buildah tag "$image" "$latest"
-echo "$image: $size MB of files, $(du -h --apparent-size "$archive.xz" | cut -f1)B $archive.xz"
-rm -rf "$context" "$archive"
+echo "$image: $size MB of files, $(du -h --apparent-size "$archive.zst" | cut -f1)B $archive.zst"
+rm -rf "$context" "$archive" "$archive.plain"

@@ -1,7 +1,7 @@
-"""plain_archive.py IN.tar OUT.tar.xz: an image archive without what differs between two builds of the same inputs.
+"""plain_archive.py IN.tar OUT.tar: an image archive without what differs between two builds of the same inputs.
 
 buildah notes the random names of the container it built in. No runtime needs those, so the configuration is written
-without them, and the archive with one order, time and owner. Packed by xz: Podman 4.3 refuses archives packed by gzip.
+without them, and the archive with one order, time and owner.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import lzma
 import sys
 import tarfile
 from pathlib import Path
@@ -37,7 +36,7 @@ def plain(source: tarfile.TarFile) -> dict[str, bytes]:
 def main(source: Path, out: Path) -> int:
     with tarfile.open(source) as old:
         files = plain(old)
-    with lzma.open(out, "wb", preset=2) as packed, tarfile.open(fileobj=packed, mode="w") as new:
+    with tarfile.open(out, "w") as new:
         for name, data in files.items():
             row = tarfile.TarInfo(name)
             row.size, row.mode = len(data), 0o644

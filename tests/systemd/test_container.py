@@ -31,7 +31,7 @@ EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 def make(podman: Podman, *options: str) -> Path:
     words = [str(TOP / "systemd/container/make-container.sh"), str(WORK), str(next((WORK / "wheel").glob("*.whl")))]
     subprocess.run([*words, sys.executable, *options], env=podman.environ | EPOCH, check=True, capture_output=True)
-    return max(WORK.glob("*.tar.xz"), key=lambda path: path.stat().st_mtime)
+    return max(WORK.glob("*.tar.zst"), key=lambda path: path.stat().st_mtime)
 
 
 @pytest.fixture(scope="module")
