@@ -108,8 +108,8 @@ def test_a_command_that_another_starts_finds_the_folders_of_the_wheel(installed:
         from pathlib import Path
         here = Path(rocketbox.__file__).parent
         sys.path[:0] = [str(here / "own"), str(here / "open")]
-        from appliance.support.sources import Place, rocketbox
-        print(rocketbox(Place(Path("data"), Path("run"), None), "status"))"""
+        from appliance.support.sources import BoxFolders, rocketbox
+        print(rocketbox(BoxFolders(Path("data"), Path("run"), None), "status"))"""
     said = subprocess.run([installed, "-c", code], cwd=tmp_path, env=CLEAN, check=False, capture_output=True, text=True)
     assert "No module named" not in said.stdout + said.stderr
-    assert "exit" in said.stdout  # no box runs there: the command itself says so
+    assert "exit" in said.stdout, said.stderr  # no box runs there: the command itself says so
