@@ -34,14 +34,14 @@ class AdminSilent(ApplianceError):
     """Nobody answers at the socket."""
 
 
-class Question(NamedTuple):
+class AdminRequest(NamedTuple):
     """What a command wants; `folder` is good while the question is answered."""
 
     values: Mapping[str, Any]
     folder: Path | None
 
 
-Action = Callable[[Question], Awaitable[object]]
+Action = Callable[[AdminRequest], Awaitable[object]]
 
 
 @contextmanager
@@ -136,7 +136,7 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
         return {"refused": f"{name!r} is not available: {off}"}
     folder = Path(f"/proc/self/fd/{folders[0]}") if folders else None
     try:
-        return {"answer": await action(Question(values, folder))}
+        return {"answer": await action(AdminRequest(values, folder))}
     except AdminRefused as exc:
         return {"refused": str(exc)}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.access.lazy_tls import LateDoor
+from appliance.access.lazy_tls import LazyTls
 from appliance.broker.assembly import BrokerTables, Waiting
 from appliance.configuration.settings import Config
 from appliance.health.health import HealthBoard
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uplink_spark.box.shipper import Uplink
 
 
-class Watched(NamedTuple):
+class BoxView(NamedTuple):
     """What there is to look at in a running box."""
 
     config: Config
@@ -31,4 +31,4 @@ class Watched(NamedTuple):
     board: HealthBoard | None
     uplink: "Uplink | None"
     now_ms: Callable[[], int]
-    door: TlsDoor | LateDoor | None = None
+    door: TlsDoor | LazyTls | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from appliance.admin import open_socket
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.errors import ApplianceError
 from appliance.interfaces import is_loopback
 from appliance.metrics.scrape import SOCKET_NAME
@@ -35,7 +35,7 @@ Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it
 
 
 async def observe(
-    watched: Watched, runtime: Path, ask: "Ask", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    watched: BoxView, runtime: Path, ask: "Ask", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Answer until cancelled; what cannot be opened is logged, the box serves without it.
 
@@ -59,7 +59,7 @@ async def observe(
         task_status.started()
 
 
-def _history(watched: Watched) -> "CurveHistory":
+def _history(watched: BoxView) -> "CurveHistory":
     from appliance.page.history import CurveHistory
 
     return CurveHistory(watched)
@@ -144,13 +144,13 @@ def is_near(connection: trio.socket.SocketType) -> bool:
         return False  # it has gone already
 
 
-def _metrics(watched: Watched) -> "Respond":
+def _metrics(watched: BoxView) -> "Respond":
     from appliance.metrics.answer import metrics_answer
 
     return metrics_answer(watched)
 
 
-def _page(watched: Watched, history: "CurveHistory | None", ask: "Ask") -> "Respond":
+def _page(watched: BoxView, history: "CurveHistory | None", ask: "Ask") -> "Respond":
     from appliance.page.answer import page_answer
 
     assert history is not None

@@ -34,7 +34,7 @@ SENDS = frozenset(
 UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
 
 
-class Peer(Protocol):
+class RequestPeer(Protocol):
     """The connection a request came in on, as far as handlers use it."""
 
     signer: Signer | None
@@ -60,8 +60,8 @@ class Peer(Protocol):
     def close(self, reason: str, /) -> None: ...
 
 
-Handle = Callable[[RemotingCommand, Peer], Answer]
-Check = Callable[[RemotingCommand, Peer], None]
+Handle = Callable[[RemotingCommand, RequestPeer], Answer]
+Check = Callable[[RemotingCommand, RequestPeer], None]
 
 
 class RefusedWith(Refused):
@@ -94,7 +94,7 @@ class Responder:
         self._logged: set[tuple[str, int]] = set()
         self._large = trio.Lock()
 
-    def __call__(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def __call__(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Return the answer to one request; raises nothing."""
         code = request.code
         handle = self._handlers.get(code)
@@ -120,7 +120,9 @@ class Responder:
             return AsyncReply(self._guarded(answer.run, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
 
-    async def _one_by_one(self, handle: Handle, request: RemotingCommand, peer: Peer) -> RemotingCommand | bytes | None:
+    async def _one_by_one(
+        self, handle: Handle, request: RemotingCommand, peer: RequestPeer
+    ) -> RemotingCommand | bytes | None:
         """Answer a request whose body may become fifty MiB of objects: no two of them at a time."""
         async with self._large:
             match handle(request, peer):
@@ -140,7 +142,7 @@ class Responder:
         )
 
     def _guarded(
-        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]], request: RemotingCommand, peer: Peer
+        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]], request: RemotingCommand, peer: RequestPeer
     ) -> Callable[[], Awaitable[RemotingCommand | bytes | None]]:
         async def guarded() -> RemotingCommand | bytes | None:
             try:
@@ -152,24 +154,24 @@ class Responder:
 
         return guarded
 
-    def _not_supported(self, request: RemotingCommand, peer: Peer) -> Reply:
+    def _not_supported(self, request: RemotingCommand, peer: RequestPeer) -> Reply:
         self._unknown += 1
         self._log_once(peer, request.code, "not supported", UNKNOWN)
         remark = f" request type {request.code} not supported"
         return Reply(request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
 
-    def _refused(self, request: RemotingCommand, peer: Peer, refused: Refused) -> RemotingCommand:
+    def _refused(self, request: RemotingCommand, peer: RequestPeer, refused: Refused) -> RemotingCommand:
         self._refusals[request.code, refused.code] += 1
         if refused.code == ResponseCode.NO_PERMISSION or isinstance(refused, Denied):
             self._log_once(peer, request.code, refused.remark)
         return request.reply(refused.code, refused.remark, refused.ext if isinstance(refused, RefusedWith) else None)
 
-    def _fault(self, request: RemotingCommand, peer: Peer, exc: Exception) -> RemotingCommand:
+    def _fault(self, request: RemotingCommand, peer: RequestPeer, exc: Exception) -> RemotingCommand:
         self._faults += 1
         log.error("event=request_failed code=%d peer=%s:%d", request.code, *peer.remote[:2], exc_info=exc)
         return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
 
-    def _log_once(self, peer: Peer, code: int, reason: str, kind: int | None = None) -> None:
+    def _log_once(self, peer: RequestPeer, code: int, reason: str, kind: int | None = None) -> None:
         """Log the first refusal of a code, or of a kind of codes, for each address."""
         first = (peer.remote[0], code if kind is None else kind)
         if first not in self._logged and len(self._logged) < REMEMBERED_REFUSALS:
@@ -207,7 +209,7 @@ def deferred(codes: Iterable[int], make: Callable[[], Mapping[int, Handle]]) -> 
     """Return handlers that are made when the first of them is asked, so that a start need not import them."""
     made: dict[int, Handle] = {}
 
-    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
         if not made:
             made.update(make())
         return made[request.code](request, peer)
@@ -227,9 +229,9 @@ __all__ = [
     "Check",
     "DeferredReply",
     "Handle",
-    "Peer",
     "RefusedWith",
     "Reply",
+    "RequestPeer",
     "Responder",
     "deferred",
     "merged",

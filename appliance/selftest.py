@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from appliance.admin import AdminRefused, AdminSilent
-from appliance.device.probe import LOST, PLAIN, PROBE_TOPIC, OwnWay
+from appliance.device.probe import LOST, PLAIN, PROBE_TOPIC, LocalCredentials
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -33,7 +33,7 @@ class SelfTest:
     broker_port: int
     namesrv_port: int
     health: Callable[[], Mapping[str, Any]]
-    way: OwnWay = PLAIN
+    way: LocalCredentials = PLAIN
     uplink: Callable[[], object] | None = None  # asks the running uplink, blocks; None: the box ships nothing
 
     async def run(self, limit_s: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class SelfTest:
             raise StepFailed("the pulled message differs from the sent one")
 
 
-async def _produce(line: Channel, way: OwnWay, body: bytes) -> int:
+async def _produce(line: Channel, way: LocalCredentials, body: bytes) -> int:
     ext = {
         "producerGroup": GROUP,
         "topic": PROBE_TOPIC,
@@ -120,7 +120,7 @@ async def _produce(line: Channel, way: OwnWay, body: bytes) -> int:
     return int(answer.ext["queueOffset"])
 
 
-async def _pull(line: Channel, way: OwnWay, queue_offset: int) -> bytes:
+async def _pull(line: Channel, way: LocalCredentials, queue_offset: int) -> bytes:
     ext = {
         "consumerGroup": GROUP,
         "topic": PROBE_TOPIC,

@@ -13,8 +13,8 @@ import trio
 
 from appliance import admin, sockets
 from appliance.access.guard import Guard, make_guard
-from appliance.box_view import Watched
-from appliance.broker.assembly import Assembled, BrokerTables, assemble, dealing_out, look_back, make_tables
+from appliance.box_view import BoxView
+from appliance.broker.assembly import Assembled, BrokerTables, assemble, assignment_handlers, make_tables, rebuild_dedup
 from appliance.broker.delay.levels import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
@@ -23,7 +23,7 @@ from appliance.clock import clock_trusted
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
-from appliance.health.condition_watch import Looked
+from appliance.health.condition_watch import ConditionSources
 from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
@@ -34,7 +34,7 @@ from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import RouteTable
 from appliance.observation import observe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
-from appliance.supervision import Supervision, Told, package_version
+from appliance.supervision import HealthParts, Supervision, package_version
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
 from netstack.serving.server import serve_remoting
@@ -132,7 +132,7 @@ def forgotten(done: int, total: int) -> None:
     """Nobody is told how far the recovery is."""
 
 
-class _Frame(NamedTuple):
+class _ServeContext(NamedTuple):
     """What is settled before the store opens."""
 
     config: Config
@@ -167,47 +167,49 @@ async def serve(
     interfaces = remembered(read_interfaces)
     own = own_address(config.listen.host, interfaces)
     guard = make_guard(config, data, now_ms=now_ms)
-    frame = _Frame(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
+    context = _ServeContext(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
-    async with _opening(frame, arrivals) as (store, disk, frame):
+    async with _opening(context, arrivals) as (store, disk, context):
         tables = make_tables(config, store, arrivals, now_ms=now_ms)
-        await look_back(tables, store, now_ms=now_ms)
-        broker = assemble(config, store, tables, frame.broker_address, now_ms=now_ms)
+        await rebuild_dedup(tables, store, now_ms=now_ms)
+        broker = assemble(config, store, tables, context.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
         namesrv = namesrv_state(config, data, tables, answered, disk)
         registrar = _registrar(config, tables, answered) if config.namesrv.register_at else None
         if registrar:  # others know more brokers
             broker.handlers.update(registrar.telling(broker.handlers))
         else:
-            broker.handlers.update(dealing_out(tables, namesrv.routes.readable))
+            broker.handlers.update(assignment_handlers(tables, namesrv.routes.readable))
         try:
             async with trio.open_nursery() as nursery:
-                for loop in (*broker.loops, namesrv.kv_saver.run, *frame.guard.loops):
+                for loop in (*broker.loops, namesrv.kv_saver.run, *context.guard.loops):
                     nursery.start_soon(loop)
                 nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
-                await _let_in(nursery, frame, store, tables, broker, namesrv_handlers(namesrv))
+                await _let_in(nursery, context, store, tables, broker, namesrv_handlers(namesrv))
                 if registrar:
                     nursery.start_soon(registrar.run)
                 verdict = store.verdict.verdict
-                ready(Ready(joined(own, ports.namesrv_port), frame.broker_address, data, verdict))
+                ready(Ready(joined(own, ports.namesrv_port), context.broker_address, data, verdict))
         finally:
             await _save((*broker.flushes, namesrv.kv_saver.flush))
 
 
 @asynccontextmanager
-async def _opening(frame: _Frame, arrivals: Arrivals) -> AsyncIterator[tuple[MessageStore, Disk, _Frame]]:
+async def _opening(
+    context: _ServeContext, arrivals: Arrivals
+) -> AsyncIterator[tuple[MessageStore, Disk, _ServeContext]]:
     """Open the store; where a file of it is protected against writing it is read, from a layer in memory."""
-    supervision = frame.supervision
+    supervision = context.supervision
     reason = supervision.read_only if supervision else None
     facts = supervision.start_facts() if supervision else {}
-    receipts = await trio.to_thread.run_sync(_receipts, frame) if frame.config.uplink.gateway else {}
+    receipts = await trio.to_thread.run_sync(_receipts, context) if context.config.uplink.gateway else {}
     opening = partial(
         open_store,
-        store_config(frame.config, frame.data, encode_host(frame.own, frame.ports.broker_port), facts),
-        now_ms=frame.now_ms,
+        store_config(context.config, context.data, encode_host(context.own, context.ports.broker_port), facts),
+        now_ms=context.now_ms,
         arrived=arrivals.arrived,
         watched=arrivals.watched,
-        clock_trusted=frame.clock_trusted,
+        clock_trusted=context.clock_trusted,
         retain=never,
         progress=supervision.recovering if supervision else forgotten,
         others=receipts,
@@ -227,50 +229,50 @@ async def _opening(frame: _Frame, arrivals: Arrivals) -> AsyncIterator[tuple[Mes
         if reason is not None:
             log.error("event=read_only reason=%r", reason)
             store.seal(f"this box is read-only: {reason}")
-        yield store, disk, frame._replace(supervision=supervision)
+        yield store, disk, context._replace(supervision=supervision)
 
 
-def _receipts(frame: _Frame) -> dict[str, int]:
+def _receipts(context: _ServeContext) -> dict[str, int]:
     """Return how far the gateway has receipted this log: what it has was durable here. Blocks."""
     from uplink_spark.box.ledger import Ledger
 
     try:
-        return {"receipts of the gateway": Ledger(frame.data / "store" / "rocketbox").receipted_to()}
+        return {"receipts of the gateway": Ledger(context.data / "store" / "rocketbox").receipted_to()}
     except OSError:  # the uplink says what is wrong with it
         return {}
 
 
 async def _let_in(
     nursery: trio.Nursery,
-    frame: _Frame,
+    context: _ServeContext,
     store: MessageStore,
     tables: BrokerTables,
     broker: Assembled,
     namesrv: Mapping[int, Handle],
 ) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
-    config, guard, ports, now_ms = frame.config, frame.guard, frame.ports, frame.now_ms
-    uplink, actions = _start_uplink(nursery, frame, store, tables.space) if config.uplink.gateway else (None, {})
+    config, guard, ports, now_ms = context.config, context.guard, context.ports, context.now_ms
+    uplink, actions = _start_uplink(nursery, context, store, tables.space) if config.uplink.gateway else (None, {})
     shipped = uplink.may_release if uplink else always
-    accounts = guard.handlers(config.box.name, config.box.cluster, frame.broker_address)
+    accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
-    looked = Looked(store, tables, uplink, now_ms, frame.clock_trusted, limits)
+    looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits)
     told, muting = begin_telling(nursery, looked, guard.conditions)
-    await nursery.start(admin.serve_admin, frame.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
+    await nursery.start(admin.serve_admin, context.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
-    host = frame.own if config.listen.host not in LOCAL else LOOPBACK
-    probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.own_way)
-    watch = _watch(frame.supervision, store, probe, governor, told) if frame.supervision else None
+    host = context.own if config.listen.host not in LOCAL else LOOPBACK
+    probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.local_credentials)
+    watch = _watch(context.supervision, store, probe, governor, told) if context.supervision else None
     board = await nursery.start(watch) if watch else None
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
-    await nursery.start(observe, Watched(config, frame.data, store, tables, *seen), frame.runtime, probe.ask)
+    await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
 
 
 def _watch(
-    supervision: Supervision, store: MessageStore, probe: Probe, governor: Governor, told: Told
+    supervision: Supervision, store: MessageStore, probe: Probe, governor: Governor, told: HealthParts
 ) -> Callable[..., Awaitable[None]]:
     return partial(supervision.watch, store, probe, refuse=governor.refuse_all, told=told)
 
@@ -304,7 +306,7 @@ def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) 
 
 
 def _start_uplink(
-    nursery: trio.Nursery, frame: _Frame, store: MessageStore, space: Space
+    nursery: trio.Nursery, context: _ServeContext, store: MessageStore, space: Space
 ) -> tuple["Uplink", dict[str, admin.Action]]:
     """Ship the log from here on; return what says whether a segment may go, and what admin.sock may ask of it.
 
@@ -315,11 +317,11 @@ def _start_uplink(
     from uplink_spark.box.shipper import make_uplink
     from uplink_spark.errors import ConfigError as UplinkConfigError
 
-    said, supervision, root = frame.config.uplink, frame.supervision, store.config.root
+    said, supervision, root = context.config.uplink, context.supervision, store.config.root
     root = supervision.ledger_root(root) if supervision else root
     settings = uplink.UplinkConfig(
         gateway=said.gateway,
-        box=frame.config.box.name,
+        box=context.config.box.name,
         certs=Path(said.certs) if said.certs else None,
         windows=tuple(uplink.CapWindow(item.days, item.hours, item.kbit_s) for item in said.windows),
         metered=uplink.Metered(said.metered.interfaces, said.metered.month_mbytes, said.metered.backlog),
@@ -327,12 +329,12 @@ def _start_uplink(
         **{name: getattr(said, name) for name in SAME_IN_UPLINK},
     )
     try:
-        shipping = make_uplink(store, settings, root, now_ms=frame.now_ms, clock_ok=frame.clock_trusted)
+        shipping = make_uplink(store, settings, root, now_ms=context.now_ms, clock_ok=context.clock_trusted)
     except UplinkConfigError as exc:
         raise ConfigError("uplink", [ConfigProblem("uplink.gateway", said.gateway, str(exc), None)]) from exc
     nursery.start_soon(shipping.run)
     space.refusal, space.rejected = shipping.refusal, shipping.note_rejected
-    return shipping, uplink_actions(shipping, frame.data / "uplink.secret")
+    return shipping, uplink_actions(shipping, context.data / "uplink.secret")
 
 
 async def _save(flushes: Iterable[Callable[[], Awaitable[None]]]) -> None:

@@ -36,14 +36,14 @@ PROTECTION_OFF = "remove the protection (lsattr, chattr -i, ls -l), then restart
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
 
 
-class Tired(Exception):
+class RestartLoop(Exception):
     """Ten ends within the hour and no ten healthy minutes: starting once more would help nobody."""
 
     def __init__(self) -> None:
         super().__init__("exited ten times within an hour: rocketbox-escalate.service takes over (exit 79)")
 
 
-class Told(NamedTuple):
+class HealthParts(NamedTuple):
     """What the health object is made of besides the supervision's own."""
 
     trend: "DiskTrend"
@@ -76,7 +76,7 @@ class Supervision(NamedTuple):
         *,
         mark: Path = READ_ONLY_MARK,
     ) -> "Supervision":
-        """Note the boot and the start, before the store is touched. Raises Tired, OSError, SettingIllegal.
+        """Note the boot and the start, before the store is touched. Raises RestartLoop, OSError, SettingIllegal.
 
         Under the escalation's mark for read-only service the notes go to the runtime folder: the disk takes none. So
         they do where theirs is protected, which is no reason not to serve.
@@ -90,7 +90,7 @@ class Supervision(NamedTuple):
             unnoted = f"{exc.filename2 or exc.filename}: {exc.strerror}"
             diary, note = _noted(runtime)
         if "NOTIFY_SOCKET" in environ and diary.tired(uptime_s=uptime_s(), settled=note.settled):
-            raise Tired
+            raise RestartLoop
         make_folder(runtime, of_notes=False)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
@@ -160,7 +160,7 @@ class Supervision(NamedTuple):
         probe: Probe,
         *,
         refuse: Callable[[bool], None],
-        told: Told,
+        told: HealthParts,
         task_status: trio.TaskStatus[HealthBoard],
     ) -> None:
         """Feed systemd and keep the health file until cancelled; started once both ports have answered."""

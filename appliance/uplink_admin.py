@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from appliance.access.private_file import replace_private
-from appliance.admin import Action, AdminRefused, Question
+from appliance.admin import Action, AdminRefused, AdminRequest
 
 if TYPE_CHECKING:
     from uplink_spark.box.shipper import Uplink
@@ -51,18 +51,18 @@ class _Asked:
         self._uplink, self._state = uplink, uplink.shipper.state
         self._secret_file = secret_file
 
-    async def status(self, question: Question) -> object:
+    async def status(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import healthy, status_json, status_text
 
         status = self._uplink.statistics()
         return said(status_text(status), status_json(status), GOOD if healthy(status) else UNHEALTHY)
 
-    async def pause(self, question: Question) -> object:
+    async def pause(self, question: AdminRequest) -> object:
         return await self._set_paused(
             True, "paused: the log is kept until the uplink is resumed or its quota is reached"
         )
 
-    async def resume(self, question: Question) -> object:
+    async def resume(self, question: AdminRequest) -> object:
         return await self._set_paused(False, "resumed")
 
     async def _set_paused(self, paused: bool, text: str) -> object:
@@ -70,26 +70,26 @@ class _Asked:
         await self._state.in_thread(self._state.ledger.save)  # holds after a restart too
         return said(text, {"paused": paused})
 
-    async def ship_now(self, question: Question) -> object:
+    async def ship_now(self, question: AdminRequest) -> object:
         if self._state.ledger.paused:
             raise AdminRefused("the uplink is paused: `rocketbox uplink resume` first")
         self._state.ship_now()
         waiting = self._uplink.statistics().unshipped_bytes
         return said(f"shipping {waiting} bytes up to log offset {self._state.ship_now_to}", {"bytes": waiting})
 
-    async def gaps(self, question: Question) -> object:
+    async def gaps(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import gap_rows
 
         ledger = self._state.ledger
         rows = gap_rows(ledger.gap_log.gaps[-SHOWN:], ledger.delivered)
         return said("\n".join(map(_gap_line, rows)) or "no gaps", rows)
 
-    async def receipts(self, question: Question) -> object:
+    async def receipts(self, question: AdminRequest) -> object:
         rows = [_receipt(seen) for seen in self._state.ledger.receipts]
         lines = [f"{r['at']}  {r['kind']:<4} {r['from']}..{r['to']}  seq {r['shard']}:{r['seq']}" for r in rows]
         return said("\n".join(lines) or "no receipt since this start of the box", rows)
 
-    async def test(self, question: Question) -> object:
+    async def test(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import try_uplink
 
         tried = await try_uplink(self._state, self._state.config, self._uplink.shipper.hello)
@@ -97,7 +97,7 @@ class _Asked:
         value = [{"step": line.step, "ok": line.ok, "text": line.text} for line in tried]
         return said("\n".join(lines), value, GOOD if all(line.ok for line in tried) else UNHEALTHY)
 
-    async def export(self, question: Question) -> object:
+    async def export(self, question: AdminRequest) -> object:
         from uplink_spark.box.stick import export_pieces
 
         state, folder = self._state, _folder(question)
@@ -109,7 +109,7 @@ class _Asked:
         )
         return said(text, {"pieces": len(index.files), "bytes": size, "durable": index.durable})
 
-    async def take(self, question: Question) -> object:
+    async def take(self, question: AdminRequest) -> object:
         from uplink_spark.box.stick import import_receipts
 
         folder, spool = _folder(question), self._uplink.shipper.quota.spool
@@ -128,7 +128,7 @@ class _Asked:
             advice = "mount the stick so that the user of the box may write (mount -o uid=rocketbox,gid=rocketbox)"
             raise AdminRefused(f"the stick: {exc.strerror}; {advice}") from exc
 
-    async def discard(self, question: Question) -> object:
+    async def discard(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import gap_rows
 
         before, reason = question.values.get("before"), question.values.get("reason")
@@ -138,7 +138,7 @@ class _Asked:
         rows = gap_rows(gaps, set())
         return said("\n".join(map(_gap_line, rows)) or f"nothing unshipped below {before}", rows)
 
-    async def identity(self, question: Question) -> object:
+    async def identity(self, question: AdminRequest) -> object:
         state, lineage = self._state, self._state.source.lineage
         value: dict[str, object] = {
             "box": state.config.box,
@@ -156,7 +156,7 @@ class _Asked:
         return said("\n".join(lines), value)
 
 
-def _folder(question: Question) -> Path:
+def _folder(question: AdminRequest) -> Path:
     if question.folder is None:
         raise AdminRefused("no folder was passed")
     return question.folder

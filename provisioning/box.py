@@ -17,9 +17,9 @@ import cbor2
 
 from provisioning.bundle import (
     START,
+    InstallOptions,
     Manifest,
     Target,
-    Wishes,
     check_fits,
     check_parts,
     extract_part,
@@ -41,7 +41,7 @@ def nothing(*arguments: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class DeviceActions:
     """What reaches beyond files; the box's command line hands in the real ones."""
 
     check_config: Callable[[str], list[str]] = lambda text: []
@@ -113,8 +113,10 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 class Box:
     """One box; every method blocks and is called from a thread."""
 
-    def __init__(self, root: Path, hands: Hands | None = None, *, now_s: Callable[[], float] = time.time) -> None:
-        self.files, self.hands, self._now_s = BoxFiles(root), hands or Hands(), now_s
+    def __init__(
+        self, root: Path, hands: DeviceActions | None = None, *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self.files, self.hands, self._now_s = BoxFiles(root), hands or DeviceActions(), now_s
         self.serial = self.files.fact("serial", "unknown")
         self.model = self.files.fact("model", "generic")
         self._plan: Plan | None = None
@@ -351,7 +353,7 @@ class Box:
         slots = self.files.slots.load()
         free = shutil.disk_usage(self.files.incoming).free
         version = slots.version(self.files.slots.running() or slots.active)
-        wishes = Wishes(downgrade=bool(bundle.get("downgrade")), retry=bool(bundle.get("retry")))
+        wishes = InstallOptions(downgrade=bool(bundle.get("downgrade")), retry=bool(bundle.get("retry")))
         check_fits(manifest, Target(self.model, version, slots.bad, free), wishes)
         return manifest
 

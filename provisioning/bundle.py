@@ -100,7 +100,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class InstallOptions:
     """What a technician may insist on."""
 
     downgrade: bool = False
@@ -193,7 +193,7 @@ def _manifest(data: bytes) -> Manifest:
     return Manifest.from_cbor(data, START + len(data) + SIGNATURE_BYTES)
 
 
-def check_fits(manifest: Manifest, target: Target, wishes: Wishes = Wishes()) -> None:
+def check_fits(manifest: Manifest, target: Target, wishes: InstallOptions = InstallOptions()) -> None:
     """Raise unless this bundle may go on this box: model, version, space, in this order. E304, E305, E301."""
     if manifest.models and target.model not in manifest.models:
         raise ProvisioningError("E304", f"for {', '.join(manifest.models)}, the box is a {target.model}")

@@ -127,7 +127,7 @@ def _ip(row: FleetRow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RowResult:
     """What became of one row."""
 
     row: FleetRow
@@ -181,13 +181,13 @@ class FleetRun:
         return pairs
 
     async def run(
-        self, boxes: Mapping[str, str], work: Work, *, jobs: int, report: Callable[[Result], None]
-    ) -> list[Result]:
+        self, boxes: Mapping[str, str], work: Work, *, jobs: int, report: Callable[[RowResult], None]
+    ) -> list[RowResult]:
         """Provision every box that is there, `jobs` at a time; one failure does not stop the others."""
         done, results = self.done_rows(), []
         for row in self.rows:
             if row.line in done:
-                results.append(Result(row, done[row.line], "skipped", "as its receipt says"))
+                results.append(RowResult(row, done[row.line], "skipped", "as its receipt says"))
                 report(results[-1])
         pairs = self.assign(boxes)
         limit = trio.CapacityLimiter(jobs)
@@ -199,9 +199,9 @@ class FleetRun:
                     if outcome.receipt is not None:
                         save_receipt(self.receipts, outcome.receipt)
                 except (ProvisioningError, LinkLost) as exc:
-                    results.append(Result(row, serial, "failed", str(exc)))
+                    results.append(RowResult(row, serial, "failed", str(exc)))
                 else:
-                    results.append(Result(row, serial, "done", ", ".join(outcome.changes)))
+                    results.append(RowResult(row, serial, "done", ", ".join(outcome.changes)))
                 report(results[-1])
 
         async with trio.open_nursery() as nursery:
@@ -210,6 +210,6 @@ class FleetRun:
         met = {result.row.line for result in results}
         for row in self.rows:
             if row.line not in met:
-                results.append(Result(row, row.serial, "failed", f"E101 no box {row.serial or 'left'} at any port"))
+                results.append(RowResult(row, row.serial, "failed", f"E101 no box {row.serial or 'left'} at any port"))
                 report(results[-1])
         return sorted(results, key=lambda result: result.row.line)

@@ -42,7 +42,7 @@ class BootEntry(NamedTuple):
     left: int | None
 
 
-class Places(NamedTuple):
+class RootPaths(NamedTuple):
     """Where things are; a test hands in folders and plain files."""
 
     root: Path = Path("/")
@@ -95,7 +95,7 @@ def entries(esp: Path) -> list[BootEntry]:
     return found
 
 
-def load(places: Places) -> dict[str, Any]:
+def load(places: RootPaths) -> dict[str, Any]:
     """Return what is remembered: `versions` by slot, `trial`, `bad`, `serial`; nothing known is a box just flashed."""
     try:
         return dict(json.loads((places.images / "state.json").read_text()))
@@ -103,7 +103,7 @@ def load(places: Places) -> dict[str, Any]:
         return {}
 
 
-def save(places: Places, state: Mapping[str, Any]) -> None:
+def save(places: RootPaths, state: Mapping[str, Any]) -> None:
     """Replace the memory durably."""
     places.images.mkdir(parents=True, exist_ok=True)
     write_synced(places.images / "state.json.new", json.dumps(state).encode())
@@ -111,7 +111,7 @@ def save(places: Places, state: Mapping[str, Any]) -> None:
     sync_folder(places.images)
 
 
-def install(places: Places, source: BinaryIO, size: int, sha256: str, version: str) -> str:
+def install(places: RootPaths, source: BinaryIO, size: int, sha256: str, version: str) -> str:
     """Write a checked root into the idle partition, read it back, give it a boot entry; return the slot.
 
     Cut off anywhere, the box boots what it booted before: the idle slot's entry goes first and comes back last.
@@ -177,7 +177,7 @@ def write_partition(device: Path, source: BinaryIO, size: int, sha256: str) -> N
         raise ImageError(f"{device.name} reads back different bytes: the disk is faulty, or the bundle changed")
 
 
-def at_boot(places: Places) -> dict[str, Any]:
+def at_boot(places: RootPaths) -> dict[str, Any]:
     """Note what this boot means: on trial, back from a failed trial, or neither; return the memory."""
     (slot, version), known = places.running(), load(places)
     state = known | {"versions": {**known.get("versions", {}), slot: version}}
@@ -207,7 +207,7 @@ def forgotten(state: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"trial": None, "bad": [*bad, gone], "rolled_back": record}
 
 
-def take_factory_facts(places: Places, esp: Path) -> None:
+def take_factory_facts(places: RootPaths, esp: Path) -> None:
     """Copy serial number and model, written onto the FAT by whoever flashed the disk, to their place, once.
 
     An empty one there is what a power cut left of the first time.
@@ -222,7 +222,7 @@ def take_factory_facts(places: Places, esp: Path) -> None:
             sync_folder(target)
 
 
-def keep(places: Places) -> str:
+def keep(places: RootPaths) -> str:
     """Take the count off the running image's entry, return the version."""
     _, version = places.running()
     with places.esp() as esp:
@@ -237,7 +237,7 @@ def keep(places: Places) -> str:
     return version
 
 
-def give_up(places: Places, reason: str) -> None:
+def give_up(places: RootPaths, reason: str) -> None:
     """Let the running image have no more try: the next boot is the other one. A kept image stays what it is."""
     _, version = places.running()
     with places.esp() as esp:
@@ -247,7 +247,7 @@ def give_up(places: Places, reason: str) -> None:
                 save(places, load(places) | {"reason": reason})
 
 
-def bind_slots(places: Places) -> None:
+def bind_slots(places: RootPaths) -> None:
     """Give every image its own slots for `flash app`, so that going back to an image goes back to its product."""
     state, (_, version) = load(places), places.running()
     own = places.images / version
@@ -266,9 +266,9 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(out.fileno())
 
 
-def main(arguments: list[str], places: Places | None = None) -> int:
+def main(arguments: list[str], places: RootPaths | None = None) -> int:
     """Verbs: boot, commit, give-up REASON, status."""
-    places, verb = places or Places(), arguments[0] if arguments else ""
+    places, verb = places or RootPaths(), arguments[0] if arguments else ""
     try:
         if verb == "boot":
             bind_slots(places)  # first: the product starts even when the boot loader's partition is gone

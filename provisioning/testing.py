@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from provisioning.box import Box, Hands
+from provisioning.box import Box, DeviceActions
 from provisioning.bundle import Manifest, build_bundle, describe_part, make_key, pack_app
 from provisioning.device import serve_device
 from provisioning.port import DescriptorLine
@@ -21,7 +21,7 @@ from provisioning.port import DescriptorLine
 CONSOLE = b"[  42.000000] usb 1-1: new full-speed device \xc3\xbc\r\nlogin: "
 
 
-def folder_box(root: Path, serial: str = "RBX-0007", *, model: str = "x1", hands: Hands | None = None) -> Box:
+def folder_box(root: Path, serial: str = "RBX-0007", *, model: str = "x1", hands: DeviceActions | None = None) -> Box:
     """Make a fresh box that lives in a folder and runs version 1.3.2 in slot a; activating a trial commits it."""
     factory = root / "var/lib/rocketbox-factory"
     factory.mkdir(parents=True)
@@ -41,7 +41,7 @@ def folder_box(root: Path, serial: str = "RBX-0007", *, model: str = "x1", hands
                 slots.boot()
                 slots.commit()
 
-        box.hands = Hands(activate=activate)
+        box.hands = DeviceActions(activate=activate)
     return box
 
 

@@ -147,7 +147,7 @@ class Appender:
             raise Full(str(failure))
         raise TablesFailed(str(failure))
 
-    def rewound(self, dropped: Sequence[PendingAppend]) -> None:
+    def on_truncated(self, dropped: Sequence[PendingAppend]) -> None:
         """The log removed records: the queues do the same, and their numbers are used again."""
         for pending in dropped:
             if is_queued(pending.sys_flag):

@@ -128,7 +128,7 @@ def _open_log(
         SegmentWriter(disk, config.root / "commitlog", recovered.segment_bytes, tail, zero_ahead=config.zero_ahead),
         segment_bytes=recovered.segment_bytes,
         dispatch=dispatcher.dispatch,
-        rewound=lambda dropped: appender().rewound(dropped),
+        on_truncated=lambda dropped: appender().on_truncated(dropped),
         no_room=lambda reason: appender().no_room(reason),
         flush_budget_s=config.flush_budget_ms / 1000,
     )

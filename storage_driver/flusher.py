@@ -99,7 +99,7 @@ class Flusher:
         self._saved_at = self._index_synced_at = trio.current_time()
         while True:
             with trio.move_on_after(0 if self._far_behind else self._config.flush_every_s):
-                await self._dispatcher.crowded.wait()
+                await self._dispatcher.flush_due.wait()
             async with self.guard:
                 await self.round()
 

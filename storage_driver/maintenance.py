@@ -105,10 +105,10 @@ class Maintenance:
         self._ticked_at = trio.current_time()
         while True:
             await self.round()
-            await self.look_at_trusted()
+            await self.verify_trusted()
             await trio.sleep(EVERY_S)
 
-    async def look_at_trusted(self) -> None:
+    async def verify_trusted(self) -> None:
         """Check the files of the queues that the start took from their table; repair a wrong one from the log."""
         keys, self.trusted, wrong = self.trusted, [], 0
         try:

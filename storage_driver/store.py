@@ -20,7 +20,7 @@ from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
-from storage_driver.recovery.opening import Opened, damage_told, open_folder, recovered_topics, state_path
+from storage_driver.recovery.opening import Opened, known_damage, open_folder, recovered_topics, state_path
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.statistics import AppendResult, StoreStatistics, SyncEvidence
 
@@ -79,7 +79,7 @@ class MessageStore:
 
     def damaged(self) -> list[tuple[int, int]]:
         """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks."""
-        before = damage_told(self.config, self._disk, (run for run, _ in self.lineage.runs))
+        before = known_damage(self.config, self._disk, (run for run, _ in self.lineage.runs))
         return sorted({*before, *((damage.start, damage.end) for damage in self.verdict.quarantined)})
 
     # ---- a log that others share
@@ -141,9 +141,9 @@ class MessageStore:
         return self._log.first
 
     @property
-    def taken_back(self) -> int:
+    def truncations(self) -> int:
         """How often the log gave up what was not durable: marks from before mean other records since."""
-        return self._log.taken_back
+        return self._log.truncations
 
     @property
     def failure(self) -> str | None:

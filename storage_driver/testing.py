@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from storage_driver.files.disk import FileFacts, ShortWrite, SyncFailed, Usage
+from storage_driver.files.memory_layer import NoLock
 from storage_driver.named_tuple import NamedTuple
 
 V1 = bytes.fromhex(
@@ -214,13 +215,6 @@ class MemoryFile:
         return at, low + len(content[low:end].rstrip(b"\0"))
 
     def advise(self, at: int, count: int, advice: int) -> None:
-        pass
-
-
-class NoLock:
-    """A lock that nobody else wants."""
-
-    def release(self) -> None:
         pass
 
 

@@ -17,6 +17,17 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 OURS = "rocketbox"
 NOT_USED = {"Manager", "Service", "Processor", "Helper", "Util", "Utils", "Impl", "Base", "Abstract"}
+# Two classes of one name on purpose, and why.
+ALIKE = {
+    "ConfigError": "the appliance's and the gateway's, which does not import the appliance",
+    "Message": "the client's, with keys and tags of its own, and the store's, with properties in stored form",
+    "MessageQueue": "a queue as clients name it, with its broker, and as a store names it, which has one broker",
+    "Producer": "the blocking twin takes the arguments of the asynchronous class",
+    "ProtocolError": "the peer broke the protocol: RocketMQ's or the uplink's, which share no module",
+    "PullConsumer": "as Producer",
+    "PushConsumer": "as Producer",
+    "Refused": "a refusal with a code of the protocol: RocketMQ's or the uplink's, which share no module",
+}
 WIRE_SPELLING = {"netstack/wire/headers.py", "netstack/wire/bodies.py", "netstack/wire/command.py"}
 
 
@@ -50,6 +61,15 @@ def name_faults(path: str, source: str) -> list[str]:
         if re.match(r"_*[a-z][a-z0-9]*[A-Z]", name) and path not in WIRE_SPELLING:
             faults.append(f"{path}:{line} {name}: wire spelling belongs into headers, bodies or command")
     return faults
+
+
+def class_names_defined_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return public class name -> modules, for names that more than one module defines."""
+    found: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        for name in re.findall(r"^ *class ([A-Za-z]\w*)[(:]", source, re.MULTILINE):
+            found.setdefault(name, set()).add(path)
+    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
 
 
 def test_the_build_lists_the_six_packages_and_nothing_else(pyproject: dict[str, Any]) -> None:
@@ -108,6 +128,20 @@ def test_planted_names_against_the_house_are_found() -> None:
         "topicName",
     ]
     assert name_faults("netstack/wire/headers.py", "queueId = 3\n") == []
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    twice = class_names_defined_twice({str(path.relative_to(ROOT)): path.read_text() for path in paths})
+    new = {name: where for name, where in twice.items() if name not in ALIKE}
+    assert new == {}, "name each class after what it is, as docs/glossary.md does; ALIKE lists the exceptions"
+    assert ALIKE.keys() == twice.keys(), "an exception that is gone"
+
+
+def test_a_planted_second_meaning_is_found() -> None:
+    planted = {"a.py": "class Row: ...\n", "b.py": "def f():\n    class Row: ...\n", "c.py": "class _Row: ...\n"}
+    assert class_names_defined_twice(planted) == {"Row": ["a.py", "b.py"]}
+    assert class_names_defined_twice({"a.py": "class A:\n    class B: ...\nclass B: ...\n"}) == {}
 
 
 def test_every_package_says_that_it_is_typed_and_has_its_errors() -> None:

@@ -33,7 +33,7 @@ from uplink_spark.errors import LandingError
 from uplink_spark.spark.offset_fingerprint import check_stamp, stamped
 from uplink_spark.spark.packs import PieceRef, read_batches
 from uplink_spark.spark.rows import schema_of
-from uplink_spark.spark.source_filters import Narrowed, narrow
+from uplink_spark.spark.source_filters import PushedFilters, narrow
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
 from uplink_spark.spark.source_options import (
     BATCH,
@@ -47,7 +47,7 @@ from uplink_spark.spark.source_options import (
     parse_options,
 )
 from uplink_spark.spark.source_plan import (
-    Limit,
+    BatchLimit,
     Seqs,
     admit,
     check_log_offsets,
@@ -182,7 +182,7 @@ class PushdownReader(BatchReader):
     """A batch reader that takes over filters; Spark refuses it while its push-down is switched off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        narrowed: Narrowed = narrow(self._options, filters)
+        narrowed: PushedFilters = narrow(self._options, filters)
         self._options = narrowed.options
         self._content = _Rows(narrowed.options)
         return narrowed.left
@@ -284,15 +284,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             save_consumer(self._zone, self._options.consumer, from_offset(end, self._zone.zone.shards))
 
 
-def _limit(limit: ReadLimit) -> Limit:
+def _limit(limit: ReadLimit) -> BatchLimit:
     if isinstance(limit, ReadMaxBytes):
-        return Limit(raw_bytes=limit.max_bytes)
+        return BatchLimit(raw_bytes=limit.max_bytes)
     if isinstance(limit, ReadMaxRows):
-        return Limit(rows=limit.max_rows)
-    return Limit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else Limit()
+        return BatchLimit(rows=limit.max_rows)
+    return BatchLimit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else BatchLimit()
 
 
-def _until_full(entries: Iterator[ManifestEntry], limit: Limit) -> list[ManifestEntry]:
+def _until_full(entries: Iterator[ManifestEntry], limit: BatchLimit) -> list[ManifestEntry]:
     """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory."""
     taken: list[ManifestEntry] = []
     used, most = 0, limit.most

@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from appliance.access.private_file import replace_private
-from appliance.admin import Question
+from appliance.admin import AdminRequest
 from appliance.broker.access.accounts import Account, AccountError, Accounts, check_signature
 from appliance.broker.access.permissions import Asker, Denied
 from netstack.wire.acl import ACCESS_KEY, sign
@@ -141,14 +141,14 @@ class Keys:
     def statistics(self) -> AccessStatistics:
         return AccessStatistics(len(self.accounts.keys), self._reloads, self._failure, self._denied)
 
-    def actions(self, said: Mapping[str, object]) -> dict[str, Callable[[Question], Any]]:
+    def actions(self, said: Mapping[str, object]) -> dict[str, Callable[[AdminRequest], Any]]:
         """Return what admin.sock may ask: the own key with what else is said of the doors, and to look at the file."""
 
-        async def own(question: Question) -> object:
+        async def own(question: AdminRequest) -> object:
             await trio.lowlevel.checkpoint()
             return {**said, "key": self.own.name, "secret": self.own.secret}
 
-        async def reload(question: Question) -> object:
+        async def reload(question: AdminRequest) -> object:
             await trio.to_thread.run_sync(self.check)
             return {"accounts": len(self.accounts.keys), "failure": self._failure}
 

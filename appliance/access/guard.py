@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from appliance.access.access import Keys, accounts_path
-from appliance.access.lazy_tls import LateDoor
+from appliance.access.lazy_tls import LazyTls
 from appliance.admin import Action
 from appliance.broker.access.permissions import KEYS, AccessRules, Permissions
 from appliance.clock import clock_trusted
 from appliance.configuration.settings import Config
-from appliance.device.probe import OwnWay
+from appliance.device.probe import LocalCredentials
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
 from appliance.health.condition_rules import certificate
 from appliance.health.conditions import Condition
@@ -35,8 +35,8 @@ class Guard(NamedTuple):
 
     permissions: Permissions
     keys: Keys
-    door: TlsDoor | LateDoor | None
-    own_way: OwnWay
+    door: TlsDoor | LazyTls | None
+    local_credentials: LocalCredentials
     mode: str
     open_to: tuple[str, ...] = ()  # networks of access.allow that are everybody's
 
@@ -56,7 +56,7 @@ class Guard(NamedTuple):
 
     def actions(self) -> dict[str, Action]:
         """Return what admin.sock may ask."""
-        return self.keys.actions({"mode": self.mode, "tls": self.own_way.tls is not None})
+        return self.keys.actions({"mode": self.mode, "tls": self.local_credentials.tls is not None})
 
     def conditions(self) -> Iterable[Condition]:
         """Return what is wrong with keys and certificate."""
@@ -96,8 +96,10 @@ def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guar
     )
     door = open_door(config, data)
     enforced = door is not None and config.tls.mode == TlsMode.ENFORCING
-    own_way = OwnWay(keys.sign if config.access.mode == KEYS else None, client_context() if enforced else None)
-    return Guard(permissions, keys, door, own_way, config.access.mode, open_to(config))
+    local_credentials = LocalCredentials(
+        keys.sign if config.access.mode == KEYS else None, client_context() if enforced else None
+    )
+    return Guard(permissions, keys, door, local_credentials, config.access.mode, open_to(config))
 
 
 def open_to(config: Config) -> tuple[str, ...]:
@@ -117,12 +119,12 @@ def tls_files(config: Config, data: Path) -> tuple[Path, Path]:
     return cert, Path(config.tls.private_key) if config.tls.private_key else folder / "box.key"
 
 
-def open_door(config: Config, data: Path) -> TlsDoor | LateDoor | None:
+def open_door(config: Config, data: Path) -> TlsDoor | LazyTls | None:
     """Return what accepts TLS, None for a box without TLS. Raises ConfigError if TLS is required and unavailable."""
     said, (cert, _) = config.tls, tls_files(config, data)
     plain = (said.mode, said.client_auth, said.cert) == (TlsMode.PERMISSIVE, ClientAuth.NONE, "")
     if plain and is_loopback(config.listen.host) and not cert.exists():
-        return LateDoor(lambda: _door(config, data))
+        return LazyTls(lambda: _door(config, data))
     return _door(config, data)
 
 

@@ -17,7 +17,7 @@ from netstack.serving.tls import GREETING, TlsDoor, TlsStatistics
 log = logging.getLogger("appliance")
 
 
-class LateDoor:
+class LazyTls:
     """The `tls` of serve_remoting. `make` blocks: it is called once, in a thread; None means that TLS cannot be."""
 
     def __init__(self, make: Callable[[], TlsDoor | None]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.admin import AdminRefused, AdminSilent, ask
-from appliance.device.probe import PLAIN, OwnWay
+from appliance.device.probe import PLAIN, LocalCredentials
 from netstack.serving.tls import client_context
 from netstack.wire.acl import sign
 from netstack.wire.command import RemotingCommand
@@ -25,7 +25,7 @@ def own_key(path: Path) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def way_in(path: Path) -> OwnWay:
+def read_credentials(path: Path) -> LocalCredentials:
     """Return what signs requests of this machine, and TLS where plain text is refused."""
     said = own_key(path)
     if said is None:
@@ -36,4 +36,4 @@ def way_in(path: Path) -> OwnWay:
         sign(request, name, secret)
         return request
 
-    return OwnWay(signed, client_context() if said.get("tls") else None)
+    return LocalCredentials(signed, client_context() if said.get("tls") else None)

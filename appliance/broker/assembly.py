@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from appliance.broker.access.request_table import Loaded, loaded
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.lookups import Lookups
 from appliance.broker.consume.moved import MovedEvents
 from appliance.broker.consume.pull import PullRules, Pulls, PullTables
@@ -34,7 +34,7 @@ from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.broker.transactions.checks import TransactionChecks
-from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionRules, Transactions, half_divert
+from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionEnds, TransactionRules, half_divert
 from appliance.configuration.settings import Config
 from appliance.requests import Handle, deferred, merged
 from netstack.wire.codes import RequestCode
@@ -60,7 +60,7 @@ class BrokerTables(NamedTuple):
     arrivals: Arrivals
     dedup: DedupWindow
     space: Space
-    stats: BrokerStats
+    stats: BrokerCounters
     creations: Creations
     resent: Resent
 
@@ -119,13 +119,13 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         arrivals,
         dedup,
         Space(),
-        BrokerStats(config.box.cluster, now_ms=now_ms),
+        BrokerCounters(config.box.cluster, now_ms=now_ms),
         creations,
         Resent(store.state_file("resent", folder="rocketbox")),
     )
 
 
-async def look_back(tables: BrokerTables, store: MessageStore, *, now_ms: Clock) -> None:
+async def rebuild_dedup(tables: BrokerTables, store: MessageStore, *, now_ms: Clock) -> None:
     """Know what was sent just before a restart: a producer without its answer sends it again now."""
     if not tables.dedup.enabled:
         return
@@ -142,7 +142,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     timer_rules = TimerRules(config.box.name, rules.timer_days * DAY_MS)
     timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
     intake = Intake(store, [half_divert, timers.divert, delays.divert])
-    transactions = Transactions(
+    transactions = TransactionEnds(
         _transaction_rules(config, store), store, tables.offsets, now_ms=now_ms, put_stat=stats.put
     )
     make_topic = partial(tables.topics.ensure, queues=1)
@@ -173,7 +173,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     return Assembled(handlers, loops, flushes, floor, waiting)
 
 
-def dealing_out(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
+def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
     """Return the handler for consumers whose queues the broker assigns; `readable` gives the queues of all brokers."""
 
     def make() -> dict[int, Handle]:

@@ -20,7 +20,7 @@ TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 
 @dataclass(slots=True)
-class Draft:
+class MessageDraft:
     """A message on its way into the store, still to be changed."""
 
     topic: str
@@ -51,7 +51,7 @@ class Draft:
         )
 
 
-Divert = Callable[[Draft], None]
+Divert = Callable[[MessageDraft], None]
 """Gives a draft another destination when its properties ask for it. Raises Refused."""
 
 
@@ -83,7 +83,7 @@ class Intake:
     def __init__(self, store: Appending, diverts: Sequence[Divert] = ()) -> None:
         self._store, self._diverts = store, tuple(diverts)
 
-    def put(self, draft: Draft) -> AppendResult:
+    def put(self, draft: MessageDraft) -> AppendResult:
         """Store a draft where its properties say. Raises Refused."""
         draft.properties.pop(WAIT, None)
         for divert in self._diverts:

@@ -24,7 +24,7 @@ class Perm(IntFlag):
 ANY = Perm.PUB | Perm.SUB  # of a need: one of them will do
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     TOPIC = "topic"
     GROUP = "group"
 
@@ -32,7 +32,7 @@ class Kind(Enum):
 class Need(NamedTuple):
     """One permission a request takes."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     perm: Perm
 
@@ -40,8 +40,8 @@ class Need(NamedTuple):
 def of_topic(name: str, perm: Perm) -> Need:
     """Return the need of a topic; a retry topic belongs to its group, whatever is done with it."""
     if name.startswith(RETRY):
-        return Need(Kind.GROUP, name[len(RETRY) :], Perm.SUB)
-    return Need(Kind.TOPIC, name, perm)
+        return Need(ResourceKind.GROUP, name[len(RETRY) :], Perm.SUB)
+    return Need(ResourceKind.TOPIC, name, perm)
 
 
 class Signer(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from appliance.configuration.config import Config, Facts, load_config
+from appliance.configuration.config import Config, HostFacts, load_config
 from appliance.errors import ConfigError, ConfigProblem
 
 INSTALLED = Path("/etc/rocketbox/rocketbox.toml")
@@ -88,11 +88,11 @@ def read_config(file: Path) -> str:
     return text
 
 
-def machine_facts(data: Path) -> Facts:
+def machine_facts(data: Path) -> HostFacts:
     """Return what defaults depend on; a data folder that does not exist yet is on its nearest parent's disk."""
     there = next((folder for folder in (data, *data.absolute().parents) if folder.exists()), Path("/"))
     try:
         serial_number = FACTORY.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         serial_number = ""
-    return Facts(shutil.disk_usage(there).total, serial_number, socket.gethostname())
+    return HostFacts(shutil.disk_usage(there).total, serial_number, socket.gethostname())

@@ -13,13 +13,13 @@ from appliance.configuration.settings import Config, rules, tables
 from appliance.errors import ConfigError, ConfigProblem
 from storage_driver.named_tuple import NamedTuple
 
-__all__ = ["Config", "Facts", "load_config", "nearest"]
+__all__ = ["Config", "HostFacts", "load_config", "nearest"]
 
 SMALL_DISK_BYTES = 64 << 30  # below it one segment of 1 GiB is too large a share to delete at once
 SHIPPED_MIB = 7  # a whole record, properties included, fits into a piece of 8 MiB
 
 
-class Facts(NamedTuple):
+class HostFacts(NamedTuple):
     """What defaults depend on."""
 
     disk_bytes: int
@@ -69,7 +69,7 @@ def load_config(
     text: str = "",
     *,
     source: str = "configuration",
-    facts: Facts,
+    facts: HostFacts,
     environ: Mapping[str, str] | None = None,
     command_line: Mapping[str, object] | None = None,
 ) -> Config:
@@ -127,7 +127,7 @@ def _together(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem("limits.message_mib", size, text, None)
 
 
-def _settle(config: Config, facts: Facts, origins: dict[str, str]) -> Config:
+def _settle(config: Config, facts: HostFacts, origins: dict[str, str]) -> Config:
     """Fill in the defaults that depend on the machine."""
     if not config.box.name:
         known = next((text for text in (facts.serial_number, facts.host_name) if text), "rocketbox")

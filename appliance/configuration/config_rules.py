@@ -171,11 +171,11 @@ class Key(NamedTuple):
 
 
 def key(default: Value, rule: Rule, meaning: str) -> Value:
-    """Return what a `Table` gives the key; a value of the table is what has the type of the default."""
+    """Return what a `Section` gives the key; a value of the table is what has the type of the default."""
     return cast(Value, Key(default, rule, meaning))
 
 
-class Table:
+class Section:
     """One table of the file, each key as `name: type = key(default, rule, meaning)`; a value of it does not change."""
 
     keys: ClassVar[Mapping[str, Key]]

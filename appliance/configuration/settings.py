@@ -11,7 +11,7 @@ from appliance.configuration.config_rules import (
     Real,
     Record,
     Rule,
-    Table,
+    Section,
     Text,
     Whole,
     key,
@@ -25,7 +25,7 @@ TOPIC_PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed
 TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
 
 
-class Box(Table):
+class BoxSection(Section):
     """Identity of the box."""
 
     name: str = key(
@@ -35,7 +35,7 @@ class Box(Table):
     site: str = key("", Text(), "location of the box, free text")
 
 
-class Listen(Table):
+class ListenSection(Section):
     """Addresses and ports for clients."""
 
     host: str = key("127.0.0.1", ADDRESS, 'address to bind; "0.0.0.0" or "::" opens the box to the network')
@@ -54,7 +54,7 @@ class AdvertiseRule(NamedTuple):
     port: int = 0  # 0: the broker's own port
 
 
-class Advertise(Table):
+class AdvertiseSection(Section):
     """Addresses in routes, for networks behind NAT."""
 
     rules: tuple[AdvertiseRule, ...] = key(
@@ -71,7 +71,7 @@ class Advertise(Table):
     )
 
 
-class Access(Table):
+class AccessSection(Section):
     """Access control."""
 
     mode: str = key(
@@ -87,7 +87,7 @@ class Access(Table):
     accounts: str = key("", Text(r"(?s).{0,1000}", "a file"), "keys; empty: access/accounts.json in the data folder")
 
 
-class Tls(Table):
+class TlsSection(Section):
     """Encrypted connections of clients."""
 
     mode: str = key("permissive", Choice(("permissive", "enforcing", "disabled")), "TLS on the two ports")
@@ -106,7 +106,7 @@ class Tls(Table):
     trust: str = key("", Text(r"(?s).{0,1000}", "a file"), "CA of client certificates")
 
 
-class Limits(Table):
+class LimitsSection(Section):
     """Limits per client and in total."""
 
     connections: int = key(1024, Whole(8, 65536), "total connections")
@@ -141,7 +141,7 @@ class RetentionOf(NamedTuple):
     retention_h: int
 
 
-class Store(Table):
+class StoreSection(Section):
     """The log on the disk."""
 
     segment_mib: int = key(0, Whole(0, 1024), "size of a CommitLog segment; 0: 256 on disks below 64 GiB, else 1024")
@@ -167,7 +167,7 @@ class Store(Table):
     group_commit_ms: float = key(0.0, Real(0, 50), "time to gather records before a sync")
 
 
-class BrokerRules(Table):
+class BrokerSection(Section):
     """Broker behaviour, as in Apache's broker.conf."""
 
     auto_create_topics: bool = key(True, Flag(), "a send to an unknown topic creates it")
@@ -195,7 +195,7 @@ class BrokerRules(Table):
     dedup_entries: int = key(65_536, Whole(0, 4_000_000), "send keys remembered")
 
 
-class Namesrv(Table):
+class NamesrvSection(Section):
     """The name server beside the broker."""
 
     register_at: tuple[str, ...] = key((), Many(HOST_PORT), "other name servers at which this box registers")
@@ -203,13 +203,13 @@ class Namesrv(Table):
     order_messages: bool = key(False, Flag(), "routes carry the order configuration")
 
 
-class Watchdog(Table):
+class WatchdogSection(Section):
     """Supervision of the process."""
 
     proof_limit_s: int = key(15, Whole(5, 60), "greatest age of the proof of work with which systemd's watchdog is fed")
 
 
-class Conditions(Table):
+class ConditionsSection(Section):
     """When the box counts as degraded."""
 
     group_gone_s: int = key(
@@ -222,20 +222,20 @@ class Conditions(Table):
     )
 
 
-class Update(Table):
+class UpdateSection(Section):
     """New versions."""
 
     tries: int = key(3, Whole(2, 10), "failed starts of a new version before it is rolled back")
 
 
-class Metrics(Table):
+class MetricsSection(Section):
     """Metrics for Prometheus."""
 
     port: int = key(0, PORT, "TCP port for Prometheus; 0: unix socket only")
     host: str = key("127.0.0.1", ADDRESS, "address of that port; other machines need the token")
 
 
-class Page(Table):
+class PageSection(Section):
     """The status page."""
 
     port: int = key(0, PORT, "port of the status page; 0: off")
@@ -253,7 +253,7 @@ class UplinkWindow(NamedTuple):
     kbit_s: int = 0
 
 
-class Metered(NamedTuple):
+class MeteredLinks(NamedTuple):
     """Links that cost: their interfaces, the monthly budget, and whether the backlog may use them."""
 
     interfaces: tuple[str, ...] = ()
@@ -261,7 +261,7 @@ class Metered(NamedTuple):
     backlog: bool = False
 
 
-NOT_METERED = Metered()
+NOT_METERED = MeteredLinks()
 _DAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 _WINDOW = Record(
     UplinkWindow,
@@ -273,7 +273,7 @@ _WINDOW = Record(
     needed=frozenset({"days", "hours"}),
 )
 _METERED = Record(
-    Metered,
+    MeteredLinks,
     {
         "interfaces": Many(Text(r"[\w.@*-]{1,32}", "a network interface")),
         "month_mbytes": Whole(0, 1 << 40),
@@ -282,7 +282,7 @@ _METERED = Record(
 )
 
 
-class Uplink(Table):
+class UplinkSection(Section):
     """Shipping to the centre."""
 
     gateway: str = key("", HOST_PORT, "central gateway; empty: no uplink")
@@ -301,7 +301,7 @@ class Uplink(Table):
     max_lag_bytes: int = key(0, Whole(0, 1 << 50), "most unshipped bytes, then when_full; 0: 60 % of the partition")
     max_lag_hours: int = key(0, Whole(0, 87_600), "oldest backlog; 0: no limit")
     windows: tuple[UplinkWindow, ...] = key((), Many(_WINDOW), "weekly time windows with their own bandwidth limit")
-    metered: Metered = key(
+    metered: MeteredLinks = key(
         NOT_METERED, _METERED, "metered links: interfaces, monthly budget in megabytes, whether the backlog uses them"
     )
 
@@ -309,25 +309,25 @@ class Uplink(Table):
 class Config(NamedTuple):
     """All settings of a box; a part is handed its own table only."""
 
-    box: Box = Box()
-    listen: Listen = Listen()
-    advertise: Advertise = Advertise()
-    access: Access = Access()
-    tls: Tls = Tls()
-    limits: Limits = Limits()
-    store: Store = Store()
-    broker: BrokerRules = BrokerRules()
-    namesrv: Namesrv = Namesrv()
-    watchdog: Watchdog = Watchdog()
-    conditions: Conditions = Conditions()
-    update: Update = Update()
-    metrics: Metrics = Metrics()
-    page: Page = Page()
-    uplink: Uplink = Uplink()
+    box: BoxSection = BoxSection()
+    listen: ListenSection = ListenSection()
+    advertise: AdvertiseSection = AdvertiseSection()
+    access: AccessSection = AccessSection()
+    tls: TlsSection = TlsSection()
+    limits: LimitsSection = LimitsSection()
+    store: StoreSection = StoreSection()
+    broker: BrokerSection = BrokerSection()
+    namesrv: NamesrvSection = NamesrvSection()
+    watchdog: WatchdogSection = WatchdogSection()
+    conditions: ConditionsSection = ConditionsSection()
+    update: UpdateSection = UpdateSection()
+    metrics: MetricsSection = MetricsSection()
+    page: PageSection = PageSection()
+    uplink: UplinkSection = UplinkSection()
     origins: Mapping[str, str] = MappingProxyType({})  # "table.key" -> where its value came from
 
 
-def tables() -> dict[str, type[Table]]:
+def tables() -> dict[str, type[Section]]:
     """Return table name -> its class, in the order of the documentation."""
     return {name: type(default) for name, default in Config._field_defaults.items() if name != "origins"}
 

@@ -17,7 +17,7 @@ from appliance.errors import ConfigError
 from appliance.health.health_file import read_health
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import BoxFolders
-from provisioning.box import Box, Hands, Progress
+from provisioning.box import Box, DeviceActions, Progress
 from provisioning.errors import ProvisioningError
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
@@ -27,17 +27,17 @@ RUNTIME, CONFIG = Path("/run/rocketbox"), Path("/etc/rocketbox/rocketbox.toml")
 SERIAL_BYTES = 2 << 20  # three minutes at 115200 baud
 
 
-def real_hands(box: Box) -> Hands:
+def real_hands(box: Box) -> DeviceActions:
     """Return the hands of this machine, or of a box that is only a folder."""
     root = box.files.root
     if root != Path("/"):
         place = BoxFolders(box.files.state, root / "run/rocketbox", root / CONFIG.relative_to("/"), root, live=False)
-        return Hands(
+        return DeviceActions(
             check_config=check_config,
             activate=lambda progress: try_slot(box),
             support=lambda path: write_support(path, place),
         )
-    return Hands(
+    return DeviceActions(
         check_config=check_config,
         status=lambda: read_health(Path("/run/rocketbox/health.json")),
         doctor=doctor_facts,

@@ -18,7 +18,7 @@ LOST = (AskTimeout, ChannelClosed, ProtocolError, trio.BrokenResourceError, trio
 ANSWERED = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
 
 
-class OwnWay(NamedTuple):
+class LocalCredentials(NamedTuple):
     """How the box gets through its own doors: what signs its requests, and TLS where plain text is refused."""
 
     sign: Callable[[RemotingCommand], RemotingCommand] | None = None
@@ -28,13 +28,13 @@ class OwnWay(NamedTuple):
         return self.sign(request) if self.sign else request
 
 
-PLAIN = OwnWay()
+PLAIN = LocalCredentials()
 
 
 class Probe:
     """Where the two own ports are reached on this machine."""
 
-    def __init__(self, host: str, broker_port: int, namesrv_port: int, way: OwnWay = PLAIN) -> None:
+    def __init__(self, host: str, broker_port: int, namesrv_port: int, way: LocalCredentials = PLAIN) -> None:
         self.host, self.broker_port, self.namesrv_port, self._way = host, broker_port, namesrv_port, way
 
     async def __call__(self) -> bool:
@@ -63,7 +63,7 @@ class OwnPortSilent(ApplianceError):
     """The box's own broker port does not answer."""
 
 
-async def answered(host: str, port: int, request: RemotingCommand, way: OwnWay = PLAIN) -> bool:
+async def answered(host: str, port: int, request: RemotingCommand, way: LocalCredentials = PLAIN) -> bool:
     """Tell whether a request is answered with a code a working box gives."""
     code = -1
     try:

@@ -31,7 +31,7 @@ PER_BREATH, NAMES_PER_BREATH = 50, 1000  # 5,000 groups of 4 queues: 40 ms of pr
 TOOLS = "rocketbox_"  # groups of the box's own commands, which come and go
 
 
-class Looked(NamedTuple):
+class ConditionSources(NamedTuple):
     """What is looked at."""
 
     store: MessageStore
@@ -48,7 +48,9 @@ Disk = Callable[[], tuple[float, int, float | None]]  # share used, bytes used, 
 class ConditionWatch:
     """The conditions at the last look."""
 
-    def __init__(self, looked: Looked, *, disk: Disk, uptime_s: Callable[[], float] = trio.current_time) -> None:
+    def __init__(
+        self, looked: ConditionSources, *, disk: Disk, uptime_s: Callable[[], float] = trio.current_time
+    ) -> None:
         self._looked, self._disk, self._uptime_s = looked, disk, uptime_s
         self._ages = Ages(looked.store)
         self._file = looked.store.state_file("groups_seen", folder="rocketbox")

@@ -13,7 +13,7 @@ WALKS = "test_real_walks.py::test_each_trouble_is_told_and_raises_its_alert"  # 
 TICKET = "RocketboxCondition"  # the alert of conditions that have none of their own
 
 
-class Kind(NamedTuple):
+class ConditionKind(NamedTuple):
     """One condition: its name everywhere, doctor's code, the state it puts the box in, when it holds."""
 
     id: str
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 CATALOGUE = (
-    Kind(
+    ConditionKind(
         "read_only",
         "D501",
         "read_only",
@@ -35,7 +35,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxNotServing",
     ),
-    Kind(
+    ConditionKind(
         "log_failed",
         "D501",
         "failing",
@@ -44,7 +44,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxNotServing",
     ),
-    Kind(
+    ConditionKind(
         "not_durable",
         "D501",
         "failing",
@@ -53,7 +53,7 @@ CATALOGUE = (
         "test_health.py::test_what_the_watchdog_finds_is_a_condition",
         "RocketboxProofOld",
     ),
-    Kind(
+    ConditionKind(
         "not_answering",
         "D502",
         "failing",
@@ -62,7 +62,7 @@ CATALOGUE = (
         "test_health.py::test_what_the_watchdog_finds_is_a_condition",
         "RocketboxProofOld",
     ),
-    Kind(
+    ConditionKind(
         "loop_late",
         "D503",
         "failing",
@@ -71,7 +71,7 @@ CATALOGUE = (
         "test_health.py::test_what_the_watchdog_finds_is_a_condition",
         "RocketboxNotServing",
     ),
-    Kind(
+    ConditionKind(
         "data_lost",
         "D110",
         "degraded",
@@ -80,7 +80,7 @@ CATALOGUE = (
         f"{WALKS}[damage_between_runs]",
         "RocketboxLoss",
     ),
-    Kind(
+    ConditionKind(
         "data_given_up",
         "D310",
         "degraded",
@@ -89,7 +89,7 @@ CATALOGUE = (
         f"{WALKS}[full_disk]",
         "RocketboxGaps",
     ),
-    Kind(
+    ConditionKind(
         "sends_refused",
         "D107",
         "degraded",
@@ -98,7 +98,7 @@ CATALOGUE = (
         f"{WALKS}[disk_of_others]",
         "RocketboxRefusesMessages",
     ),
-    Kind(
+    ConditionKind(
         "data_damaged",
         "D108",
         "degraded",
@@ -107,7 +107,7 @@ CATALOGUE = (
         f"{WALKS}[damage_in_a_run]",
         "RocketboxDamage",
     ),
-    Kind(
+    ConditionKind(
         "memory_short",
         "D504",
         "degraded",
@@ -115,7 +115,7 @@ CATALOGUE = (
         "memory at 92% of the limit, new connections are refused",
         "test_health.py::test_what_the_watchdog_finds_is_a_condition",
     ),
-    Kind(
+    ConditionKind(
         "files_short",
         "D505",
         "degraded",
@@ -123,7 +123,7 @@ CATALOGUE = (
         "open files at 92% of the limit, new connections are refused",
         "test_health.py::test_what_the_watchdog_finds_is_a_condition",
     ),
-    Kind(
+    ConditionKind(
         "uplink_down",
         "D310",
         "degraded",
@@ -131,7 +131,7 @@ CATALOGUE = (
         "no connection to the gateway centre:7700 for 4 min, 12 MiB waiting, last error: refused",
         "test_health_walks.py::test_a_full_disk_without_a_gateway_says_what_it_gives_up",
     ),
-    Kind(
+    ConditionKind(
         "uplink_filling",
         "D310",
         "degraded",
@@ -140,7 +140,7 @@ CATALOGUE = (
         f"{WALKS}[full_disk]",
         "RocketboxUplinkQuota",
     ),
-    Kind(
+    ConditionKind(
         "uplink_late",
         "D310",
         "degraded",
@@ -149,7 +149,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxUplinkBehind",
     ),
-    Kind(
+    ConditionKind(
         "uplink_alarm",
         "D310",
         "degraded",
@@ -157,7 +157,7 @@ CATALOGUE = (
         "the uplink reports identity: the certificate names box-7",
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
     ),
-    Kind(
+    ConditionKind(
         "quota_exceeded",
         "D107",
         "degraded",
@@ -165,7 +165,7 @@ CATALOGUE = (
         "the log holds 1.8 GiB, store.quota_gib allows 1.0 GiB: 1.7 GiB are unshipped and stay",
         "test_condition_rules.py::test_a_quota_that_does_not_bind_says_why",
     ),
-    Kind(
+    ConditionKind(
         "disk_filling",
         "D107",
         "degraded",
@@ -174,7 +174,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_the_disk_names_the_setting_that_helps_for_its_cause",
         "RocketboxDiskFilling",
     ),
-    Kind(
+    ConditionKind(
         "group_without_member",
         "D601",
         "degraded",
@@ -184,7 +184,7 @@ CATALOGUE = (
         f"{WALKS}[killed_consumer]",
         "RocketboxConsumerStuck",
     ),
-    Kind(
+    ConditionKind(
         "group_behind",
         "D602",
         "degraded",
@@ -194,7 +194,7 @@ CATALOGUE = (
         f"{WALKS}[stuck_consumer]",
         "RocketboxConsumerStuck",
     ),
-    Kind(
+    ConditionKind(
         "dead_letters",
         "D603",
         "degraded",
@@ -203,7 +203,7 @@ CATALOGUE = (
         f"{WALKS}[dead_letters]",
         "RocketboxDeadLetters",
     ),
-    Kind(
+    ConditionKind(
         "certificate_ends",
         "D303",
         "degraded",
@@ -212,7 +212,7 @@ CATALOGUE = (
         f"{WALKS}[expired_certificate]",
         "RocketboxCertificateEnds",
     ),
-    Kind(
+    ConditionKind(
         "certificate_refused",
         "D303",
         "degraded",
@@ -221,7 +221,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxCertificateEnds",
     ),
-    Kind(
+    ConditionKind(
         "uplink_certificate_ends",
         "D303",
         "degraded",
@@ -230,7 +230,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxUplinkCertificateEnds",
     ),
-    Kind(
+    ConditionKind(
         "clock_behind",
         "D201",
         "degraded",
@@ -238,7 +238,7 @@ CATALOGUE = (
         "the clock says 2026-01-01 00:00 UTC, 3.0 h before the newest message",
         f"{WALKS}[clock_set_back]",
     ),
-    Kind(
+    ConditionKind(
         "clock_untrusted",
         "D201",
         "degraded",
@@ -247,7 +247,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_a_clock_that_nobody_sets_is_told_after_two_hours",
         "RocketboxClock",
     ),
-    Kind(
+    ConditionKind(
         "accounts_unusable",
         "D303",
         "degraded",
@@ -255,7 +255,7 @@ CATALOGUE = (
         "accounts: line 3 is not an account",
         "test_guard.py::test_what_is_wrong_with_keys_is_a_condition",
     ),
-    Kind(
+    ConditionKind(
         "access_open",
         "D303",
         "degraded",
@@ -263,7 +263,7 @@ CATALOGUE = (
         "access.mode is open: anybody who reaches the port can read and write",
         "test_guard.py::test_what_is_wrong_with_keys_is_a_condition",
     ),
-    Kind(
+    ConditionKind(
         "tables_unsaved",
         "D109",
         "degraded",
@@ -271,7 +271,7 @@ CATALOGUE = (
         "changes are not saved and would be lost at a restart: config/topics.json: No space left on device",
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
     ),
-    Kind(
+    ConditionKind(
         "notes_unsaved",
         "D204",
         "degraded",
@@ -294,7 +294,7 @@ class Condition(NamedTuple):
     mark: int = 0
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ConditionKind:
         return KINDS[self.id]
 
     @property

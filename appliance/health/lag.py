@@ -12,7 +12,7 @@ MOST_LOOKS = 200  # at messages that are not known yet, in one round
 MOST_AGES = 4096
 
 
-class Seen(Protocol):
+class LagSource(Protocol):
     """Where groups stand, and what there is to read."""
 
     @property
@@ -55,7 +55,7 @@ class Ages:
         self._known[place] = stored_ms
 
 
-def lag_of(seen: Seen, group: str, topic: str) -> Lag:
+def lag_of(seen: LagSource, group: str, topic: str) -> Lag:
     """Return what a group has not acknowledged of a topic; queues without an offset of the group do not count."""
     stored = seen.tables.offsets.of(topic, group)
     total, places = 0, []

@@ -7,8 +7,8 @@ condition has been over for three hours. It survives a restart.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from appliance.admin import Action, AdminRefused, Question
-from appliance.broker.tables.saving import StateFile, load_table
+from appliance.admin import Action, AdminRefused, AdminRequest
+from appliance.broker.tables.saving import TableFile, load_table
 from appliance.health.conditions import KINDS, Condition
 from storage_driver.named_tuple import NamedTuple
 
@@ -27,7 +27,7 @@ class Mute(NamedTuple):
 class Mutes:
     """The acknowledged conditions by key; `file` holds them over a restart."""
 
-    def __init__(self, file: StateFile, *, now_ms: Callable[[], int], uptime_ms: Callable[[], int]) -> None:
+    def __init__(self, file: TableFile, *, now_ms: Callable[[], int], uptime_ms: Callable[[], int]) -> None:
         self._file, self._now_ms, self._uptime_ms = file, now_ms, uptime_ms
         stored = load_table(file, "muted conditions").get("muted")
         self._muted = dict(_rows(stored)) if isinstance(stored, dict) else {}
@@ -54,7 +54,7 @@ class Mutes:
         """Return what admin.sock may ask."""
         return {"conditions.mute": self._mute, "conditions.unmute": self._unmute}
 
-    async def _mute(self, question: Question) -> object:
+    async def _mute(self, question: AdminRequest) -> object:
         key, hours = question.values.get("key"), question.values.get("hours")
         if not isinstance(key, str) or key.partition(":")[0] not in KINDS:
             raise AdminRefused(
@@ -70,7 +70,7 @@ class Mutes:
         self._held_ms[key] = self._uptime_ms()
         return await self._saved(f"{key} is muted until it gets worse, ends, or is unmuted", key)
 
-    async def _unmute(self, question: Question) -> object:
+    async def _unmute(self, question: AdminRequest) -> object:
         key = str(question.values.get("key"))
         if self._muted.pop(key, None) is None:
             raise AdminRefused(f"{key} is not muted; muted are: {', '.join(self._muted) or 'none'}")

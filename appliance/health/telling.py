@@ -3,17 +3,19 @@
 import trio
 
 from appliance.admin import Action
-from appliance.health.condition_watch import ConditionWatch, Looked
+from appliance.health.condition_watch import ConditionSources, ConditionWatch
 from appliance.health.health import Source
 from appliance.health.mutes import Mutes
-from appliance.supervision import DiskTrend, Told
+from appliance.supervision import DiskTrend, HealthParts
 
 
-def begin_telling(nursery: trio.Nursery, looked: Looked, guarded: Source) -> tuple[Told, dict[str, Action]]:
+def begin_telling(
+    nursery: trio.Nursery, looked: ConditionSources, guarded: Source
+) -> tuple[HealthParts, dict[str, Action]]:
     """Start looking for what is wrong; return what the health object is made of, and what admin.sock may mute."""
     store = looked.store
     trend, file = DiskTrend(store.statistics, store.config.root), store.state_file("conditions", folder="rocketbox")
     watch = ConditionWatch(looked, disk=trend.space)
     mutes = Mutes(file, now_ms=looked.now_ms, uptime_ms=lambda: int(trio.current_time() * 1000))
     nursery.start_soon(watch.run)
-    return Told(trend, (guarded, watch.now), mutes.split, watch.told), mutes.actions()
+    return HealthParts(trend, (guarded, watch.now), mutes.split, watch.told), mutes.actions()

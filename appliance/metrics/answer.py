@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from appliance.access.page_token import is_token, read_token
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.metrics.gather import Gatherer
 from appliance.web import Request, Respond, Response, host_is_known, plain
 
@@ -13,7 +13,7 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"
 
 
-def metrics_answer(watched: Watched) -> Respond:
+def metrics_answer(watched: BoxView) -> Respond:
     """Return what answers scrapers."""
     gatherer = Gatherer(watched)
     names = known_names(watched)
@@ -32,13 +32,13 @@ def metrics_answer(watched: Watched) -> Respond:
     return respond
 
 
-def known_names(watched: Watched) -> frozenset[str]:
+def known_names(watched: BoxView) -> frozenset[str]:
     """Return the names this box is known by to browsers and scrapers."""
     name = watched.config.box.name
     return frozenset({name, f"{name}.local", *watched.config.page.names})
 
 
-async def has_bearer(watched: Watched, request: Request) -> bool:
+async def has_bearer(watched: BoxView, request: Request) -> bool:
     """Tell whether a request carries the box's token."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not given:

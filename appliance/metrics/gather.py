@@ -12,9 +12,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.broker.access.permissions import ACCESS
-from appliance.broker.access.request_table import Access
+from appliance.broker.access.request_table import AccessClass
 from appliance.health.conditions import CATALOGUE, STATES
 from appliance.health.lag import Ages
 from appliance.metrics import families
@@ -69,7 +69,7 @@ class Sheet(Collector):
 class Gatherer:
     """Makes the text of one box; keeps nothing but the ages of messages that consumers are stuck at."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: BoxView) -> None:
         self._watched, self._ages = watched, Ages(watched.store)
         self._notes = MachineNotes(watched.data)
         box = watched.config.box
@@ -98,7 +98,7 @@ class Gatherer:
             sheet.add("rocketbox_flash_wear_ratio", seen.wear)
 
 
-def _store(watched: Watched, sheet: Sheet) -> None:
+def _store(watched: BoxView, sheet: Sheet) -> None:
     seen, evidence = watched.store.statistics(), watched.store.evidence()
     counts, so_far, buckets = seen.sync_us, 0, list[tuple[str, float]]()
     for power, count in enumerate(counts):
@@ -145,7 +145,7 @@ def disk_written() -> int:
         return 0  # kernels without task accounting
 
 
-def _network(watched: Watched, sheet: Sheet) -> None:
+def _network(watched: BoxView, sheet: Sheet) -> None:
     seen = watched.governor.statistics()
     sheet.add("rocketbox_connections", seen.connections)
     sheet.add("rocketbox_bytes_in_flight", seen.bytes_in_flight)
@@ -166,7 +166,9 @@ def _network(watched: Watched, sheet: Sheet) -> None:
         for (request, response), count in refusals[: families.MOST_CODES // len(watched.responders)]:
             names = {"request": REQUESTS.get(request, str(request)), "response": RESPONSES.get(response, str(response))}
             sheet.add("rocketbox_refusals_total", count, port=port, **names)
-        denied = Counter({access.name.lower(): 0 for access in Access} | {NEVER: asked.unknown})  # 0: seen from 0 on
+        denied = Counter(
+            {access.name.lower(): 0 for access in AccessClass} | {NEVER: asked.unknown}
+        )  # 0: seen from 0 on
         for code, count in asked.denied.items():
             denied[ACCESS[code].name.lower() if code in ACCESS else NEVER] += count
         for kind, count in denied.items():
@@ -175,7 +177,7 @@ def _network(watched: Watched, sheet: Sheet) -> None:
         sheet.add("rocketbox_request_faults_total", asked.faults, port=port)
 
 
-def _tls(watched: Watched, sheet: Sheet) -> None:
+def _tls(watched: BoxView, sheet: Sheet) -> None:
     seen = watched.door.statistics() if watched.door else None
     if seen is not None:
         sheet.add("rocketbox_tls_expiry_seconds", (seen.not_after_ms - watched.now_ms()) / 1000)
@@ -188,14 +190,14 @@ def _requests(sheet: Sheet, port: str, counts: Iterable[tuple[int, int]]) -> Non
             sheet.add("rocketbox_requests_total", count, port=port, request=REQUESTS[code])
 
 
-def _waiting(watched: Watched, sheet: Sheet) -> None:
+def _waiting(watched: BoxView, sheet: Sheet) -> None:
     for level in watched.waiting.delays():
         sheet.add("rocketbox_delayed_messages", level.end - level.delivered, level=str(level.level))
     sheet.add("rocketbox_timed_messages", watched.waiting.timers())
     sheet.add("rocketbox_half_messages", watched.waiting.halves())
 
 
-def _health(watched: Watched, sheet: Sheet) -> None:
+def _health(watched: BoxView, sheet: Sheet) -> None:
     if watched.board is None:
         return
     health = watched.board.snapshot()
@@ -224,7 +226,7 @@ def _feeding(sheet: Sheet, seen: FeedStatistics) -> None:
     sheet.add("rocketbox_loop_lateness_seconds", seen.late_s)
 
 
-def _uplink(watched: Watched, sheet: Sheet) -> None:
+def _uplink(watched: BoxView, sheet: Sheet) -> None:
     if watched.uplink is None:
         return
     from uplink_spark.wire.batch import GAP_CLASSES  # not loaded by a box without an uplink

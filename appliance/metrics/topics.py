@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from appliance.box_view import Watched
-from appliance.broker.admin.stats import Counts
+from appliance.box_view import BoxView
+from appliance.broker.admin.stats import TrafficCounts
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.device.probe import PROBE_TOPIC
 from appliance.health.condition_watch import is_watched
@@ -30,7 +30,7 @@ class Add(Protocol):
     def __call__(self, name: str, value: float, /, **labels: str) -> None: ...
 
 
-async def read_topics(watched: Watched, ages: Ages, add: Add) -> dict[str, int]:
+async def read_topics(watched: BoxView, ages: Ages, add: Add) -> dict[str, int]:
     """Add the series of topics, groups and clients; return how many topics and pairs have none."""
     tables = watched.tables
     add("rocketmq_broker_permission", watched.config.broker.permission)
@@ -57,7 +57,7 @@ async def read_topics(watched: Watched, ages: Ages, add: Add) -> dict[str, int]:
     return {"topics": max(0, len(names) - MOST_TOPICS), "pairs": max(0, len(pairs) - MOST_PAIRS)}
 
 
-def is_system(watched: Watched, topic: str) -> bool:
+def is_system(watched: BoxView, topic: str) -> bool:
     """Tell whether a topic is not an application's."""
     return topic == PROBE_TOPIC or watched.tables.topics.is_system(topic)
 
@@ -66,7 +66,7 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _pairs(watched: Watched, counts: Counts) -> Iterator[tuple[str, str]]:
+def _pairs(watched: BoxView, counts: TrafficCounts) -> Iterator[tuple[str, str]]:
     """Yield topic and group of those that have offsets, or pulled without any."""
     seen = set()
     for name in watched.tables.offsets.table():
@@ -76,7 +76,7 @@ def _pairs(watched: Watched, counts: Counts) -> Iterator[tuple[str, str]]:
     yield from (pair for pair in counts.got if pair not in seen)
 
 
-async def _pair(watched: Watched, ages: Ages, add: Add, pair: tuple[str, str], got: tuple[int, int]) -> None:
+async def _pair(watched: BoxView, ages: Ages, add: Add, pair: tuple[str, str], got: tuple[int, int]) -> None:
     topic, group = pair
     retry = topic.startswith(RETRY_PREFIX)
     labels = {
@@ -94,7 +94,7 @@ async def _pair(watched: Watched, ages: Ages, add: Add, pair: tuple[str, str], g
         add("rocketmq_consumer_lag_latency_milliseconds", max(0, watched.now_ms() - oldest_ms), **labels)
 
 
-def _dead_letters(watched: Watched, add: Add, names: list[str]) -> None:
+def _dead_letters(watched: BoxView, add: Add, names: list[str]) -> None:
     """Add all there ever were, by group; 0 for a group without any, so that a rule sees the first."""
     dead = [name.removeprefix(DEAD_PREFIX) for name in names if name.startswith(DEAD_PREFIX)]
     others = [group.name for group in watched.tables.groups.all() if is_watched(group.name)]
@@ -104,7 +104,7 @@ def _dead_letters(watched: Watched, add: Add, names: list[str]) -> None:
         add("rocketmq_send_to_dlq_messages_total", total, consumer_group=group)
 
 
-def _clients(watched: Watched, add: Add) -> None:
+def _clients(watched: BoxView, add: Add) -> None:
     clients = watched.tables.clients
     producers: Counter[tuple[str, str]] = Counter()
     for name in clients.producer_groups():
@@ -124,20 +124,20 @@ def _clients(watched: Watched, add: Add) -> None:
             add("rocketmq_consumer_connections", count, consumer_group=name, consume_mode=mode, **labels)
 
 
-async def _oldest(watched: Watched, add: Add) -> None:
+async def _oldest(watched: BoxView, add: Add) -> None:
     age_ms = await age_of(watched, watched.store.first)
     if age_ms is not None:
         labels = {"storage_type": "local", "storage_medium": "disk"}
         add("rocketmq_storage_message_reserve_time_milliseconds", age_ms, **labels)
 
 
-async def age_of(watched: Watched, log_offset: int) -> int | None:
+async def age_of(watched: BoxView, log_offset: int) -> int | None:
     """Return how many ms ago the record at a log offset was stored, None when none begins there."""
     record = await watched.store.record_at(log_offset) if log_offset < watched.store.committed else None
     return max(0, watched.now_ms() - stored_ms_of(record)) if record is not None else None
 
 
-async def oldest_unshipped_s(watched: Watched, uplink: Uplink) -> float:
+async def oldest_unshipped_s(watched: BoxView, uplink: Uplink) -> float:
     """Return the age of the oldest message without a receipt.
 
     Where the hole begins inside a record: for how long the uplink has seen it wait.

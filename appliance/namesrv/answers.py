@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netstack.wire import fastjson
 
-from .route_table import BrokerRow, QueueRow, Route
+from .route_table import BrokerQueues, BrokerRow, Route
 
 
 def route_body(route: Route, order_conf: str | None = None) -> bytes:
@@ -47,7 +47,7 @@ def _broker(row: BrokerRow) -> dict[str, object]:
     }
 
 
-def _queues(row: QueueRow) -> dict[str, object]:
+def _queues(row: BrokerQueues) -> dict[str, object]:
     return {
         "brokerName": row.broker_name,
         "perm": row.perm,

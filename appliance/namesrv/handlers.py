@@ -12,7 +12,7 @@ import trio
 
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.saving import Saver
-from appliance.requests import Answer, DeferredReply, Handle, Peer, Reply
+from appliance.requests import Answer, DeferredReply, Handle, Reply, RequestPeer
 from netstack.errors import ProtocolError, Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -45,7 +45,7 @@ SCAN_S = 10.0
 MAX_NAME, MAX_FILTER_SERVERS = 255, 64
 MAX_BROKER_ID = (1 << 31) - 1
 MIN_EXPIRY_S, MAX_EXPIRY_S = 10.0, 600.0  # of what a 5.x broker may ask for
-Address = Callable[[Peer], str]
+Address = Callable[[RequestPeer], str]
 """The own broker's `ip:port` as this peer reaches it."""
 
 
@@ -76,7 +76,7 @@ async def expire_brokers(routes: RouteTable, now_s: Callable[[], float]) -> None
 # routes and lists
 
 
-def handle_route(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_route(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_ROUTEINFO_BY_TOPIC (105): where a topic is, or 17 in the words that clients show."""
     topic = RouteHeader.from_ext(request.ext).topic
     route = state.routes.route(topic, state.address(peer))
@@ -87,30 +87,30 @@ def handle_route(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -
     return Reply(request.reply(body=answers.route_body(route, order)))
 
 
-def handle_cluster(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_cluster(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_BROKER_CLUSTER_INFO (106)."""
     brokers = state.routes.brokers(state.address(peer))
     return Reply(request.reply(body=answers.cluster_body(brokers, state.routes.clusters())))
 
 
-def handle_all_topics(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_all_topics(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
     return _topics(request, state.routes.topics())
 
 
-def handle_topics_of_cluster(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_topics_of_cluster(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_TOPICS_BY_CLUSTER (224): none for an unknown cluster."""
     return _topics(request, state.routes.topics_of_cluster(ClusterHeader.from_ext(request.ext).cluster))
 
 
-def handle_system_topics(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_system_topics(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, and one broker to ask further."""
     body = answers.topic_list_body(state.routes.system_topics(), state.address(peer))
     return Reply(request.reply(body=body))
 
 
 def handle_flagged_topics(
-    request: RemotingCommand, peer: Peer, *, state: NamesrvState, wanted: int, unwanted: int
+    request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState, wanted: int, unwanted: int
 ) -> Answer:
     """GET_UNIT_TOPIC_LIST (311), GET_HAS_UNIT_SUB_TOPIC_LIST (312), GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
     return _topics(request, state.routes.topics_with_flags(wanted, unwanted))
@@ -123,7 +123,7 @@ def _topics(request: RemotingCommand, names: list[str]) -> Answer:
 # registrations
 
 
-def handle_register(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_register(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """REGISTER_BROKER (103): another broker and its topics are routed from here on."""
     header = RegisterBrokerHeader.from_ext(request.ext)
     if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
@@ -203,7 +203,7 @@ def _check_names(told: Registration) -> None:
         raise Refused(ResponseCode.SYSTEM_ERROR, text)
 
 
-def handle_unregister(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_unregister(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """UNREGISTER_BROKER (104): 0, also for one that is not there. Raises Refused for what somebody else registered."""
     header = BrokerHeader.from_ext(request.ext)
     owner = owner_of(peer) or peer.remote[0]
@@ -212,7 +212,7 @@ def handle_unregister(request: RemotingCommand, peer: Peer, *, state: NamesrvSta
     return Reply(request.reply())
 
 
-def handle_data_version(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_data_version(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
     header = BrokerHeader.from_ext(request.ext)
     try:
@@ -230,26 +230,26 @@ def handle_data_version(request: RemotingCommand, peer: Peer, *, state: NamesrvS
 # administration
 
 
-def handle_wipe_write(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_wipe_write(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """WIPE_WRITE_PERM_OF_BROKER (205)."""
     count = state.routes.wipe_write(BrokerNameHeader.from_ext(request.ext).broker_name)
     return Reply(request.reply(ext=WipeWritePermReply(count)))
 
 
-def handle_add_write(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_add_write(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """ADD_WRITE_PERM_OF_BROKER (327)."""
     count = state.routes.add_write(BrokerNameHeader.from_ext(request.ext).broker_name)
     return Reply(request.reply(ext=AddWritePermReply(count)))
 
 
-def handle_delete_topic(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_delete_topic(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """DELETE_TOPIC_IN_NAMESRV (216): always 0."""
     header = DeleteTopicInNamesrvHeader.from_ext(request.ext)
     state.routes.delete_topic(header.topic, header.cluster_name)
     return Reply(request.reply())
 
 
-def handle_put_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_put_kv(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """PUT_KV_CONFIG (100): answered once it is on disk."""
     _check_kv(request.ext)
     header = PutKvHeader.from_ext(request.ext)
@@ -261,7 +261,7 @@ def handle_put_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) 
     return _held_until_saved(request, state.kv_saver)
 
 
-def handle_delete_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_delete_kv(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """DELETE_KV_CONFIG (102): answered once it is on disk."""
     _check_kv(request.ext)
     header = KvHeader.from_ext(request.ext)
@@ -280,7 +280,7 @@ def _held_until_saved(request: RemotingCommand, saver: Saver) -> DeferredReply:
     return DeferredReply(saver.when_saved, mark, request.reply(), failed)
 
 
-def handle_get_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_get_kv(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_KV_CONFIG (101)."""
     header = KvHeader.from_ext(request.ext)
     value = state.kv.get(header.namespace, header.key)
@@ -290,7 +290,7 @@ def handle_get_kv(request: RemotingCommand, peer: Peer, *, state: NamesrvState) 
     return Reply(request.reply(ext=KvReply(value)))
 
 
-def handle_kv_list(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_kv_list(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_KVLIST_BY_NAMESPACE (219)."""
     namespace = NamespaceHeader.from_ext(request.ext).namespace
     entries = state.kv.namespace(namespace)
@@ -299,7 +299,7 @@ def handle_kv_list(request: RemotingCommand, peer: Peer, *, state: NamesrvState)
     return Reply(request.reply(body=answers.table_body(entries)))
 
 
-def handle_config(request: RemotingCommand, peer: Peer, *, state: NamesrvState) -> Answer:
+def handle_config(request: RemotingCommand, peer: RequestPeer, *, state: NamesrvState) -> Answer:
     """GET_NAMESRV_CONFIG (319): Apache's names with this box's values."""
     return Reply(request.reply(body=state.properties().encode()))
 

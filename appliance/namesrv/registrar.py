@@ -16,7 +16,7 @@ import trio
 
 from appliance.broker.admin.topics import config_of
 from appliance.broker.tables.topics import PROBE_TOPIC, READ, WRITE, TopicTable
-from appliance.requests import Answer, DeferredReply, Handle, Peer
+from appliance.requests import Answer, DeferredReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
@@ -70,7 +70,7 @@ class Registrar:
         codes = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
         return {code: partial(self._telling, handlers[code]) for code in codes}
 
-    def _telling(self, handle: Handle, request: RemotingCommand, peer: Peer) -> Answer:
+    def _telling(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Answer:
         answer = handle(request, peer)
         if not isinstance(answer, DeferredReply):
             return answer

@@ -12,21 +12,21 @@ from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import ProtocolError
 from netstack.wire import fastjson
 
-from .route_table import DataVersion, QueueRow
+from .route_table import BrokerQueues, TopicTableVersion
 
 MAX_TABLE_BYTES = 16 * 1024 * 1024  # after inflating
 PERMS, FLAGS = 7, 3  # read, write, inherit; unit, unit subscription
 MOST_TOPICS = 20_000  # of one registration: a box makes 10,000
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 WRAPPED_SINCE = 37  # V3_0_11: before it the body is the bare topic table
-Table = tuple[DataVersion, dict[str, QueueRow], list[str] | None]
+Table = tuple[TopicTableVersion, dict[str, BrokerQueues], list[str] | None]
 """Data version, topic → queue row, filter servers (None: not told)."""
 
 
 def read_registration(body: bytes, broker_name: str, *, version: int, compressed: bool) -> Table:
     """Decode what a broker of this protocol version registers. Raises ProtocolError."""
     if not body:
-        return DataVersion(), {}, None
+        return TopicTableVersion(), {}, None
     if version < WRAPPED_SINCE:
         data_version, rows = _read_wrapper(_object(fastjson.loads(body)), broker_name)
         return data_version, rows, None
@@ -38,23 +38,23 @@ def read_registration(body: bytes, broker_name: str, *, version: int, compressed
     return data_version, rows, _texts(servers) if isinstance(servers, list) else None
 
 
-def read_data_version(value: Any) -> DataVersion:
+def read_data_version(value: Any) -> TopicTableVersion:
     fields = _object(value)
-    return DataVersion(_int(fields, "counter"), _int(fields, "timestamp"), _int(fields, "stateVersion"))
+    return TopicTableVersion(_int(fields, "counter"), _int(fields, "timestamp"), _int(fields, "stateVersion"))
 
 
-def data_version_json(version: DataVersion) -> bytes:
+def data_version_json(version: TopicTableVersion) -> bytes:
     return b'{"counter":%d,"timestamp":%d}' % (version.counter, version.timestamp)
 
 
-def _read_wrapper(wrapper: Mapping[str, Any], broker_name: str) -> tuple[DataVersion, dict[str, QueueRow]]:
+def _read_wrapper(wrapper: Mapping[str, Any], broker_name: str) -> tuple[TopicTableVersion, dict[str, BrokerQueues]]:
     topics = _object(wrapper.get("topicConfigTable"))
     _check_count(len(topics))
     rows = {str(topic): _row(_object(config), broker_name) for topic, config in topics.items()}
     return read_data_version(wrapper.get("dataVersion")), rows
 
 
-def _row(config: Mapping[str, Any], broker_name: str) -> QueueRow:
+def _row(config: Mapping[str, Any], broker_name: str) -> BrokerQueues:
     return _sane(
         broker_name,
         _int(config, "readQueueNums", 16),
@@ -64,10 +64,10 @@ def _row(config: Mapping[str, Any], broker_name: str) -> QueueRow:
     )
 
 
-def _sane(broker_name: str, read_queues: int, write_queues: int, perm: int, sys_flag: int = 0) -> QueueRow:
+def _sane(broker_name: str, read_queues: int, write_queues: int, perm: int, sys_flag: int = 0) -> BrokerQueues:
     """Return a row whose numbers a client may loop over, whatever was told."""
     read_queues, write_queues = (min(max(count, 0), MOST_QUEUES) for count in (read_queues, write_queues))
-    return QueueRow(broker_name, read_queues, write_queues, perm & PERMS, sys_flag & FLAGS)
+    return BrokerQueues(broker_name, read_queues, write_queues, perm & PERMS, sys_flag & FLAGS)
 
 
 def _read_compressed(data: bytes, broker_name: str) -> Table:

@@ -21,19 +21,19 @@ MOST = 1 << 16  # queues of a topic, whatever brokers told
 HIDDEN_TOPICS = frozenset({"RBX_PROBE"})
 
 
-class DataVersion(NamedTuple):
+class TopicTableVersion(NamedTuple):
     """Changes with every change of a topic table. `state` is 5.x only and counts only if both sides have one."""
 
     counter: int = 0
     timestamp: int = 0
     state: int = 0
 
-    def same_as(self, other: "DataVersion") -> bool:
+    def same_as(self, other: "TopicTableVersion") -> bool:
         state_differs = self.state and other.state and self.state != other.state
         return (self.counter, self.timestamp) == (other.counter, other.timestamp) and not state_differs
 
 
-class QueueRow(NamedTuple):
+class BrokerQueues(NamedTuple):
     """The queues of one topic on one broker."""
 
     broker_name: str
@@ -55,7 +55,7 @@ class Route(NamedTuple):
     """All a client needs to reach the queues of one topic."""
 
     brokers: list[BrokerRow]
-    queues: list[QueueRow]
+    queues: list[BrokerQueues]
     filter_servers: dict[str, list[str]]
 
 
@@ -64,9 +64,9 @@ class OwnBroker(NamedTuple):
 
     name: str
     cluster: str
-    topic: Callable[[str], QueueRow | None]
-    topics: Callable[[], Iterable[tuple[str, QueueRow]]]
-    version: Callable[[], DataVersion]
+    topic: Callable[[str], BrokerQueues | None]
+    topics: Callable[[], Iterable[tuple[str, BrokerQueues]]]
+    version: Callable[[], TopicTableVersion]
 
 
 class Registration(NamedTuple):
@@ -77,8 +77,8 @@ class Registration(NamedTuple):
     cluster: str
     ha_address: str
     broker_id: int
-    version: DataVersion
-    topics: Mapping[str, QueueRow] | None
+    version: TopicTableVersion
+    topics: Mapping[str, BrokerQueues] | None
     filter_servers: list[str] | None = None
     expiry_s: float = EXPIRY_S
     owner: str = ""  # the key or the address that it came from
@@ -96,7 +96,7 @@ class Live:
 class _Overlay:
     """Changes made here to the own broker's routes; they end when its data version changes."""
 
-    def __init__(self, version: DataVersion) -> None:
+    def __init__(self, version: TopicTableVersion) -> None:
         self.version = version
         self.perms: dict[str, int] = {}
         self.deleted: set[str] = set()
@@ -108,7 +108,7 @@ class RouteTable:
     def __init__(self, own: OwnBroker) -> None:
         self._own = own
         self._overlay = _Overlay(own.version())
-        self._queues: dict[str, dict[str, QueueRow]] = {}  # topic -> broker name ->
+        self._queues: dict[str, dict[str, BrokerQueues]] = {}  # topic -> broker name ->
         self._brokers: dict[str, dict[int, str]] = {}
         self._cluster_of: dict[str, str] = {}  # fixed when the broker name first appears
         self._clusters: dict[str, dict[str, None]] = {}
@@ -167,7 +167,7 @@ class RouteTable:
         names = [name for cluster, brokers in self.clusters().items() for name in (cluster, *brokers)]
         return list(dict.fromkeys(names))
 
-    def version_of(self, address: str) -> DataVersion | None:
+    def version_of(self, address: str) -> TopicTableVersion | None:
         live = self._live.get(address)
         return live.version if live else None
 
@@ -280,22 +280,22 @@ class RouteTable:
             self._overlay = _Overlay(version)
         return self._overlay
 
-    def _laid_over(self, topic: str, row: QueueRow) -> QueueRow | None:
+    def _laid_over(self, topic: str, row: BrokerQueues) -> BrokerQueues | None:
         overlay = self._own_overlay()
         if topic in overlay.deleted:
             return None
         perm = overlay.perms.get(topic)
         return row if perm is None else row._replace(perm=perm)
 
-    def _queue_rows(self, topic: str) -> dict[str, QueueRow]:
+    def _queue_rows(self, topic: str) -> dict[str, BrokerQueues]:
         rows = dict(self._queues.get(topic, {}))
         own = self._own.topic(topic)
         if own and (seen := self._laid_over(topic, own)):
             rows = {self._own.name: seen, **rows}
         return rows
 
-    def _all_rows(self) -> dict[str, dict[str, QueueRow]]:
-        table: dict[str, dict[str, QueueRow]] = {}
+    def _all_rows(self) -> dict[str, dict[str, BrokerQueues]]:
+        table: dict[str, dict[str, BrokerQueues]] = {}
         for topic, row in self._own.topics():
             if topic not in HIDDEN_TOPICS and (seen := self._laid_over(topic, row)):
                 table[topic] = {self._own.name: seen}
@@ -313,7 +313,7 @@ class RouteTable:
     def _names_with(self, topic: str) -> list[str]:
         return [self._own.name, *(name for name in self._queues.get(topic, {}) if name != self._own.name)]
 
-    def _knows_all(self, name: str, topics: Mapping[str, QueueRow]) -> bool:
+    def _knows_all(self, name: str, topics: Mapping[str, BrokerQueues]) -> bool:
         return all(name in self._queues.get(topic, {}) for topic in topics)
 
     def _take_filter_servers(self, told: Registration) -> None:

@@ -21,8 +21,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from appliance.access.page_token import is_token, read_token
-from appliance.admin import Question
-from appliance.box_view import Watched
+from appliance.admin import AdminRequest
+from appliance.box_view import BoxView
 from appliance.broker.tables.topics import DEAD_PREFIX
 from appliance.metrics.answer import has_bearer, known_names
 from appliance.page import search, words
@@ -74,7 +74,7 @@ class Desk:
 class Page:
     """Answers browsers."""
 
-    def __init__(self, watched: Watched, history: CurveHistory, ask: Ask) -> None:
+    def __init__(self, watched: BoxView, history: CurveHistory, ask: Ask) -> None:
         self._desk = Desk(Changes(watched, ask), trio.current_time)
         self._watched, self._overview = watched, Overview(watched, history)
         self._names = known_names(watched)
@@ -212,7 +212,7 @@ class Page:
         if uplink is None or what not in ("pause", "resume", "ship-now"):
             return plain(400, "do must be pause, resume or ship-now, on a box with an uplink")
         actions = uplink_actions(uplink, self._watched.data / "uplink.secret")
-        await actions[f"uplink.{what}"](Question({}, None))
+        await actions[f"uplink.{what}"](AdminRequest({}, None))
         log.info("event=page_change do=uplink_%s by=%s", what, request.peer)
         return Response(303, b"", HTML, (("Location", "/#uplink"), *self._headers))
 
@@ -236,7 +236,7 @@ class Page:
         return Response(status, page.encode(), HTML, self._headers)
 
 
-def page_answer(watched: Watched, history: CurveHistory, ask: Ask) -> Respond:
+def page_answer(watched: BoxView, history: CurveHistory, ask: Ask) -> Respond:
     """Return what answers browsers."""
     return Page(watched, history, ask).respond
 

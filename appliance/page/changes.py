@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from urllib.parse import quote
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.broker.consume.send_back import ORIGIN_ID, RETRY_TOPIC
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX, Topic, check_topic_name, random_queue
 from appliance.device.probe import OwnPortSilent
@@ -40,7 +40,7 @@ class ChangeRefused(Exception):
 class Changes:
     """Plans changes of one box; `ask` takes a request to its own broker port."""
 
-    def __init__(self, watched: Watched, ask: Ask) -> None:
+    def __init__(self, watched: BoxView, ask: Ask) -> None:
         self._watched, self._ask = watched, ask
         self._plans: dict[str, Callable[[Form], Awaitable[Change]]] = {
             "create-topic": self._create_topic,

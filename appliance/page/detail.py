@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.broker.tables.offsets import NOT_STORED
 from appliance.health.lag import Ages, lag_of
 from storage_driver.record import MessageQueue
@@ -13,7 +13,7 @@ MOST_QUEUES = 200
 Row = dict[str, Any]
 
 
-async def topic_values(watched: Watched, name: str) -> Row | None:
+async def topic_values(watched: BoxView, name: str) -> Row | None:
     """Return a topic's queues and the groups that read it, None when there is no such topic."""
     topic = watched.tables.topics.get(name)
     if topic is None:
@@ -37,7 +37,7 @@ def _held(queues: list[Row]) -> int:
     return sum(queue["high"] - queue["low"] for queue in queues)
 
 
-async def group_values(watched: Watched, name: str) -> Row | None:
+async def group_values(watched: BoxView, name: str) -> Row | None:
     """Return a group's members, subscriptions and place in each queue, None when nothing is known of it."""
     tables = watched.tables
     online, topics = tables.clients.consumers(name), tables.offsets.topics_of(name)
@@ -65,7 +65,7 @@ async def group_values(watched: Watched, name: str) -> Row | None:
     }
 
 
-async def _place(watched: Watched, ages: Ages, queue: MessageQueue, offset: int) -> Row:
+async def _place(watched: BoxView, ages: Ages, queue: MessageQueue, offset: int) -> Row:
     high = watched.store.max_offset(queue)
     first = max(offset, watched.store.min_offset(queue))
     behind = max(0, high - first) if offset != NOT_STORED else 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.page.vitals import HostVitals, read_vitals
 from storage_driver.named_tuple import NamedTuple
 
@@ -121,7 +121,7 @@ class _Totals(NamedTuple):
 class CurveHistory:
     """Looks every ten seconds, keeps an hour and a week."""
 
-    def __init__(self, watched: Watched, *, vitals: Callable[[], HostVitals] = read_vitals) -> None:
+    def __init__(self, watched: BoxView, *, vitals: Callable[[], HostVitals] = read_vitals) -> None:
         self._watched, self._read_vitals, self._path = watched, vitals, watched.data / NAME
         self.rows = {name: CurveBuffer(reach) for name, reach in REACHES.items()}
         self.vitals = vitals()

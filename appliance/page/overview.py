@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.health.lag import Ages, lag_of
 from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 class Overview:
     """Gathers the page's values; keeps the ages of messages that groups stand at."""
 
-    def __init__(self, watched: Watched, history: CurveHistory) -> None:
+    def __init__(self, watched: BoxView, history: CurveHistory) -> None:
         self._watched, self._history, self._ages = watched, history, Ages(watched.store)
         self._interfaces = remembered(read_interfaces)
 
@@ -65,7 +65,7 @@ class Overview:
         }
 
 
-def health_of(watched: Watched) -> Row:
+def health_of(watched: BoxView) -> Row:
     """Return the health object; a box that nothing watches says what its store says."""
     if watched.board is not None:
         return watched.board.snapshot()
@@ -145,7 +145,7 @@ def machine_of(vitals: HostVitals, interfaces: Interfaces) -> Row:
     }
 
 
-async def topic_rows(watched: Watched) -> Row:
+async def topic_rows(watched: BoxView) -> Row:
     """Return the busiest topics, applications' before the system's, and how many there are."""
     stats, store = watched.tables.stats, watched.store
     found: list[Row] = []
@@ -171,7 +171,7 @@ async def topic_rows(watched: Watched) -> Row:
     return {"rows": own[:MOST_ROWS], "count": len(own), "system": [row for row in found if row["system"]][:MOST_ROWS]}
 
 
-async def group_rows(watched: Watched, ages: Ages) -> Row:
+async def group_rows(watched: BoxView, ages: Ages) -> Row:
     """Return the groups that are furthest behind first."""
     clients, rows = watched.tables.clients, list[Row]()
     pairs = [name.partition("@")[::2] for name in watched.tables.offsets.table()]
@@ -199,7 +199,7 @@ async def group_rows(watched: Watched, ages: Ages) -> Row:
     return {"rows": shown[:MOST_ROWS], "count": len(shown)}
 
 
-def client_rows(watched: Watched) -> Row:
+def client_rows(watched: BoxView) -> Row:
     """Return who is connected, by client id."""
     clients = watched.tables.clients
     found: dict[tuple[str, int], Row] = {}
@@ -218,7 +218,7 @@ def client_rows(watched: Watched) -> Row:
     return {"rows": rows[:MOST_ROWS], "count": len(rows), "languages": languages.most_common()}
 
 
-def _consumers(watched: Watched) -> Any:
+def _consumers(watched: BoxView) -> Any:
     def members(name: str) -> Any:
         group = watched.tables.clients.consumers(name)
         return group.members if group else {}
@@ -226,7 +226,7 @@ def _consumers(watched: Watched) -> Any:
     return members
 
 
-def _client(watched: Watched, peer: Any, member: Any) -> Row:
+def _client(watched: BoxView, peer: Any, member: Any) -> Row:
     host, port = peer.remote[:2]
     return {
         "id": member.client_id or "no id yet",
@@ -238,7 +238,7 @@ def _client(watched: Watched, peer: Any, member: Any) -> Row:
     }
 
 
-async def disk_of(watched: Watched) -> Row:
+async def disk_of(watched: BoxView) -> Row:
     """Return how full the disk is, when it will be, and what the log holds."""
     seen = watched.store.statistics()
     age_ms = await age_of(watched, seen.first)
@@ -276,7 +276,7 @@ def quota_of(log_bytes: int, unshipped: int, quota_bytes: int) -> Row | None:
     }
 
 
-async def uplink_of(watched: Watched) -> Row | None:
+async def uplink_of(watched: BoxView) -> Row | None:
     """Return how the log leaves the box, None without an uplink."""
     if watched.uplink is None:
         return None

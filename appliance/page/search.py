@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from appliance.box_view import Watched
+from appliance.box_view import BoxView
 from appliance.broker.delay.redelivery import records_in
 from appliance.page import words
 from storage_driver.errors import RecordDamaged
@@ -45,7 +45,7 @@ class SearchResult(NamedTuple):
     said: str
 
 
-async def search(watched: Watched, wanted: SearchQuery) -> SearchResult:
+async def search(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     """Return what was found; every kind of search is bounded."""
     topics = watched.tables.topics
     if wanted.topic and topics.get(wanted.topic) is None:
@@ -67,7 +67,7 @@ def _outcome(found: Iterable[StoredMessage], what: str) -> SearchResult:
     )
 
 
-async def _by_id(watched: Watched, wanted: SearchQuery) -> SearchResult:
+async def _by_id(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     """Ids of both kinds look alike: try the place in the log first, then the id that the client made."""
     identity = wanted.id.strip()
     message = await at_place(watched, identity)
@@ -76,7 +76,7 @@ async def _by_id(watched: Watched, wanted: SearchQuery) -> SearchResult:
     return _outcome(await _by_key(watched, wanted.topic, identity), f"with the id {identity}")
 
 
-async def at_place(watched: Watched, identity: str) -> StoredMessage | None:
+async def at_place(watched: BoxView, identity: str) -> StoredMessage | None:
     """Return the message whose offset id this is."""
     try:
         _, log_offset = parse_message_id(identity)
@@ -90,7 +90,7 @@ async def at_place(watched: Watched, identity: str) -> StoredMessage | None:
     return message if message is not None and message.message_id == identity.upper() else None
 
 
-async def _by_key(watched: Watched, topic: str, key: str) -> list[StoredMessage]:
+async def _by_key(watched: BoxView, topic: str, key: str) -> list[StoredMessage]:
     names = [topic] if topic else [each.name for each in watched.tables.topics.all()][:MOST_TOPICS]
     found: list[StoredMessage] = []
     for name in names:
@@ -101,7 +101,7 @@ async def _by_key(watched: Watched, topic: str, key: str) -> list[StoredMessage]
     return found
 
 
-async def _by_time(watched: Watched, wanted: SearchQuery) -> SearchResult:
+async def _by_time(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     """Return the first messages of a topic from a moment on, or its newest ones."""
     if not wanted.time:
         return _outcome(await _newest(watched, wanted.topic), f"in {wanted.topic}, the newest first")
@@ -128,11 +128,11 @@ def time_ms(text: str) -> int:
         raise ValueError(text) from exc
 
 
-def _queues(watched: Watched, topic: str) -> Iterator[MessageQueue]:
+def _queues(watched: BoxView, topic: str) -> Iterator[MessageQueue]:
     return (MessageQueue(topic, queue_id) for queue_id in watched.store.queues(topic))
 
 
-async def _newest(watched: Watched, topic: str) -> list[StoredMessage]:
+async def _newest(watched: BoxView, topic: str) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     for queue in _queues(watched, topic):
         low, high = watched.store.min_offset(queue), watched.store.max_offset(queue)
@@ -140,7 +140,7 @@ async def _newest(watched: Watched, topic: str) -> list[StoredMessage]:
     return found
 
 
-async def _read(watched: Watched, queue: MessageQueue, first: int) -> list[StoredMessage]:
+async def _read(watched: BoxView, queue: MessageQueue, first: int) -> list[StoredMessage]:
     found = await watched.store.read(queue, first, max_count=MOST_FOUND, max_bytes=READ_BYTES)
     return list(records_in(found.chunks))
 

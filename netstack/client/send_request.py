@@ -86,7 +86,7 @@ class ProducerOptions:
 
 
 @dataclass(slots=True)
-class Outgoing:
+class EncodedRequest:
     """Encoded once, sent as often as needed."""
 
     topic: str
@@ -150,7 +150,7 @@ def _header_template(code: int, group: str, queue: MessageQueue, template: str, 
     return b'"%d"'.join(parts[:4]) + b"%b" + before + b"%d" + behind
 
 
-def outgoing(message: Message, message_id: str, options: ProducerOptions) -> Outgoing:
+def outgoing(message: Message, message_id: str, options: ProducerOptions) -> EncodedRequest:
     """Return one message ready to be sent. Raises MessageRejected."""
     check_message(message, options.max_body)
     body, sys_flag = message.body, 0
@@ -159,20 +159,20 @@ def outgoing(message: Message, message_id: str, options: ProducerOptions) -> Out
     code, topic = RequestCode.SEND_MESSAGE_V2, message.topic
     if message.is_bare and not topic.startswith(RETRY):
         text = f"UNIQ_KEY\x01{message_id}\x02WAIT\x01true\x02"
-        return Outgoing(topic, code, body, text, (message_id,), sys_flag, message.flag)
+        return EncodedRequest(topic, code, body, text, (message_id,), sys_flag, message.flag)
     properties = message.property_map(message_id)
     if properties.get("TRAN_MSG") == "true":
         sys_flag |= TRANSACTION_PREPARED
     if properties.get("MSG_TYPE") == "reply":
         code = RequestCode.SEND_REPLY_MESSAGE_V2
     text = properties_text(properties)
-    out = Outgoing(topic, code, body, text, (properties["UNIQ_KEY"],), sys_flag, message.flag)
+    out = EncodedRequest(topic, code, body, text, (properties["UNIQ_KEY"],), sys_flag, message.flag)
     if topic.startswith(RETRY):
         _move_retry_fields(properties, out)
     return out
 
 
-def _move_retry_fields(properties: Mapping[str, str], out: Outgoing) -> None:
+def _move_retry_fields(properties: Mapping[str, str], out: EncodedRequest) -> None:
     if "RECONSUME_TIME" in properties:
         out.reconsume_times = _count(properties, "RECONSUME_TIME")
     if "MAX_RECONSUME_TIMES" in properties:
@@ -186,7 +186,7 @@ def _count(properties: Mapping[str, str], name: str) -> int:
         raise MessageRejected(f"property {name} is {properties[name]!r}, a retry needs a whole number") from error
 
 
-def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str], options: ProducerOptions) -> Outgoing:
+def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str], options: ProducerOptions) -> EncodedRequest:
     """Return several messages as one batch. Raises MessageRejected."""
     check_batch(messages)
     for message in messages:
@@ -195,10 +195,10 @@ def outgoing_batch(messages: Sequence[Message], message_ids: Sequence[str], opti
     wait = "true" if messages[0].wait_stored else "false"
     ids = tuple(message.properties.get("UNIQ_KEY", made) for message, made in zip(messages, message_ids, strict=True))
     code = RequestCode.SEND_BATCH_MESSAGE
-    return Outgoing(messages[0].topic, code, body, f"WAIT\x01{wait}\x02", ids)
+    return EncodedRequest(messages[0].topic, code, body, f"WAIT\x01{wait}\x02", ids)
 
 
-def send_result(answer: RemotingCommand, out: Outgoing, queue: MessageQueue, address: str) -> SendResult:
+def send_result(answer: RemotingCommand, out: EncodedRequest, queue: MessageQueue, address: str) -> SendResult:
     """Return the result in an answer. Raises BrokerRefused unless it is a success."""
     status = STATUSES.get(answer.code)
     if status is None:

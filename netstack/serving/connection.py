@@ -126,7 +126,7 @@ class Connection:
                     if self._made and (self._made > PASS_BYTES or time.perf_counter() - began > PASS_S):
                         await self._give_turn()
                         began = time.perf_counter()
-                self._let_go()
+                self._flush_replies()
                 wanted = 4 * RECEIVE if size >= RECEIVE and size > LARGE_FRAME * frames > 0 else RECEIVE
                 pace.received(frames, trio.current_time(), incomplete=decoder.buffered > 0)
                 governor.received(frames, size)
@@ -140,13 +140,13 @@ class Connection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return "reset"
         finally:
-            self._let_go()
+            self._flush_replies()
             governor.hold_partial(-pace.partial)
         return "eof"
 
     async def _give_turn(self) -> None:
         """Let the answers so far leave, and others continue before the rest of what was received is served."""
-        self._let_go()
+        self._flush_replies()
         if self._governor.paused or self._outbox.full:
             await self._wait_room()
         else:
@@ -166,7 +166,7 @@ class Connection:
     async def _wait_room(self) -> None:
         limits, governor = self._governor.limits, self._governor
         self._pace.stopped = True
-        self._let_go()
+        self._flush_replies()
         while True:
             if governor.paused:
                 await governor.wait_open()
@@ -190,7 +190,7 @@ class Connection:
             self._in_flight += 1
             held = self._held
             if held is None or held.when != answer.when:
-                self._let_go()
+                self._flush_replies()
                 held = self._held = DeferredBatch(answer.when)
             if answer.mark > held.mark:
                 held.mark = answer.mark
@@ -206,7 +206,7 @@ class Connection:
         elif answer is not None:
             self._start_later(answer, command, size)
 
-    def _let_go(self) -> None:
+    def _flush_replies(self) -> None:
         """Let the answers so far go, those that are held with what they wait for."""
         if self._made:
             replies, self._replies, self._made = self._replies, [], 0
@@ -214,9 +214,9 @@ class Connection:
         held, self._held = self._held, None
         if held is not None:
             self._governor.take(held.size)
-            held.when(held.mark, partial(self._woken, held))
+            held.when(held.mark, partial(self._on_durable, held))
 
-    def _woken(self, held: DeferredBatch, reason: str | None) -> None:
+    def _on_durable(self, held: DeferredBatch, reason: str | None) -> None:
         """What held answers waited for has happened, or has failed for a reason."""
         self._outbox.send(held.frames(reason))
         self._done(len(held.answers), held.size)

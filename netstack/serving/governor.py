@@ -10,8 +10,8 @@ import trio
 
 from netstack.serving.limits import NO_PLACE, ConnectionCounts, Limits, LogLimiter, decide, decide_by_descriptor
 from netstack.serving.outbox import Unsent
-from netstack.serving.slots import Slots
-from netstack.wire.header_cache import SeenHeaders
+from netstack.serving.slots import ConnectionSlots
+from netstack.wire.header_cache import HeaderCache
 
 REFUSED = "refused_"  # with why: access, process, or the limit
 
@@ -33,9 +33,9 @@ class Governor:
         self.limits = limits or Limits()
         self.counted: Counter[str] = Counter()
         self.parked_pulls = 0
-        self.headers = SeenHeaders(self.limits.ext_fields)
+        self.headers = HeaderCache(self.limits.ext_fields)
         self.unsent = Unsent(self.limits.unsent_in_all)
-        self.slots = Slots()
+        self.slots = ConnectionSlots()
         self._counts, self._lines = ConnectionCounts(), LogLimiter()
         self._log = log or logging.getLogger("netstack")
         self._in_flight = self._partial = 0

@@ -44,7 +44,7 @@ class Slot:
         self.busy: Callable[[], bool] = lambda: False
 
 
-class Slots:
+class ConnectionSlots:
     """All places that are taken by others than this machine."""
 
     def __init__(self) -> None:

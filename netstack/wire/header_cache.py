@@ -38,7 +38,7 @@ class _Seen(NamedTuple):
     behind: tuple[int, bool, int | None, bool, str | None]
 
 
-class SeenHeaders:
+class HeaderCache:
     """What the connections of a process have sent. `decode` says what `decode_command` does, in `send` or in `ext`."""
 
     def __init__(self, max_ext: int = MAX_EXT_FIELDS) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.layout_repair import LOCK, is_segment_name
 
-LENT, BLOCK = 4 << 20, 4096  # bytes; a start writes about 100 KB
+RELEASED_BYTES, BLOCK = 4 << 20, 4096  # bytes; a start writes about 100 KB
 AHEAD = ("reserve", "spare.tmp", "next.tmp")
 
 
-def lend_room(disk: Disk, root: Path) -> bool:
+def release_space(disk: Disk, root: Path) -> bool:
     """Free something; return whether there was anything. The caller holds the lock. Raises OSError. Blocks."""
     found = [root / name for name in AHEAD if disk.exists(root / name)]
     for path in found:
@@ -29,7 +29,7 @@ def make_room(root: Path) -> bool:
     except OSError:
         return False
     try:
-        return lend_room(disk, root)
+        return release_space(disk, root)
     except OSError:
         return False
     finally:
@@ -44,7 +44,7 @@ def _punch_tail(disk: Disk, folder: Path) -> bool:
     end, size = 0, file.size()
     while (found := file.next_data(end)) is not None and end < size:
         end = found[1]
-    start = -(-max(end, size - LENT) // BLOCK) * BLOCK
+    start = -(-max(end, size - RELEASED_BYTES) // BLOCK) * BLOCK
     if start >= size:
         return False
     file.punch(start, size - start)

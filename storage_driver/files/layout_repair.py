@@ -46,7 +46,7 @@ def free_lock(disk: Disk, root: Path) -> list[str]:
     return reasons
 
 
-def put_right(disk: Disk, root: Path) -> list[str]:
+def repair_layout(disk: Disk, root: Path) -> list[str]:
     """Set aside entries of the wrong type, return what was done. Raises StoreRefused, OSError."""
     return [_moved(disk, root, path, facts) for path, facts in _misplaced(disk, root)]
 

@@ -88,7 +88,7 @@ class LayeredFile:
 
 
 class NoLock:
-    """Nobody else can harm what is only read."""
+    """The lock of what no other process can change."""
 
     def release(self) -> None:
         """There is nothing to let go."""

@@ -22,7 +22,7 @@ MOST_FOUND = 64
 UNKNOWN = -1  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
 SEARCH_UNITS = 50_000
 MOST_SECONDS = 0x7FFFFFFF
-BREATH_EVERY, BREATH_S = 512, 0.0003  # keys between breaths: without any p99 of sends is 5 ms worse
+YIELD_EVERY, YIELD_S = 512, 0.0003  # keys between yields: without any p99 of sends is 5 ms worse
 BLOCK_BITS = 14
 BLOCK_SLOTS = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
 SPARSE = 8  # below 8 keys a block each slot is read and written by itself
@@ -171,9 +171,9 @@ class IndexFile:
         self._slots = None
         slots.begin(values[:count], first)
         units: list[bytes] = []
-        for at in range(0, count, BREATH_EVERY):
-            time.sleep(BREATH_S)  # a thread that computes lets the loop of the sends go first
-            here = slice(at, min(at + BREATH_EVERY, count))
+        for at in range(0, count, YIELD_EVERY):
+            time.sleep(YIELD_S)  # a thread that computes lets the loop of the sends go first
+            here = slice(at, min(at + YIELD_EVERY, count))
             befores = slots.put(here.start, here.stop)
             used_slots += befores.count(0) + befores.count(UNKNOWN)
             columns: list[int] = [0] * (4 * len(befores))

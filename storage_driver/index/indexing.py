@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from storage_driver.index.index_file import BREATH_EVERY, BREATH_S, Index
+from storage_driver.index.index_file import YIELD_EVERY, YIELD_S, Index
 from storage_driver.index.index_keys import IndexKeys, alike_hashes, key_hashes
 from storage_driver.log.scan import Bad, Blank, walk
 from storage_driver.log.segment import Segment
@@ -19,14 +19,14 @@ class KeyCollector:
 
     def __init__(self) -> None:
         self.found = IndexKeys([], [], [])
-        self._topic, self._breath_at = "", 0
+        self._topic, self._yield_at = "", 0
         self._log_offsets: list[int] = []
         self._times: list[int] = []
         self._properties: list[bytes] = []
 
     def add(self, topic: str, log_offset: int, stored_ms: int, properties: bytes) -> None:
         """Take one record."""
-        if topic != self._topic or len(self._times) >= BREATH_EVERY:
+        if topic != self._topic or len(self._times) >= YIELD_EVERY:
             self._turn_to(topic)
         self._log_offsets.append(log_offset)
         self._times.append(stored_ms)
@@ -36,7 +36,7 @@ class KeyCollector:
         self, topic: str, log_offsets: Sequence[int], times: Sequence[int], properties: Sequence[bytes]
     ) -> None:
         """Take records of one topic."""
-        if topic != self._topic or len(self._times) >= BREATH_EVERY:
+        if topic != self._topic or len(self._times) >= YIELD_EVERY:
             self._turn_to(topic)
         self._log_offsets += log_offsets
         self._times += times
@@ -45,9 +45,9 @@ class KeyCollector:
     def _turn_to(self, topic: str) -> None:
         self._settle()
         self._topic, self._log_offsets, self._times, self._properties = topic, [], [], []
-        if len(self.found.values) >= self._breath_at:
-            time.sleep(BREATH_S)  # a thread that computes lets the loop of the sends go first
-            self._breath_at = len(self.found.values) + BREATH_EVERY
+        if len(self.found.values) >= self._yield_at:
+            time.sleep(YIELD_S)  # a thread that computes lets the loop of the sends go first
+            self._yield_at = len(self.found.values) + YIELD_EVERY
 
     def finish(self) -> IndexKeys:
         """Return the keys of all records that were taken; more cannot come."""
@@ -73,8 +73,8 @@ class KeyCollector:
 def index_records(index: Index, records: Sequence[PendingRecord | PendingRun], now_ms: int) -> None:
     """Add the keys of records that became durable, in log order. Raises OSError."""
     keys = KeyCollector()
-    for at in range(0, len(records), BREATH_EVERY):
-        some = records[at : at + BREATH_EVERY]
+    for at in range(0, len(records), YIELD_EVERY):
+        some = records[at : at + YIELD_EVERY]
         if not _add_alike(keys, some):
             for record in some:
                 _add(keys, record)

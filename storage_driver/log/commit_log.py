@@ -72,8 +72,8 @@ def end_of(record: PendingAppend) -> int:
 class CommitLog:
     """The log of one store.
 
-    `dispatch` gets each record once it is committed, `rewound` those that never will be, `no_room` why the disk refused
-    more.
+    `dispatch` gets each record once it is committed, `on_truncated` those that never will be; `no_room` is told why
+    the disk refused more.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class CommitLog:
         *,
         segment_bytes: int,
         dispatch: Callable[[Sequence[PendingAppend]], int],
-        rewound: Callable[[Sequence[PendingAppend]], None],
+        on_truncated: Callable[[Sequence[PendingAppend]], None],
         no_room: Callable[[str], None],
         flush_budget_s: float = 0.0,
     ) -> None:
         self.segments = list(segments)
         self.segment_bytes = segment_bytes
         self.end = end
-        self.taken_back = 0  # how often appended records were given up, their offsets given out again
+        self.truncations = 0  # how often appended records were given up, their offsets given out again
         self.failure: str | None = None  # sticky: a failed sync is never retried
         self.counters = SyncCounters()
         self.proven_at: float | None = None  # trio time of the last completed sync
         self._writer, self._dispatch, self._budget_s = writer, dispatch, flush_budget_s
-        self._rewound, self._no_room = rewound, no_room
+        self._on_truncated, self._no_room = on_truncated, no_room
         self._limit = segments[-1].end if segments else end - end % segment_bytes + segment_bytes
         self._pieces: list[bytes] = []
         self._writes = [Write(end, self._pieces)]
@@ -223,7 +223,7 @@ class CommitLog:
             self.segments = [segment for segment in self.segments if segment.base < cut.log_offset]
             self._synced.at = cut.log_offset
             self._go_on_at(cut.log_offset)
-            self._rewound(dropped)
+            self._on_truncated(dropped)
             self._fail_above(cut.log_offset, cut.reason)
         cut.ended.set()
 
@@ -334,7 +334,7 @@ class CommitLog:
             self.seal(str(exc))
             return
         self._go_on_at(exc.base)
-        self._rewound(dropped)
+        self._on_truncated(dropped)
         self._no_room(str(exc))
         self._fail_above(exc.base, str(exc))
 
@@ -343,7 +343,7 @@ class CommitLog:
         self.end, self._limit = log_offset, log_offset - log_offset % self.segment_bytes + self.segment_bytes
         self._pieces, self._pending, self._oldest_at = [], [], None
         self._writes = [Write(log_offset, self._pieces)]
-        self.taken_back += 1
+        self.truncations += 1
 
     def _fail_above(self, log_offset: int, reason: str) -> None:
         self._synced.fail(reason, above=log_offset)

@@ -15,7 +15,7 @@ from storage_driver.record import (
     tags_codes,
 )
 
-CROWD = 10_000
+FLUSH_AT = 10_000
 HEAVY = 4 << 20  # bytes of properties that wait for the index
 RUN_BYTES = 140  # what a message of a run takes beside the bytes of its properties
 
@@ -75,7 +75,7 @@ class Dispatcher:
     ) -> None:
         """Arrivals in queues that are not watched at that moment are not told; None: all are."""
         self.dirty: dict[MessageQueue, ConsumeQueue] = {}  # queues with entries that are not in their file
-        self.crowded = trio.Event()  # so many entries wait that a round should begin at once
+        self.flush_due = trio.Event()  # so many entries wait that a round should begin at once
         self._dirty_entries = 0
         self.backlog: list[PendingRecord | PendingRun] = []  # for the index
         self.backlog_records = self.backlog_bytes = 0
@@ -116,8 +116,8 @@ class Dispatcher:
         if not self.backlog_lost:
             self._keep(records, count, held)
         self._dirty_entries += count
-        if self._dirty_entries > CROWD or self.is_heavy:
-            self.crowded.set()
+        if self._dirty_entries > FLUSH_AT or self.is_heavy:
+            self.flush_due.set()
         return count
 
     @property
@@ -154,5 +154,5 @@ class Dispatcher:
     def take_dirty(self) -> dict[MessageQueue, ConsumeQueue]:
         """Return the queues that have entries to write and clear the list."""
         dirty, self.dirty, self._dirty_entries = self.dirty, {}, 0
-        self.crowded = trio.Event()
+        self.flush_due = trio.Event()
         return dirty

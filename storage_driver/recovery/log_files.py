@@ -136,7 +136,7 @@ class LogFiles:
         if found != size:
             self._verdict.reasons.append(f"commitlog/{path.name}: {found or 0} bytes, expected {size}")
             if found is not None and found > size:
-                self.copy_aside(segment, base + size, base + found)
+                self.quarantine_range(segment, base + size, base + found)
             file.resize(size)
         if found is None:
             fill(segment, base, base + size, 0)
@@ -150,7 +150,7 @@ class LogFiles:
         while segments[-1].end < reach:
             segments.append(self._open_segment(segments[-1].end, self.segment_bytes, None))
 
-    def copy_aside(self, segment: Segment, start: int, end: int) -> str | None:
+    def quarantine_range(self, segment: Segment, start: int, end: int) -> str | None:
         """Keep a copy of log range [start, end); None when the disk has no room for it."""
         try:
             return quarantine_range(self._disk, segment, start, end)

@@ -13,8 +13,8 @@ from storage_driver.config import StoreConfig
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
 from storage_driver.files.checkpoint import CheckpointValues, CommittedFile, FirstFile, PositionFile
 from storage_driver.files.disk import Disk, FileLock
-from storage_driver.files.free_space import lend_room
-from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, put_right
+from storage_driver.files.free_space import release_space
+from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, repair_layout
 from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.index.index_file import Index
@@ -84,7 +84,7 @@ def open_folder(
         try:
             opened = recover()
         except OSError as exc:
-            if exc.errno not in SPACE_ERRORS or not lend_room(disk, root):
+            if exc.errno not in SPACE_ERRORS or not release_space(disk, root):
                 raise
             opened = recover()
         done = True
@@ -120,7 +120,7 @@ def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
 
 def _make_folders(disk: Disk, root: Path) -> list[str]:
     """Create missing folders, return what was moved aside. Raises StoreRefused, OSError."""
-    moved = put_right(disk, root)
+    moved = repair_layout(disk, root)
     fresh = not disk.exists(root / "abort")
     for name in ("", *FOLDERS):
         try:
@@ -255,7 +255,7 @@ def _verdicts(config: StoreConfig) -> Path:
     return config.verdicts if config.verdicts is not None else config.root.parent / "verdicts"
 
 
-def damage_told(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[tuple[int, int]]:
+def known_damage(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[tuple[int, int]]:
     """Return the ranges of the log that recoveries of these runs covered, as far as their verdicts are kept. Blocks."""
     known, ranges = {f"{run:016x}" for run in runs}, list[tuple[int, int]]()
     folder = _verdicts(config)

@@ -235,7 +235,7 @@ class Recovery:
 
     def _cover(self, segment: Segment, bad: Bad, end: int, queues: QueueRecovery) -> int:
         self._losing.note(bad.log_offset, end, f"bytes {bad.log_offset} to {end}: {bad.reason}")
-        name = self._log_files.copy_aside(segment, bad.log_offset, end)
+        name = self._log_files.quarantine_range(segment, bad.log_offset, end)
         if bad.lost is not None and is_queued(bad.lost.sys_flag):
             queues.lose(bad.lost)
         queues.damaged_bytes += end - bad.log_offset

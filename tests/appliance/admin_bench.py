@@ -8,10 +8,10 @@ import trio
 
 from appliance.broker.admin.clients import ClientCalls
 from appliance.broker.admin.groups import GroupAdmin
-from appliance.broker.admin.progress import Progress, ProgressTables
+from appliance.broker.admin.progress import OffsetCommands, ProgressTables
 from appliance.broker.admin.query import Queries
 from appliance.broker.admin.runtime_info import DiskFacts, RuntimeInfo
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.admin.topics import TopicAdmin, TopicAdminTables
 from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.filter.subscriptions import parse_subscription
@@ -38,7 +38,7 @@ class Bench:
         self.topics = TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=now_ms)
         self.groups = GroupTable(MemoryStateFile(), now_ms=now_ms)
         self.offsets, self.clients = OffsetTable(MemoryStateFile()), ClientTable(now_ms=now_ms)
-        self.stats, self.resent = BrokerStats("Edge", now_ms=now_ms), Resent(MemoryStateFile())
+        self.stats, self.resent = BrokerCounters("Edge", now_ms=now_ms), Resent(MemoryStateFile())
         delays = DelayLevels(store, small.arrivals, MemoryStateFile(), DELAY_LEVELS_MS, stats=self.stats, now_ms=now_ms)
         topic_tables = TopicAdminTables(self.topics, self.offsets, self.clients, small.arrivals, self.stats)
         progress_tables = ProgressTables(self.topics, self.offsets, self.clients, self.stats, small.arrivals)
@@ -47,7 +47,7 @@ class Bench:
             merged(
                 TopicAdmin(topic_tables, store, **named, now_ms=now_ms).handlers(),
                 GroupAdmin(self.groups, self.offsets, self.clients, address="h:1").handlers(),
-                Progress(progress_tables, store, **named, delay_offsets=delays.offsets).handlers(),
+                OffsetCommands(progress_tables, store, **named, delay_offsets=delays.offsets).handlers(),
                 ClientCalls(self.clients, store, broker="box", consumed=self.resent.note).handlers(),
                 Queries(store, self.clients, now_ms=now_ms).handlers(),
                 RuntimeInfo(

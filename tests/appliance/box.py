@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.configuration.config import Facts, load_config
+from appliance.configuration.config import HostFacts, load_config
 from appliance.serve import open_ports, serve
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire import fastjson
@@ -18,7 +18,7 @@ from netstack.wire.command import RemotingCommand, request
 from netstack.wire.headers import PullMessageHeader, SendMessageHeader
 from storage_driver.record import StoredMessage, decode_record
 
-FACTS = Facts(8 << 30, "", "test-box")
+FACTS = HostFacts(8 << 30, "", "test-box")
 BORN_MS = 1_700_000_000_000
 
 

@@ -14,21 +14,21 @@ import trio
 import trio.testing
 
 from appliance import admin
-from appliance.admin import Action, AdminRefused, AdminSilent, Question, ask, open_socket, serve_admin, short_path
+from appliance.admin import Action, AdminRefused, AdminRequest, AdminSilent, ask, open_socket, serve_admin, short_path
 from tests.waiting import until
 
 
-async def double(question: Question) -> object:
+async def double(question: AdminRequest) -> object:
     await trio.lowlevel.checkpoint()
     return {"twice": question.values["number"] * 2}
 
 
-async def refuse(question: Question) -> object:
+async def refuse(question: AdminRequest) -> object:
     await trio.lowlevel.checkpoint()
     raise AdminRefused("not now")
 
 
-async def listing(question: Question) -> object:
+async def listing(question: AdminRequest) -> object:
     await trio.lowlevel.checkpoint()
     return sorted(os.listdir(question.folder)) if question.folder is not None else None
 

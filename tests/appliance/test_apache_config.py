@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import main
-from appliance.configuration.config import Facts, load_config
+from appliance.configuration.config import HostFacts, load_config
 from appliance.namesrv.apache_config import namesrv_options, read_apache
 
 IN_ORDER = (
@@ -25,7 +25,7 @@ def test_keys_are_sorted_into_meant_without_effect_and_unknown() -> None:
 
 
 def test_every_option_is_shown_in_order_with_the_value_in_force() -> None:
-    config = load_config("[listen]\nnamesrv_port = 9877\n", facts=Facts(8 << 30, "", "box"))
+    config = load_config("[listen]\nnamesrv_port = 9877\n", facts=HostFacts(8 << 30, "", "box"))
     options = namesrv_options(config)
     assert tuple(options) == IN_ORDER
     assert (options["listenPort"], options["orderMessageEnable"]) == (9877, False)
@@ -43,7 +43,7 @@ def test_the_command_prints_options_or_toml(tmp_path: Path, capsys: pytest.Captu
     assert "mine is unknown" in printed.err
     assert main(["namesrv", "-c", str(file)]) == 0
     toml = capsys.readouterr().out
-    config = load_config(toml, facts=Facts(8 << 30, "", "box"))
+    config = load_config(toml, facts=HostFacts(8 << 30, "", "box"))
     assert (config.listen.namesrv_port, config.namesrv.order_messages) == (9877, True)
 
 

@@ -1,7 +1,7 @@
 """Settings under Apache's names: units as its tools expect them, and nothing that opens a door."""
 
 from appliance.apache_names import MIB, broker_properties, namesrv_properties
-from appliance.configuration.settings import Access, Box, Config, Namesrv, Tls
+from appliance.configuration.settings import AccessSection, BoxSection, Config, NamesrvSection, TlsSection
 
 
 def test_units_are_those_of_apache() -> None:
@@ -23,10 +23,10 @@ def test_an_ipv6_address_keeps_its_brackets_and_its_port() -> None:
 
 def test_names_and_modes_are_those_of_the_box() -> None:
     config = Config()._replace(
-        box=Box(name="press-17", cluster="Hall"),
-        access=Access(mode="keys"),
-        tls=Tls(mode="enforcing"),
-        namesrv=Namesrv(register_at=("a:1", "b:2")),
+        box=BoxSection(name="press-17", cluster="Hall"),
+        access=AccessSection(mode="keys"),
+        tls=TlsSection(mode="enforcing"),
+        namesrv=NamesrvSection(register_at=("a:1", "b:2")),
     )
     found = broker_properties(config, "h:1")
     assert (found["brokerName"], found["brokerClusterName"], found["namesrvAddr"]) == ("press-17", "Hall", "a:1;b:2")
@@ -36,7 +36,9 @@ def test_names_and_modes_are_those_of_the_box() -> None:
 
 
 def test_no_path_and_no_secret_is_told() -> None:
-    config = Config()._replace(tls=Tls(cert="/secret/cert", private_key="/secret/key", passphrase_file="/secret/word"))
+    config = Config()._replace(
+        tls=TlsSection(cert="/secret/cert", private_key="/secret/key", passphrase_file="/secret/word")
+    )
     for found in (broker_properties(config, "h:1"), namesrv_properties(config)):
         assert not any("/secret" in str(value) for value in found.values())
         assert not any(word in name.lower() for name in found for word in ("secret", "password", "private"))

@@ -18,7 +18,7 @@ from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
-from appliance.health.condition_watch import ConditionWatch, Looked
+from appliance.health.condition_watch import ConditionSources, ConditionWatch
 from appliance.health.conditions import Condition, worst
 from appliance.supervision import conditions_of_store
 from appliance.testing import MemoryStateFile, wall_ms
@@ -36,7 +36,7 @@ class Walk:
 
     def __init__(self, store: Any, tables: Any, uplink: Any = None, clock: list[int] | None = None) -> None:
         self.now_s = 0.0
-        looked = Looked(
+        looked = ConditionSources(
             store,
             tables,
             uplink,

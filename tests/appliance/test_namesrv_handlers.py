@@ -10,13 +10,13 @@ from appliance.broker.access.accounts import Account
 from appliance.broker.tables.saving import Saver
 from appliance.namesrv.handlers import NamesrvState, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig
-from appliance.namesrv.route_table import DataVersion, OwnBroker, QueueRow, RouteTable
+from appliance.namesrv.route_table import BrokerQueues, OwnBroker, RouteTable, TopicTableVersion
 from appliance.requests import Answer, DeferredReply, Reply, Responder
 from appliance.testing import FakePeer, MemoryStateFile
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand, request
 
-OWN = {"T": QueueRow("box", 4, 4, 6)}
+OWN = {"T": BrokerQueues("box", 4, 4, 6)}
 BODY = (
     b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,"timestamp":7},'
     b'"topicConfigTable":{"U":{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG",'
@@ -35,7 +35,7 @@ class Server:
     """A NameServer without a socket."""
 
     def __init__(self, *, order_messages: bool = False) -> None:
-        own = OwnBroker("box", "Edge", OWN.get, lambda: list(OWN.items()), lambda: DataVersion(1, 1))
+        own = OwnBroker("box", "Edge", OWN.get, lambda: list(OWN.items()), lambda: TopicTableVersion(1, 1))
         self.now_s = 0.0
         self.kv, self.file = KvConfig(), MemoryStateFile()
         self.saver = Saver(self.file, lambda: self.kv.to_object())

@@ -7,7 +7,7 @@ import trio
 
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.namesrv.registrar import Registrar, RegistrarRules
-from appliance.requests import DeferredReply, Peer
+from appliance.requests import DeferredReply, RequestPeer
 from appliance.testing import FakePeer, MemoryStateFile
 from netstack.serving.channel import Channel
 from netstack.wire.command import RemotingCommand
@@ -116,7 +116,7 @@ async def test_a_tool_is_answered_when_the_name_server_goes_away_instead_of_answ
     table = topics()
     registrar, woken = Registrar(rules, table), list[str | None]()
 
-    def made(request: RemotingCommand, _peer: Peer) -> DeferredReply:
+    def made(request: RemotingCommand, _peer: RequestPeer) -> DeferredReply:
         return DeferredReply(
             lambda mark, wake: wake(None), table.put(Topic("U", 1, 1)), request.reply(), lambda _: request.reply(1)
         )

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.broker.tables.topics import MOST_QUEUES
 from appliance.namesrv.registration import data_version_json, read_registration
-from appliance.namesrv.route_table import DataVersion, QueueRow
+from appliance.namesrv.route_table import BrokerQueues, TopicTableVersion
 from netstack.errors import ProtocolError
 
 PLAIN = (
@@ -20,8 +20,8 @@ COMPRESSED = bytes.fromhex(
     "78da63606050af564ace2fcd2b492d52b232d0512ac9cc4d2d2e49cc2d50b23234b734353230b63031313236ab"
     "656060600462a110051320345308f6f473f7718d0f7174078a3245c70200c991112e"
 )
-VERSION = DataVersion(0, 1_795_203_844_236)
-ROWS = {"T": QueueRow("b", 4, 4, 6)}
+VERSION = TopicTableVersion(0, 1_795_203_844_236)
+ROWS = {"T": BrokerQueues("b", 4, 4, 6)}
 
 
 def test_a_plain_body_is_read() -> None:
@@ -38,14 +38,14 @@ def test_a_bare_table_of_an_old_broker_is_read() -> None:
 
 
 def test_no_body_is_an_empty_table() -> None:
-    assert read_registration(b"", "b", version=409, compressed=False) == (DataVersion(), {}, None)
+    assert read_registration(b"", "b", version=409, compressed=False) == (TopicTableVersion(), {}, None)
 
 
 def test_unquoted_keys_unknown_and_missing_fields_are_read() -> None:
     body = b'{filterServerList:null,extra:{},topicConfigSerializeWrapper:{topicConfigTable:{T:{perm:4,"new":[1]}}}}'
     assert read_registration(body, "b", version=479, compressed=False) == (
-        DataVersion(),
-        {"T": QueueRow("b", 16, 16, 4)},
+        TopicTableVersion(),
+        {"T": BrokerQueues("b", 16, 16, 4)},
         None,
     )
 
@@ -57,7 +57,7 @@ def test_a_5x_topic_entry_has_attributes_behind_it() -> None:
     data = field(b'{"counter":1,"timestamp":2,"stateVersion":3}') + struct.pack(">i", 1)
     data += field(b'T 8 9 6 SINGLE_TAG {"a":"b c"}') + field(b"[]") + struct.pack(">i", 0)
     table = read_registration(zlib.compress(data), "b", version=479, compressed=True)
-    assert table == (DataVersion(1, 2, 3), {"T": QueueRow("b", 8, 9, 6)}, [])
+    assert table == (TopicTableVersion(1, 2, 3), {"T": BrokerQueues("b", 8, 9, 6)}, [])
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_numbers_beyond_what_a_topic_may_have_are_brought_into_bounds(compressed
         version, topic, servers = (struct.pack(">i", len(field)) + field for field in fields)
         body = zlib.compress(version + struct.pack(">i", 1) + topic + servers)
     _, rows, _ = read_registration(body, "b", version=409, compressed=compressed)
-    assert rows == {"T": QueueRow("b", MOST_QUEUES, 0, 7, 0 if compressed else 3)}
+    assert rows == {"T": BrokerQueues("b", MOST_QUEUES, 0, 7, 0 if compressed else 3)}

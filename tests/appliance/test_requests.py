@@ -10,9 +10,9 @@ from appliance.requests import (
     LARGE,
     Answer,
     AsyncReply,
-    Peer,
     RefusedWith,
     Reply,
+    RequestPeer,
     Responder,
     merged,
     without,
@@ -23,7 +23,7 @@ from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import DeferredReply
 
 
-def fine(request: RemotingCommand, peer: Peer) -> Answer:
+def fine(request: RemotingCommand, peer: RequestPeer) -> Answer:
     return Reply(request.reply())
 
 
@@ -33,7 +33,7 @@ def response(answer: Answer) -> RemotingCommand:
 
 
 def raising(exc: Exception) -> Responder:
-    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
         raise exc
 
     return Responder({10: handle})
@@ -76,7 +76,7 @@ def test_an_unknown_code_is_answered_and_logged_once_per_peer(caplog: pytest.Log
 
 
 def test_the_check_comes_before_the_handler() -> None:
-    def check(request: RemotingCommand, peer: Peer) -> None:
+    def check(request: RemotingCommand, peer: RequestPeer) -> None:
         raise Refused(16, "stranger")
 
     assert response(Responder({10: fine}, check=check)(request(10), FakePeer())).code == 16
@@ -96,7 +96,7 @@ async def test_requests_with_large_bodies_are_answered_one_after_the_other_whate
         await trio.lowlevel.checkpoint()
         return RemotingCommand(0, opaque=2)
 
-    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
         begun.append(request.opaque)
         if request.opaque == 1:
             answer = RemotingCommand(0, opaque=1)

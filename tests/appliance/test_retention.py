@@ -10,11 +10,11 @@ import trio
 
 from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.delay.timers import TimerRules, Timers
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
-from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
+from appliance.broker.transactions.half_messages import TransactionEnds, TransactionRules, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
@@ -33,11 +33,11 @@ class Bench:
     delays: DelayLevels
     timers: Timers
     checks: TransactionChecks
-    transactions: Transactions
+    transactions: TransactionEnds
 
     async def put(self, body: bytes, **properties: str) -> tuple[int, int]:
         intake = Intake(self.small.store, [half_divert, self.timers.divert, self.delays.divert])
-        placed = intake.put(Draft("T", 0, body, {"PGROUP": "P", **properties}, 0, 0, wall_ms(), STORE_HOST))
+        placed = intake.put(MessageDraft("T", 0, body, {"PGROUP": "P", **properties}, 0, 0, wall_ms(), STORE_HOST))
         await self.small.store.wait_committed(placed.end)
         return placed.queue_offset, placed.log_offset
 
@@ -70,7 +70,7 @@ async def bench(folder: Path, file: MemoryStateFile, clock: Clock) -> AsyncItera
         timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
         table = OffsetTable(MemoryStateFile())
-        transactions = Transactions(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
+        transactions = TransactionEnds(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
         checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock, make_topic=lambda name: None)
         found = Bench(small, clock, delays, timers, checks, transactions)
         assert found.floor() == 0, "before anybody looked nothing may go"

@@ -1,16 +1,24 @@
 """The NameServer's tables, row by row."""
 
-from appliance.namesrv.route_table import MOST, WRITE, DataVersion, OwnBroker, QueueRow, Registration, RouteTable
+from appliance.namesrv.route_table import (
+    MOST,
+    WRITE,
+    BrokerQueues,
+    OwnBroker,
+    Registration,
+    RouteTable,
+    TopicTableVersion,
+)
 
-V0, V1 = DataVersion(0, 1_795_203_844_236), DataVersion(1, 1_795_203_844_999)
+V0, V1 = TopicTableVersion(0, 1_795_203_844_236), TopicTableVersion(1, 1_795_203_844_999)
 
 
 class OwnTopics:
     """The own broker's topic table as the composition hands it over."""
 
     def __init__(self) -> None:
-        self.rows = {"own": QueueRow("box", 4, 4, 6), "TBW102": QueueRow("box", 8, 8, 7)}
-        self.version = DataVersion(1, 1)
+        self.rows = {"own": BrokerQueues("box", 4, 4, 6), "TBW102": BrokerQueues("box", 8, 8, 7)}
+        self.version = TopicTableVersion(1, 1)
 
     def broker(self) -> OwnBroker:
         return OwnBroker("box", "Edge", self.rows.get, lambda: list(self.rows.items()), lambda: self.version)
@@ -24,7 +32,7 @@ def told(name: str = "broker-a", broker_id: int = 0, **changes: object) -> Regis
         "ha_address": f"10.0.0.{broker_id + 1}:10912",
         "broker_id": broker_id,
         "version": V0,
-        "topics": {"T": QueueRow(name, 4, 4, 6), "U": QueueRow(name, 4, 4, 6)},
+        "topics": {"T": BrokerQueues(name, 4, 4, 6), "U": BrokerQueues(name, 4, 4, 6)},
     }
     return Registration(**(fields | changes))  # type: ignore[arg-type]
 
@@ -64,7 +72,7 @@ def test_an_unknown_topic_has_no_route() -> None:
 def test_a_registered_master_routes_its_topics_and_a_slaves_own_topics_are_ignored() -> None:
     routes = table()
     assert routes.register(told(), 1, 0.0) is None
-    extra = {"T": QueueRow("broker-a", 4, 4, 6), "S": QueueRow("broker-a", 4, 4, 6)}
+    extra = {"T": BrokerQueues("broker-a", 4, 4, 6), "S": BrokerQueues("broker-a", 4, 4, 6)}
     assert routes.register(told(broker_id=1, topics=extra), 2, 0.0) == ("10.0.0.1:10912", "10.0.0.1:10911")
     assert addresses(routes, "T") == {"broker-a": {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}}
     assert perms(routes, "U") == {"broker-a": 6}
@@ -74,17 +82,17 @@ def test_a_registered_master_routes_its_topics_and_a_slaves_own_topics_are_ignor
 def test_registration_merges_and_never_deletes() -> None:
     routes = table()
     routes.register(told(), 1, 0.0)
-    routes.register(told(version=V1, topics={"T": QueueRow("broker-a", 8, 8, 6)}), 1, 1.0)
+    routes.register(told(version=V1, topics={"T": BrokerQueues("broker-a", 8, 8, 6)}), 1, 1.0)
     route = routes.route("T", "x:1")
     assert route is not None
-    assert route.queues == [QueueRow("broker-a", 8, 8, 6)]
+    assert route.queues == [BrokerQueues("broker-a", 8, 8, 6)]
     assert perms(routes, "U") == {"broker-a": 6}
 
 
 def test_an_unchanged_data_version_changes_no_queue() -> None:
     routes = table()
     routes.register(told(), 1, 0.0)
-    weaker = {"T": QueueRow("broker-a", 4, 4, 4)}
+    weaker = {"T": BrokerQueues("broker-a", 4, 4, 4)}
     routes.register(told(topics=weaker), 1, 1.0)
     assert perms(routes, "T") == {"broker-a": 6}
     routes.register(told(topics=weaker, version=V1), 1, 2.0)
@@ -137,7 +145,7 @@ def test_an_old_connection_that_closes_does_not_harm_a_broker_that_came_back() -
 
 def test_wiping_lasts_until_the_broker_registers_a_change() -> None:
     routes = table()
-    routes.register(told(topics={"T": QueueRow("broker-a", 4, 4, 7)}), 1, 0.0)
+    routes.register(told(topics={"T": BrokerQueues("broker-a", 4, 4, 7)}), 1, 0.0)
     assert routes.wipe_write("broker-a") == 1
     assert perms(routes, "T") == {"broker-a": 5}
     assert routes.add_write("broker-a") == 1
@@ -154,13 +162,13 @@ def test_wiping_the_own_broker_ends_with_its_next_data_version() -> None:
     assert routes.wipe_write("box") == 2
     assert perms(routes, "own") == {"box": 4}
     assert perms(routes, "TBW102") == {"box": 5}
-    topics.version = DataVersion(2, 2)
+    topics.version = TopicTableVersion(2, 2)
     assert perms(routes, "own") == {"box": 6}
 
 
 def test_a_deleted_topic_is_gone_for_one_cluster_or_for_all() -> None:
     topics = OwnTopics()
-    topics.rows["T"] = QueueRow("box", 4, 4, 6)
+    topics.rows["T"] = BrokerQueues("box", 4, 4, 6)
     routes = RouteTable(topics.broker())
     routes.register(told(), 1, 0.0)
     routes.delete_topic("T", "nowhere")
@@ -169,15 +177,15 @@ def test_a_deleted_topic_is_gone_for_one_cluster_or_for_all() -> None:
     assert set(perms(routes, "T")) == {"box"}
     routes.delete_topic("T")
     assert routes.route("T", "x:1") is None
-    topics.version = DataVersion(2, 2)
+    topics.version = TopicTableVersion(2, 2)
     assert set(perms(routes, "T")) == {"box"}
 
 
 def test_lists_name_topics_by_cluster_by_flag_and_hide_the_probe() -> None:
     topics = OwnTopics()
-    topics.rows["RBX_PROBE"] = QueueRow("box", 1, 1, 6)
+    topics.rows["RBX_PROBE"] = BrokerQueues("box", 1, 1, 6)
     routes = RouteTable(topics.broker())
-    flagged = {"unit": QueueRow("broker-a", 4, 4, 6, 1), "sub": QueueRow("broker-a", 4, 4, 6, 2)}
+    flagged = {"unit": BrokerQueues("broker-a", 4, 4, 6, 1), "sub": BrokerQueues("broker-a", 4, 4, 6, 2)}
     routes.register(told(topics=flagged), 1, 0.0)
     assert routes.topics() == ["own", "TBW102", "unit", "sub"]
     assert routes.topics_of_cluster("DefaultCluster") == ["unit", "sub"]
@@ -216,7 +224,7 @@ def test_strangers_cannot_grow_the_table_without_end() -> None:
         routes.register(told(name=f"b{number}", address=f"h:{number}", topics={}), 1, 0.0)
     assert routes.is_full_for(told("one-more", topics={}))
     assert not routes.is_full_for(told("b3", topics={}))
-    many = {f"t{number}": QueueRow("b3", 1, 1, 6) for number in range(100_001)}
+    many = {f"t{number}": BrokerQueues("b3", 1, 1, 6) for number in range(100_001)}
     assert routes.is_full_for(told("b3", topics=many))
     for number in range(1023):
         routes.register(told("b3", number + 10, address=f"a{number}:1", topics={}, cluster=f"c{number % 9}"), 1, 0.0)
@@ -246,10 +254,10 @@ def test_a_connection_is_watched_once_however_often_it_registers() -> None:
 
 def test_the_queues_of_a_topic_are_those_of_all_brokers_and_no_number_a_stranger_tells_is_believed() -> None:
     routes = table()
-    rows = {"own": QueueRow("broker-a", 1 << 31, 1, 6), "T": QueueRow("broker-a", 3, 1, 6)}
+    rows = {"own": BrokerQueues("broker-a", 1 << 31, 1, 6), "T": BrokerQueues("broker-a", 3, 1, 6)}
     routes.register(told(topics=rows), 1, 0.0)
     for number in range(1, 4):
-        row = QueueRow(f"stranger-{number}", 1 << 31, 1, 6)
+        row = BrokerQueues(f"stranger-{number}", 1 << 31, 1, 6)
         routes.register(told(row.broker_name, address=f"10.0.1.{number}:10911", topics={"own": row}), 1 + number, 0.0)
     assert [(queue.broker_name, queue.queue_id) for queue in routes.readable("T")] == [
         ("broker-a", n) for n in range(3)
@@ -257,5 +265,5 @@ def test_the_queues_of_a_topic_are_those_of_all_brokers_and_no_number_a_stranger
     found = routes.readable("own")
     assert [queue.queue_id for queue in found if queue.broker_name == "box"] == [0, 1, 2, 3]
     assert len(found) == MOST
-    routes.register(told(topics={"T": QueueRow("broker-a", 3, 1, WRITE)}, version=V1), 1, 0.0)
+    routes.register(told(topics={"T": BrokerQueues("broker-a", 3, 1, WRITE)}, version=V1), 1, 0.0)
     assert routes.readable("T") == []

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.configuration.config import Facts, load_config
+from appliance.configuration.config import HostFacts, load_config
 from appliance.device.probe import Probe
 from appliance.serve import store_config
-from appliance.supervision import DiskTrend, Supervision, Tired, conditions_of_store, running_release
+from appliance.supervision import DiskTrend, RestartLoop, Supervision, conditions_of_store, running_release
 from provisioning.slots import Slots, SlotState
 from storage_driver.record import encode_host
 from storage_driver.recovery.losses import Loss
@@ -24,7 +24,7 @@ from watchdog.history import Diary
 from watchdog.notes import append_line
 
 ROOT = Path(__file__).parents[2]
-CONFIG = load_config("", source="test", facts=Facts(1 << 40, "", "box"))
+CONFIG = load_config("", source="test", facts=HostFacts(1 << 40, "", "box"))
 
 
 def begin(data: Path, **environ: str) -> Supervision:
@@ -95,7 +95,7 @@ def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escal
     row = {"boot": boot, "uptime_s": up - 1, "result": "signal", "code": "killed", "status": "KILL"}
     exits.write_text("".join(json.dumps(row) + "\n" for _ in range(10)))
     begin(tmp_path)  # by hand: as often as one likes
-    with pytest.raises(Tired):
+    with pytest.raises(RestartLoop):
         begin(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify"))
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import trio
 
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.tables.clients import ClientTable, Member
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.transactions.checks import TransactionChecks
-from appliance.broker.transactions.half_messages import TransactionRules, Transactions, half_divert
+from appliance.broker.transactions.half_messages import TransactionEnds, TransactionRules, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
@@ -31,7 +31,7 @@ class Bench:
     """Transactions over a real store."""
 
     small: SmallStore
-    transactions: Transactions
+    transactions: TransactionEnds
     checks: TransactionChecks
     clients: ClientTable
     intake: Intake
@@ -41,7 +41,7 @@ class Bench:
     async def half(self, body: bytes = b"x", born_ms: int | None = None, **properties: str) -> AppendResult:
         """Store a half message as a producer of group P would."""
         pairs = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "K", "TAGS": "t", **properties}
-        placed = self.intake.put(Draft("T", 1, body, pairs, 0, 4, born_ms or wall_ms(), STORE_HOST))
+        placed = self.intake.put(MessageDraft("T", 1, body, pairs, 0, 4, born_ms or wall_ms(), STORE_HOST))
         await self.small.store.wait_committed(placed.end)
         return placed
 
@@ -69,7 +69,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     async with small_store(folder) as small, trio.open_nursery() as nursery:
         table = OffsetTable(offsets or MemoryStateFile())
-        transactions = Transactions(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
+        transactions = TransactionEnds(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
         clients = ClientTable(now_ms=wall_ms)
         made = list[str]()
         checks = TransactionChecks(transactions, clients, now_ms=wall_ms, make_topic=made.append)

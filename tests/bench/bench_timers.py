@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from appliance.broker.delay.redelivery import put_patiently
 from appliance.broker.delay.timers import TimerRules, Timers
-from appliance.broker.intake import Draft
+from appliance.broker.intake import MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.testing import STORE_HOST, NoStats, wall_ms
 from storage_driver.config import StoreConfig
@@ -44,7 +44,7 @@ class Bench:
     async def put(self, topic: str, due_ms: int) -> None:
         """Store one timed message, waiting while the disk is behind."""
         properties = {"UNIQ_KEY": f"{self.put_count:032X}", "TIMER_DELIVER_MS": str(due_ms)}
-        draft = Draft(topic, 0, BODY, properties, 0, 0, wall_ms(), STORE_HOST)
+        draft = MessageDraft(topic, 0, BODY, properties, 0, 0, wall_ms(), STORE_HOST)
         self.put_count += 1
         self.timers.divert(draft)
         placed = await put_patiently(self.store, draft.to_message())

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.box import Box, Hands, flatten, network_unit
+from provisioning.box import Box, DeviceActions, flatten, network_unit
 from provisioning.errors import ProvisioningError
 from provisioning.ownership import box_secret, receipt_fits
 from provisioning.testing import folder_box
@@ -83,7 +83,7 @@ def test_the_receipt_is_sealed_with_the_boxs_secret_and_tells_what_it_runs(tmp_p
 def test_the_clock_is_set_only_when_it_is_off_by_more_than_two_seconds(tmp_path: Path) -> None:
     set_to: list[int] = []
     box = owned(tmp_path)
-    box.hands = Hands(set_time=set_to.append)
+    box.hands = DeviceActions(set_time=set_to.append)
     for wanted in (int(box._now_s()), int(box._now_s()) + 3600):
         plan = box.plan({"time": wanted})
         box.apply(plan.id, {}, lambda stage, done, total: None)

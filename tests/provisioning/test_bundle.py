@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from provisioning.box import Box
-from provisioning.bundle import Target, Wishes, check_fits, check_parts, extract_part, newer, open_bundle
+from provisioning.bundle import InstallOptions, Target, check_fits, check_parts, extract_part, newer, open_bundle
 from provisioning.errors import ProvisioningError
 from provisioning.testing import folder_box, signed_bundle
 
@@ -76,21 +76,21 @@ def test_without_any_trusted_key_nothing_is_accepted(tmp_path: Path, box: Box) -
 @pytest.mark.parametrize(
     ("target", "wishes", "code"),
     [
-        (replace(HERE, model="z9"), Wishes(), "E304"),
-        (replace(HERE, arch="riscv64"), Wishes(), "E304"),
-        (replace(HERE, python="3.99"), Wishes(), "E304"),
-        (replace(HERE, version="1.5.0"), Wishes(), "E305"),
-        (replace(HERE, version="1.5.0"), Wishes(downgrade=True), None),
-        (replace(HERE, bad=("1.4.0",)), Wishes(), "E305"),
-        (replace(HERE, bad=("1.4.0",)), Wishes(retry=True), None),
-        (replace(HERE, version="0.9.0"), Wishes(), "E305"),
-        (replace(HERE, free_bytes=1000), Wishes(), "E301"),
-        (replace(HERE, version="-"), Wishes(), None),
-        (HERE, Wishes(), None),
+        (replace(HERE, model="z9"), InstallOptions(), "E304"),
+        (replace(HERE, arch="riscv64"), InstallOptions(), "E304"),
+        (replace(HERE, python="3.99"), InstallOptions(), "E304"),
+        (replace(HERE, version="1.5.0"), InstallOptions(), "E305"),
+        (replace(HERE, version="1.5.0"), InstallOptions(downgrade=True), None),
+        (replace(HERE, bad=("1.4.0",)), InstallOptions(), "E305"),
+        (replace(HERE, bad=("1.4.0",)), InstallOptions(retry=True), None),
+        (replace(HERE, version="0.9.0"), InstallOptions(), "E305"),
+        (replace(HERE, free_bytes=1000), InstallOptions(), "E301"),
+        (replace(HERE, version="-"), InstallOptions(), None),
+        (HERE, InstallOptions(), None),
     ],
 )
 def test_a_bundle_for_another_box_or_time_is_refused(
-    tmp_path: Path, box: Box, target: Target, wishes: Wishes, code: str | None
+    tmp_path: Path, box: Box, target: Target, wishes: InstallOptions, code: str | None
 ) -> None:
     manifest = open_bundle(signed_bundle(tmp_path, box), box.files.trusted_keys)
     if code is None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from provisioning.box import Box, Hands
+from provisioning.box import Box, DeviceActions
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.flow import DesiredState, ProvisioningResult, file_sha256, provision
 from provisioning.frame import REQUEST, encode_frame
@@ -253,7 +253,9 @@ async def test_a_bundle_is_refused_before_its_upload(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_configuration_is_refused_with_all_its_errors_before_anything_is_touched(tmp_path: Path) -> None:
-    box = folder_box(tmp_path / "box", hands=Hands(check_config=lambda text: ["store.x: unknown", "box.y: unknown"]))
+    box = folder_box(
+        tmp_path / "box", hands=DeviceActions(check_config=lambda text: ["store.x: unknown", "box.y: unknown"])
+    )
     cable = Cable(tmp_path)
 
     async def during() -> None:
@@ -267,7 +269,7 @@ async def test_a_wrong_configuration_is_refused_with_all_its_errors_before_anyth
 
 
 async def test_a_failed_self_test_names_its_step(tmp_path: Path) -> None:
-    hands = Hands(selftest=lambda: {"ok": False, "failed": "pull: not what was produced"})
+    hands = DeviceActions(selftest=lambda: {"ok": False, "failed": "pull: not what was produced"})
     cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=hands)
 
     async def during() -> None:
@@ -286,7 +288,7 @@ async def test_what_was_written_but_not_started_is_started_by_the_next_run(tmp_p
         if len(started) == 1:
             raise OSError("power cut")
 
-    cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=Hands(activate=activate))
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=DeviceActions(activate=activate))
 
     async def during() -> None:
         assert await refused(provisioned(cable, DesiredState(config=CONFIG))) == "E501"
@@ -336,7 +338,7 @@ async def test_a_session_ends_after_a_minute_of_silence_and_is_taken_up_again(
 
 async def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
     reboots: list[str] = []
-    cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=Hands(reboot=reboots.append))
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=DeviceActions(reboot=reboots.append))
 
     async def during() -> None:
         talk = await talk_to(cable)
@@ -355,7 +357,7 @@ async def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
 async def test_a_support_archive_comes_back_whole_over_a_lossy_line(tmp_path: Path, autojump_clock: MockClock) -> None:
     autojump_clock.autojump_threshold = 0.1
     blob = os.urandom(30_000)
-    hands = Hands(support=lambda path: path.write_bytes(blob))
+    hands = DeviceActions(support=lambda path: path.write_bytes(blob))
     cable = Cable(tmp_path, Faults(seed=5, lose=0.0001))
     box = folder_box(tmp_path / "box", hands=hands)
     box.files.state.mkdir(parents=True, exist_ok=True)

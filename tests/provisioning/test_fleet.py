@@ -5,7 +5,7 @@ import trio
 
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
-from provisioning.fleet import FleetRow, FleetRun, Result, read_rows
+from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows
 from provisioning.flow import DesiredState, ProvisioningResult, load_receipt, provision
 from provisioning.host import Bench, BenchConversation, keep_trying
 from provisioning.ownership import box_secret, receipt_fits
@@ -157,7 +157,7 @@ async def test_a_changed_row_or_a_forged_receipt_is_provisioned_again(tmp_path: 
 
 async def test_one_box_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     rows = read_rows("serial,name\nB1,one\nB2,two\nB3,three\n")
-    seen: list[Result] = []
+    seen: list[RowResult] = []
 
     async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
         await trio.lowlevel.checkpoint()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.root_slots import ImageError, Places, at_boot, entries, give_up, install, keep, load, main
+from provisioning.root_slots import ImageError, RootPaths, at_boot, entries, give_up, install, keep, load, main
 
 ROOT = b"a root file system" * 1000
 
@@ -28,7 +28,7 @@ class Board:
             (folder / "new/usr/lib/rocketbox/boot" / name).write_text(text)
         for name in ("proc", "opt", "run"):
             (folder / name).mkdir()
-        self.places = Places(folder, self.run)
+        self.places = RootPaths(folder, self.run)
         self.boot("a", "1.0.0")
         (self.esp / "loader/entries/rocketbox-1.0.0.conf").write_text("title Rocketbox 1.0.0\n")
 

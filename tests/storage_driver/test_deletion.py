@@ -134,7 +134,7 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
 
         async def save_then_send() -> None:
             await save()
-            if not store.taken_back:
+            if not store.truncations:
                 store.put(message._replace(topic="U"))
 
         async def save_ends_late(as_of: int) -> None:
@@ -147,5 +147,5 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
         monkeypatch.setattr(store._tables, "save_ends", save_ends_late)
         with trio.fail_after(60):
             await store.delete_topic("T")
-        assert (store.taken_back, store.end, store.committed) == (1, placed.end, placed.end)
+        assert (store.truncations, store.end, store.committed) == (1, placed.end, placed.end)
         disk.ends.clear()

@@ -95,13 +95,13 @@ async def test_a_cut_takes_back_what_was_not_committed_and_the_numbers_are_given
             waiter.wait(end)
         await until(lambda: store.synced == ends[2])
         store.commit(ends[0])
-        taken_back = store.taken_back
+        truncations = store.truncations
         done = await store.truncate(ends[0], "the other box differs")
         assert done is not None
         assert (done.log_offset, done.end) == (ends[0], ends[2])
         assert b"cut 2" in (config.root / "quarantine" / done.quarantined[0]).read_bytes()
         assert waiter.told == {ends[0]: None, ends[1]: "the other box differs", ends[2]: "the other box differs"}
-        assert (store.end, store.synced, store.taken_back) == (ends[0], ends[0], taken_back + 1)
+        assert (store.end, store.synced, store.truncations) == (ends[0], ends[0], truncations + 1)
         again = store.put(message(b"new"))
         assert (again.queue_offset, again.log_offset) == (1, ends[0])
         await until(lambda: store.synced == again.end)

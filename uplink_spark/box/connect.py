@@ -46,7 +46,7 @@ class ConnectFailed(UplinkError):
         self.cause = cause
 
 
-class TurnedAway(UplinkError):
+class GatewayRefused(UplinkError):
     """The gateway ended the connection with an ERROR frame."""
 
     def __init__(self, fault: ErrorFrame) -> None:
@@ -164,7 +164,7 @@ async def greet(
 ) -> GatewayConnection:
     """Send HELLO and wait for WELCOME; certs: what the stream was opened with.
 
-    Raises TurnedAway, ConnectFailed, ProtocolError.
+    Raises GatewayRefused, ConnectFailed, ProtocolError.
     """
     outbox = FrameQueue(stream, throttle)
     reader = FrameReader(stream)
@@ -178,7 +178,7 @@ async def greet(
     except (LinkClosed, trio.BrokenResourceError, OSError) as error:
         raise _closed_early(stream, error, certs) from error
     if kind == FrameType.ERROR:
-        raise TurnedAway(frames.decode_fault(body))
+        raise GatewayRefused(frames.decode_fault(body))
     if kind != FrameType.WELCOME:
         raise unexpected(kind)
     welcome = frames.decode_welcome(body)

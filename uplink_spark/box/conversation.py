@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from uplink_spark.box.caps import SMALLEST_PIECE, Allowed
-from uplink_spark.box.connect import GatewayConnection, TurnedAway
+from uplink_spark.box.connect import GatewayConnection, GatewayRefused
 from uplink_spark.box.cutter import CutOrder, CutPiece, drop_cache, take_piece
 from uplink_spark.box.gaps import Gap
 from uplink_spark.box.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
@@ -264,7 +264,7 @@ class UplinkSession:
                 self._state.caps.gateway_rate = window.rate
                 self._note_window(window.window)
             elif kind == FrameType.ERROR:
-                raise TurnedAway(frames.decode_fault(body))
+                raise GatewayRefused(frames.decode_fault(body))
             elif kind == FrameType.BYE:
                 raise LinkClosed("the gateway asked to connect again")
             elif kind == FrameType.PING:

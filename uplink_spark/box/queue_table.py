@@ -20,7 +20,7 @@ QueueRow = tuple[str, int, int, int, int]  # topic, queue id, first and last que
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostOffsets:
     """The queue offsets of a range."""
 
     queues: tuple[QueueRow, ...]  # at most 2,000
@@ -51,7 +51,7 @@ class _Units(Sequence[int]):
         return int(log_offset) if size else 1 << 63
 
 
-def lost_queues(store_root: Path | None, start: int, end: int) -> Lost | None:
+def lost_queues(store_root: Path | None, start: int, end: int) -> LostOffsets | None:
     """Return what of each queue is in log [start, end); None when the queues do not reach back that far. Blocks."""
     root = store_root / "consumequeue" if store_root is not None else None
     if root is None or not root.is_dir():
@@ -69,4 +69,4 @@ def lost_queues(store_root: Path | None, start: int, end: int) -> Lost | None:
         if high > low:
             rows.append((folder.parent.name, int(folder.name), units.first + low, units.first + high - 1, high - low))
             newest_at = max(units[high - 1], newest_at or 0)
-    return Lost(tuple(rows[:MAX_QUEUES]), sum(row[4] for row in rows), max(0, len(rows) - MAX_QUEUES), newest_at)
+    return LostOffsets(tuple(rows[:MAX_QUEUES]), sum(row[4] for row in rows), max(0, len(rows) - MAX_QUEUES), newest_at)

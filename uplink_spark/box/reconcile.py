@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from uplink_spark.box.gaps import Gap
-from uplink_spark.box.queue_table import Lost, lost_queues
+from uplink_spark.box.queue_table import LostOffsets, lost_queues
 from uplink_spark.box.scan import HEAD_BYTES, stored_ms_of
 from uplink_spark.box.state import ShipperState
 from uplink_spark.errors import ProtocolError
@@ -96,7 +96,7 @@ def make_gap(state: ShipperState, start: int, end: int, why: tuple[str, str], ma
     epoch = owner_of(lineage.epochs, start)[0]
     run, run_start, _ = run_of(lineage.runs, start)
     this_run = lineage.runs[-1][0]
-    lost: Lost | None = lost_queues(state.store_root, start, end)
+    lost: LostOffsets | None = lost_queues(state.store_root, start, end)
     facts: dict[str, Any] = {
         "id": [this_run, state.ledger.next_gap_number(this_run) + made],
         "class": why[0],
@@ -113,7 +113,7 @@ def make_gap(state: ShipperState, start: int, end: int, why: tuple[str, str], ma
     return Gap(epoch, run, run_start, start, end, facts)
 
 
-def _times(state: ShipperState, start: int, lost: Lost | None) -> dict[str, int]:
+def _times(state: ShipperState, start: int, lost: LostOffsets | None) -> dict[str, int]:
     """The store times of the oldest and the newest record that is lost, as far as their bytes are still here."""
     places = {"since": start, "until": lost.newest_at if lost is not None else None}
     times: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from uplink_spark.box.connect import ConnectFailed, TurnedAway, greet, open_stream
+from uplink_spark.box.connect import ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.gaps import Gap
 from uplink_spark.box.state import ShipperState, UplinkStatus
 from uplink_spark.config import UplinkConfig, split_address
@@ -114,7 +114,7 @@ def gap_rows(gaps: list[Gap], delivered: set[tuple[int, int]]) -> list[dict[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TestStep:
     """One step of `uplink test`."""
 
     step: str
@@ -134,7 +134,7 @@ ADVICE = {
 }
 
 
-async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[[], Hello]) -> list[Tried]:
+async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[[], Hello]) -> list[TestStep]:
     """Try name, TCP, TLS and HELLO one after the other; cause and next step per line.
 
     The gateway lets a box in once: it ends the shipper's connection, which starts again right after.
@@ -145,19 +145,19 @@ async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[
             await trio.socket.getaddrinfo(host, port)
         async with open_stream(config, config.gateway, clock_ok=state.clock_ok()) as (stream, tcp):
             peer = ":".join(map(str, tcp.socket.getpeername()[:2]))
-            lines = [Tried("connect", True, f"{config.gateway} is {peer}")]
-            lines.append(Tried("tls", True, "TLS 1.3, both sides known" if config.certs else "none: loopback only"))
+            lines = [TestStep("connect", True, f"{config.gateway} is {peer}")]
+            lines.append(TestStep("tls", True, "TLS 1.3, both sides known" if config.certs else "none: loopback only"))
             try:
                 connection = await greet(stream, hello(), None, certs=config.certs)
             finally:
                 state.wake_connect.set()
             held = sum(end - start for _, start, end in connection.welcome.have)
-            return [*lines, Tried("hello", True, f"the centre holds {size(held)} of this box")]
-    except TurnedAway as error:
-        return [Tried("hello", False, str(error))]
+            return [*lines, TestStep("hello", True, f"the centre holds {size(held)} of this box")]
+    except GatewayRefused as error:
+        return [TestStep("hello", False, str(error))]
     except ConnectFailed as error:
-        return [Tried(error.cause, False, f"{error}; {ADVICE.get(error.cause, '')}")]
+        return [TestStep(error.cause, False, f"{error}; {ADVICE.get(error.cause, '')}")]
     except (OSError, UnicodeError) as error:
-        return [Tried("dns", False, f"{error}; {ADVICE['dns']}")]
+        return [TestStep("dns", False, f"{error}; {ADVICE['dns']}")]
     except (ProtocolError, UplinkError) as error:
-        return [Tried("hello", False, str(error))]
+        return [TestStep("hello", False, str(error))]

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from storage_driver.log.clock import wall_ms
-from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
+from uplink_spark.box.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.conversation import UplinkSession
 from uplink_spark.box.ledger import Ledger
 from uplink_spark.box.quota import QuotaKeeper
@@ -32,7 +32,7 @@ PROTOCOL_ALARM = 10  # in a row
 FAREWELL_S = 5
 LEDGER, LEDGER_S = "ledger", 10
 OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
-ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, TurnedAway, LinkClosed, trio.BrokenResourceError)
+ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, GatewayRefused, LinkClosed, trio.BrokenResourceError)
 
 
 class Shipper:
@@ -116,14 +116,14 @@ class Shipper:
     async def _after(self, error: BaseException) -> float:
         state = self.state
         cause = getattr(error, "cause", None) or getattr(error, "code", None) or "network"
-        if isinstance(error, TurnedAway):
+        if isinstance(error, GatewayRefused):
             cause = error.fault.code
         state.counts.errors[str(cause)] += 1
         state.last_error = str(error)
         self._moved_failures += self._address != state.config.gateway
         if self._moved_failures >= 3:
             self._address, self._moved_failures = state.config.gateway, 0
-        if isinstance(error, TurnedAway):
+        if isinstance(error, GatewayRefused):
             return await self._after_fault(error.fault)
         if isinstance(error, ProtocolError):
             state.alarm("protocol", str(error))  # the gateway is not to be trusted

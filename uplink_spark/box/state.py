@@ -26,7 +26,7 @@ from uplink_spark.box.scan import scan_records
 from uplink_spark.config import UplinkConfig
 from uplink_spark.wire.batch import MAX_RAW_BYTES
 from uplink_spark.wire.expiry import not_after
-from uplink_spark.wire.failpoints import step_from
+from uplink_spark.wire.failpoints import failpoint_from
 from uplink_spark.wire.frames import MOST_CONDITIONS, MOST_TEXT, Status
 from uplink_spark.wire.identity import run_of, spans
 
@@ -161,7 +161,7 @@ class ShipperState:
         self.on_metered = False
         self.ship_now_to = 0
         self.quota_bytes = 0  # 0: not known yet, or none
-        self.step = step_from(os.environ.get("UPLINK_STOP_AT"))
+        self.step = failpoint_from(os.environ.get("UPLINK_STOP_AT"))
         self.damage: deque[str] = deque(maxlen=20)
         self.throttle = LinkThrottle(self)
         self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
@@ -171,7 +171,7 @@ class ShipperState:
         """Run something that reads, compresses or syncs; one at a time."""
         return await trio.to_thread.run_sync(call, *args, limiter=self._thread)
 
-    async def beside(self, call: Callable[..., Result], *args: Any) -> Result:
+    async def in_background(self, call: Callable[..., Result], *args: Any) -> Result:
         """Run a part of something that takes minutes and that shipping must not wait for; one at a time."""
         return await trio.to_thread.run_sync(call, *args, limiter=self._beside)
 

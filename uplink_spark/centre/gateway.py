@@ -29,7 +29,7 @@ from uplink_spark.centre.retention import clean
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
 from uplink_spark.wire.expiry import not_after
-from uplink_spark.wire.failpoints import Step, step_from
+from uplink_spark.wire.failpoints import Failpoint, failpoint_from
 from uplink_spark.wire.link import LinkClosed, Stream
 from uplink_spark.wire.tls import ServerTls, box_of, check_alpn, gateway_context, serial_of
 from uplink_spark.zone.manifest import Zone
@@ -238,7 +238,7 @@ async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) ->
 @contextmanager
 def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[tuple[list[ShardLander], Hub]]:
     """Open every shard of the landing zone for writing and yield its landers and the hub; blocking."""
-    step = step_from(os.environ.get("UPLINK_STOP_AT"))
+    step = failpoint_from(os.environ.get("UPLINK_STOP_AT"))
     own = f"{config.listen[0]}:{config.listen[1]}"
     zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
     landers, contents = list[ShardLander](), ContentCheck(records.read_part, records.quarantine)
@@ -265,13 +265,13 @@ def _is_url(config: GatewayConfig) -> bool:
     return "://" in config.landing
 
 
-def _disk_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+def _disk_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
     root = Path(config.landing)
     zone = open_zone(root, config.shards)
     return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards, own)
 
 
-def _object_zone(config: GatewayConfig, own: str, step: Step) -> Parts:
+def _object_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
     from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
 
     store = ObjectStore(config.landing)

@@ -22,7 +22,7 @@ from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import Refused
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import BOX_NAME, PieceHeader, codecs_here
-from uplink_spark.wire.failpoints import Step, no_step
+from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import Hello, Status, Welcome
 from uplink_spark.wire.identity import find_fork, stick_fork
 from uplink_spark.wire.link import FrameQueue
@@ -122,7 +122,7 @@ class Hub:
         records: CentreRecords,
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        step: Step = no_step,
+        step: Failpoint = no_failpoint,
     ) -> None:
         self.config, self.zone, self.landers, self.records = config, zone, landers, records
         self.now_ms, self.step = now_ms, step

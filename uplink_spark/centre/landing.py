@@ -22,7 +22,7 @@ from uplink_spark.centre.histogram import Histogram
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged, UplinkError
 from uplink_spark.wire.batch import PieceHeader
 from uplink_spark.wire.durable import sync_folder, write_synced
-from uplink_spark.wire.failpoints import Step, no_step
+from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.zone.manifest import (
     FILE_ENTRIES,
     LANDING_NAME,
@@ -110,7 +110,7 @@ class LandedBefore(UplinkError):
 class ShardWriter:
     """The one writer of a shard: its lock, its packs, its manifest files."""
 
-    def __init__(self, root: Path, shard: int, *, step: Step = no_step) -> None:
+    def __init__(self, root: Path, shard: int, *, step: Failpoint = no_failpoint) -> None:
         self.root, self.shard, self._step = root, shard, step
         self.next_seq = self.first_seq = 0
         self.landed_ms = 0  # never decreases in a shard

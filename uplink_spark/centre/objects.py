@@ -30,7 +30,7 @@ from uplink_spark.centre.records import (
     status_line,
 )
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
-from uplink_spark.wire.failpoints import Step, no_step
+from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import Hello, Status
 from uplink_spark.zone.manifest import (
     DAY_MS,
@@ -162,7 +162,7 @@ def open_object_zone(store: ObjectStore, shards: int) -> Zone:
 class ObjectShardWriter:
     """The writer of a shard in an object store; the same calls as landing.ShardWriter."""
 
-    def __init__(self, store: ObjectStore, shard: int, *, step: Step = no_step) -> None:
+    def __init__(self, store: ObjectStore, shard: int, *, step: Failpoint = no_failpoint) -> None:
         self._store, self.shard, self._step = store, shard, step
         self.next_seq = self.landed_ms = self._state_seq = 0
         self._cover: Covering

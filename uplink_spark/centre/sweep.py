@@ -31,7 +31,7 @@ Fetch = Callable[[StickFile], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """What came of one box's folder."""
 
     box: str
@@ -40,7 +40,7 @@ class Swept:
     receipts: tuple[StickReceipt, ...]
 
 
-def sweep_box(root: Path, folder: Path, *, secret: bytes | None, now_ms: Callable[[], int]) -> Swept:
+def sweep_box(root: Path, folder: Path, *, secret: bytes | None, now_ms: Callable[[], int]) -> SweepResult:
     """Land DIR/<box>, through the running gateway or as the shard's writer when none runs; receipts go onto the stick.
 
     Without the secret no receipts are written: the box learns from `have`. Blocks. Raises StickRefused, LandingError.
@@ -52,7 +52,7 @@ def sweep_box(root: Path, folder: Path, *, secret: bytes | None, now_ms: Callabl
         receipts = _sweep_alone(root, zone, folder, index, now_ms=now_ms)
     if secret is not None:
         write_receipts(folder, secret, zone.landing_id, receipts)
-    return Swept(index.box, len(receipts), sum(not row.dup for row in receipts), tuple(receipts))
+    return SweepResult(index.box, len(receipts), sum(not row.dup for row in receipts), tuple(receipts))
 
 
 def _sweep_alone(

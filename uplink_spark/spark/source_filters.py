@@ -18,14 +18,14 @@ _ANY = 1 << 64  # beyond every value
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
+class PushedFilters:
     """The options with the filters in them, and the filters Spark still has to evaluate."""
 
     options: SourceOptions
     left: list[Filter]
 
 
-def narrow(options: SourceOptions, filters: Iterable[Filter]) -> Narrowed:
+def narrow(options: SourceOptions, filters: Iterable[Filter]) -> PushedFilters:
     """Take over = and IN of topic, box and kind; keep = and ranges of times, log_offset and seq for pruning only."""
     left: list[Filter] = []
     for one in filters:
@@ -38,7 +38,7 @@ def narrow(options: SourceOptions, filters: Iterable[Filter]) -> Narrowed:
         left.append(one)
         if column in _PRUNED:
             options = _with_range(options, column, one)
-    return Narrowed(options, left)
+    return PushedFilters(options, left)
 
 
 def _values(one: Filter) -> frozenset[str] | None:

@@ -141,7 +141,7 @@ def group(refs: Iterable[PieceRef], partition_bytes: int) -> list[list[PieceRef]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class BatchLimit:
     """What one micro-batch may hold; None is no limit."""
 
     raw_bytes: int | None = None
@@ -159,7 +159,7 @@ class Limit:
         return next((limit for limit in (self.raw_bytes, self.rows, self.pieces) if limit is not None), None)
 
 
-def admit(waiting: Mapping[int, Sequence[ManifestEntry]], start: Mapping[int, int], limit: Limit) -> Seqs:
+def admit(waiting: Mapping[int, Sequence[ManifestEntry]], start: Mapping[int, int], limit: BatchLimit) -> Seqs:
     """Return where a micro-batch ends: shards share the limit by what waits in them, at least one piece in all."""
     ends = dict(start)
     most = limit.most

@@ -6,17 +6,17 @@ import os
 import signal
 from collections.abc import Callable
 
-Step = Callable[[str], None]
+Failpoint = Callable[[str], None]
 
 
-def no_step(_name: str) -> None:
+def no_failpoint(_name: str) -> None:
     """Continue."""
 
 
-def step_from(setting: str | None) -> Step:
+def failpoint_from(setting: str | None) -> Failpoint:
     """Return the function that is called at each named step."""
     if not setting:
-        return no_step
+        return no_failpoint
     wanted, _, count = setting.partition(":")
     left = [int(count or 1)]
 

@@ -14,7 +14,7 @@ from typing import Any
 from appliance.broker.access.address_patterns import Matches, matcher
 from appliance.broker.access.permissions import Denied
 from appliance.broker.access.resources import needs
-from appliance.broker.rights import REPLY_TOPIC, Kind, Need, Perm
+from appliance.broker.rights import REPLY_TOPIC, Need, Perm, ResourceKind
 from appliance.broker.tables.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.wire.acl import ACCESS_KEY, is_signed, verify
 from netstack.wire.command import RemotingCommand
@@ -86,8 +86,8 @@ class Account:
         """Return whether this account has what a request needs."""
         if not self.bound or (self.admin and not self.topics and not self.groups):
             return True
-        listed, otherwise = (self.topics, self.topic) if need.kind is Kind.TOPIC else (self.groups, self.group)
-        if need.kind is Kind.TOPIC and (need.name in SHARED_TOPICS or need.name.endswith(REPLY_TOPIC)):
+        listed, otherwise = (self.topics, self.topic) if need.kind is ResourceKind.TOPIC else (self.groups, self.group)
+        if need.kind is ResourceKind.TOPIC and (need.name in SHARED_TOPICS or need.name.endswith(REPLY_TOPIC)):
             otherwise &= Perm.PUB
         return bool(listed.get(need.name, otherwise) & need.perm)
 

@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Protocol
 
 from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, SeenSignatures, Term, term_of
-from appliance.broker.access.request_table import ROWS, Access
+from appliance.broker.access.request_table import ROWS, AccessClass
 from appliance.broker.access.signed_fields import foreign, may_have_body
 from appliance.broker.rights import Signer
 from netstack.errors import Refused
@@ -41,8 +41,8 @@ class Asker(Protocol):
     def local(self) -> tuple[str, int]: ...
 
 
-ACCESS: dict[int, Access] = {code: row.access for code, row in ROWS.items()}
-_CHANGING = frozenset((Access.CHANGE, Access.JOIN, Access.ACCOUNTS))
+ACCESS: dict[int, AccessClass] = {code: row.access for code, row in ROWS.items()}
+_CHANGING = frozenset((AccessClass.CHANGE, AccessClass.JOIN, AccessClass.ACCOUNTS))
 
 
 class AddressScope(Enum):
@@ -82,7 +82,7 @@ class Permissions:
         *,
         networks: Callable[[], Sequence[Network]],
         account_of: Callable[[RemotingCommand, Asker], Signer | None] = lambda request, peer: None,
-        classes: Mapping[int, Access] = ACCESS,
+        classes: Mapping[int, AccessClass] = ACCESS,
     ) -> None:
         """networks: the box's own; account_of: who signed a request, None for nobody, Refused when it is forged."""
         self._rules, self._networks, self._account_of, self._classes = rules, networks, account_of, classes
@@ -121,11 +121,11 @@ class Permissions:
             if self._rules.mode == KEYS:
                 raise Denied(f"No accessKey is configured; {advice}")
             raise Refused(ResponseCode.NO_PERMISSION, advice)
-        if wanted is not Access.DATA and not account.admin:
+        if wanted is not AccessClass.DATA and not account.admin:
             raise Denied(f"Need admin permission for request code={request.code}, but accessKey={account.name} is not")
         if account.bound and self._rules.replay != OFF:
             self._check_replay(request, peer, account)
-        if wanted is Access.DATA or self._rules.mode == KEYS:
+        if wanted is AccessClass.DATA or self._rules.mode == KEYS:
             peer.signer = account  # elsewhere the same peer may send data without a key
 
     def _note_unasked(self, request: RemotingCommand, peer: Asker) -> None:
@@ -140,7 +140,7 @@ class Permissions:
     def _note(self, request: RemotingCommand, peer: Asker, account: Signer) -> bool:
         """Remember where a signature came from; return whether others could read it on its way."""
         wanted = self._classes[request.code]
-        data, joins = wanted is Access.DATA, wanted is Access.JOIN
+        data, joins = wanted is AccessClass.DATA, wanted is AccessClass.JOIN
         term = term_of(request.code, admin=account.admin, data=data, joins=joins)
         here = self.place_of(peer.remote[0]) is AddressScope.LOOPBACK or peer.remote[0] == peer.local[0]
         readable = not peer.tls and not here
@@ -160,7 +160,7 @@ class Permissions:
                 f"this signed request came from {first} before, so the one from {address} may be a copy and is refused"
             )
             raise Denied(f"{text}: give each machine its own key, or use TLS and rotate the key")
-        if wanted is Access.CHANGE or wanted is Access.ACCOUNTS:
+        if wanted is AccessClass.CHANGE or wanted is AccessClass.ACCOUNTS:
             if request.body and not may_have_body(request.code):
                 text = f"request code {request.code} has no body, and a signature covers it as part of the fields"
                 raise Denied(f"{text}: this may be a copy of another request")
@@ -171,13 +171,13 @@ class Permissions:
             text = "access.replay is strict: a signed request is accepted only over TLS or from an address of its key"
             raise Denied(f"{text}; use TLS, or `rocketbox access add {account.name} --from {address}`")
 
-    def _may_without_key(self, wanted: Access, place: AddressScope) -> bool:
+    def _may_without_key(self, wanted: AccessClass, place: AddressScope) -> bool:
         rules = self._rules
-        if wanted is Access.DATA:
+        if wanted is AccessClass.DATA:
             return rules.mode == OPEN or (rules.mode == SUBNET and place is not AddressScope.OUTSIDE)
-        if wanted is Access.READ or wanted is Access.JOIN:
+        if wanted is AccessClass.READ or wanted is AccessClass.JOIN:
             return rules.mode != KEYS and place is not AddressScope.OUTSIDE
-        if wanted is Access.ACCOUNTS:
+        if wanted is AccessClass.ACCOUNTS:
             return False
         if rules.admin == LOOPBACK:
             return place is AddressScope.LOOPBACK
@@ -195,11 +195,11 @@ class Permissions:
             place = self._places[address] = _place(address, (*networks, *self._allowed))
         return place
 
-    def _advice(self, code: int, wanted: Access, place: AddressScope) -> str:
+    def _advice(self, code: int, wanted: AccessClass, place: AddressScope) -> str:
         what = f"request code {code} ({wanted.value}) is not allowed from here ({place.value})"
-        if wanted is Access.ACCOUNTS:
+        if wanted is AccessClass.ACCOUNTS:
             return f"{what}: sign it with an admin key, or use `rocketbox access` on the box"
-        if wanted is Access.CHANGE and self._rules.admin == LOOPBACK:
+        if wanted is AccessClass.CHANGE and self._rules.admin == LOOPBACK:
             return f"{what}: send it from the box itself, with an admin key, or set access.admin"
         if self._rules.mode == KEYS:
             return f"{what}: sign it with a key that has this permission"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from appliance.broker.access.request_table import ROWS, Access, Needs, Row, Server
+from appliance.broker.access.request_table import ROWS, AccessClass, Needs, RequestRow, Server
 from appliance.broker.access.signed_fields import header_of
 from netstack.wire.codes import RequestCode, names_of
 from netstack.wire.ext import ExtHeader, fields_of
@@ -42,10 +42,10 @@ def _lines() -> Iterator[str]:
         yield ""
 
 
-def _line(row: Row) -> str:
+def _line(row: RequestRow) -> str:
     header, names = header_of(row), names_of(RequestCode)
     fields = [name if required else f"*{name}*" for name, required in _fields(header)] if header else []
-    grants = row.needs.value if row.access is Access.DATA and row.needs is not Needs.SIGNATURE else ""
+    grants = row.needs.value if row.access is AccessClass.DATA and row.needs is not Needs.SIGNATURE else ""
     cells = (str(row.code), names[row.code], row.summary, row.access.value, grants, ", ".join(fields))
     return "| " + " | ".join(cells) + " |"
 

@@ -10,7 +10,7 @@ from netstack.wire.codes import RequestCode
 from storage_driver.named_tuple import NamedTuple
 
 
-class Access(Enum):
+class AccessClass(Enum):
     """The condition for sending a request."""
 
     DATA = "data"  # by access.mode
@@ -55,7 +55,7 @@ class Server(Enum):
     BOTH = "broker and name server"
 
 
-class Row(NamedTuple):
+class RequestRow(NamedTuple):
     """One request code.
 
     `header`: module and class of its fields in `netstack.wire`; `fields`: more that it may carry; `body`: a change
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
     code: int
     server: Server
-    access: Access
+    access: AccessClass
     summary: str
     header: str = ""
     needs: Needs = Needs.SIGNATURE
@@ -77,27 +77,27 @@ _C = RequestCode
 _H, _A, _N = "headers.", "headers_admin.", "headers_namesrv."
 
 
-def _data(code: int, summary: str, header: str = "", needs: Needs = Needs.SIGNATURE) -> Row:
-    return Row(code, Server.BROKER, Access.DATA, summary, header, needs)
+def _data(code: int, summary: str, header: str = "", needs: Needs = Needs.SIGNATURE) -> RequestRow:
+    return RequestRow(code, Server.BROKER, AccessClass.DATA, summary, header, needs)
 
 
-def _query(code: int, access: Access, summary: str, header: str, needs: Needs = Needs.SIGNATURE) -> Row:
-    return Row(code, Server.BROKER, access, summary, header, needs, Loaded.WITH_QUERY)
+def _query(code: int, access: AccessClass, summary: str, header: str, needs: Needs = Needs.SIGNATURE) -> RequestRow:
+    return RequestRow(code, Server.BROKER, access, summary, header, needs, Loaded.WITH_QUERY)
 
 
-def _tool(code: int, access: Access, summary: str, header: str = "", fields: tuple[str, ...] = ()) -> Row:
-    return Row(code, Server.BROKER, access, summary, header, loaded=Loaded.WITH_TOOL, fields=fields)
+def _tool(code: int, access: AccessClass, summary: str, header: str = "", fields: tuple[str, ...] = ()) -> RequestRow:
+    return RequestRow(code, Server.BROKER, access, summary, header, loaded=Loaded.WITH_TOOL, fields=fields)
 
 
-def _list(code: int, summary: str) -> Row:
-    return Row(code, Server.BROKER, Access.CHANGE, summary, loaded=Loaded.WITH_TOOL, body=True)
+def _list(code: int, summary: str) -> RequestRow:
+    return RequestRow(code, Server.BROKER, AccessClass.CHANGE, summary, loaded=Loaded.WITH_TOOL, body=True)
 
 
-def _namesrv(code: int, access: Access, summary: str, header: str = "") -> Row:
-    return Row(code, Server.NAMESRV, access, summary, header)
+def _namesrv(code: int, access: AccessClass, summary: str, header: str = "") -> RequestRow:
+    return RequestRow(code, Server.NAMESRV, access, summary, header)
 
 
-_DATA, _READ, _CHANGE, _JOIN = Access.DATA, Access.READ, Access.CHANGE, Access.JOIN
+_DATA, _READ, _CHANGE, _JOIN = AccessClass.DATA, AccessClass.READ, AccessClass.CHANGE, AccessClass.JOIN
 _PUBLISH = (
     _data(_C.SEND_MESSAGE, "store one message", _H + "SendMessageHeader", Needs.SEND),
     _data(_C.SEND_MESSAGE_V2, "store one message, short field names", _H + "SendMessageHeader", Needs.SEND),
@@ -159,7 +159,7 @@ _PROGRESS = (
     _tool(_C.INVOKE_BROKER_TO_RESET_OFFSET, _CHANGE, "move a group to a time or offset", _H + "ResetOffsetHeader"),
     _tool(_C.CLONE_GROUP_OFFSET, _CHANGE, "copy the offsets of a group", _A + "CloneOffsetHeader"),
     _tool(_C.CONSUME_MESSAGE_DIRECTLY, _CHANGE, "deliver a message directly", _H + "ConsumeDirectlyHeader", _DIRECT),
-    Row(
+    RequestRow(
         *(_C.RESUME_CHECK_HALF_MESSAGE, Server.BROKER, _CHANGE, "check a half message again"),
         fields=("msgId", "topic"),
     ),
@@ -179,17 +179,17 @@ _BROKER = (
     _tool(_C.GET_BROKER_HA_STATUS, _READ, "show the replicas"),
 )
 _ACCOUNTS = (
-    Row(
-        *(_C.UPDATE_AND_CREATE_ACL_CONFIG, Server.BOTH, Access.ACCOUNTS, "create or change an account"),
+    RequestRow(
+        *(_C.UPDATE_AND_CREATE_ACL_CONFIG, Server.BOTH, AccessClass.ACCOUNTS, "create or change an account"),
         _A + "AclAccountHeader",
     ),
-    Row(_C.DELETE_ACL_CONFIG, Server.BOTH, Access.ACCOUNTS, "delete an account", _A + "DeleteAclHeader"),
-    Row(
-        *(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, Server.BOTH, Access.ACCOUNTS, "set the white list"),
+    RequestRow(_C.DELETE_ACL_CONFIG, Server.BOTH, AccessClass.ACCOUNTS, "delete an account", _A + "DeleteAclHeader"),
+    RequestRow(
+        *(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, Server.BOTH, AccessClass.ACCOUNTS, "set the white list"),
         _A + "WhiteAddressesHeader",
     ),
-    Row(_C.GET_BROKER_CLUSTER_ACL_CONFIG, Server.BOTH, Access.ACCOUNTS, "list the accounts", body=True),
-    Row(_C.GET_BROKER_CLUSTER_ACL_INFO, Server.BOTH, _READ, "show the version of the accounts"),
+    RequestRow(_C.GET_BROKER_CLUSTER_ACL_CONFIG, Server.BOTH, AccessClass.ACCOUNTS, "list the accounts", body=True),
+    RequestRow(_C.GET_BROKER_CLUSTER_ACL_INFO, Server.BOTH, _READ, "show the version of the accounts"),
 )
 _ROUTES = (
     _namesrv(_C.GET_ROUTEINFO_BY_TOPIC, _DATA, "get the route of a topic", _N + "RouteHeader"),
@@ -212,7 +212,7 @@ _ROUTES = (
     _namesrv(_C.GET_KVLIST_BY_NAMESPACE, _READ, "list keys and values", _N + "NamespaceHeader"),
     _namesrv(_C.GET_NAMESRV_CONFIG, _READ, "show the settings of the name server"),
 )
-ROWS: dict[int, Row] = {
+ROWS: dict[int, RequestRow] = {
     row.code: row
     for rows in (_PUBLISH, _CONSUME, _QUERY, _TOPICS, _GROUPS, _PROGRESS, _BROKER, _ACCOUNTS, _ROUTES)
     for row in rows

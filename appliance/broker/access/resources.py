@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from appliance.broker.access.request_table import ROWS, Needs
 from appliance.broker.consume.heartbeat import read_lock
-from appliance.broker.rights import ANY, REPLY_TOPIC, Kind, Need, Perm, of_topic
+from appliance.broker.rights import ANY, REPLY_TOPIC, Need, Perm, ResourceKind, of_topic
 from netstack.wire.bodies import HeartbeatData, QueryAssignment
 from netstack.wire.command import RemotingCommand
 
@@ -41,7 +41,7 @@ def _subscribes(topic: str = "", group: str = "") -> Callable[[RemotingCommand],
     def read(request: RemotingCommand) -> list[Need]:
         found = [of_topic(request.ext.get(topic, ""), Perm.SUB)] if topic else []
         if group:
-            found.append(Need(Kind.GROUP, request.ext.get(group, ""), Perm.SUB))
+            found.append(Need(ResourceKind.GROUP, request.ext.get(group, ""), Perm.SUB))
         return found
 
     return read
@@ -50,25 +50,25 @@ def _subscribes(topic: str = "", group: str = "") -> Callable[[RemotingCommand],
 def _heartbeat(request: RemotingCommand) -> list[Need]:
     found = []
     for consumer in HeartbeatData.from_bytes(request.body).consumer_data_set:
-        found.append(Need(Kind.GROUP, consumer.group_name, Perm.SUB))
+        found.append(Need(ResourceKind.GROUP, consumer.group_name, Perm.SUB))
         found += [of_topic(subscription.topic, Perm.SUB) for subscription in consumer.subscription_data_set]
     return found
 
 
 def _unregister(request: RemotingCommand) -> list[Need]:
     group = request.ext.get("consumerGroup")
-    return [Need(Kind.GROUP, group, Perm.SUB)] if group else []
+    return [Need(ResourceKind.GROUP, group, Perm.SUB)] if group else []
 
 
 def _locks(request: RemotingCommand) -> list[Need]:
     asked = read_lock(request.body)
     topics = dict.fromkeys(queue.topic for queue in asked.queues)
-    return [Need(Kind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic in topics)]
+    return [Need(ResourceKind.GROUP, asked.group, Perm.SUB), *(of_topic(topic, Perm.SUB) for topic in topics)]
 
 
 def _assignment(request: RemotingCommand) -> list[Need]:
     asked = QueryAssignment.from_bytes(request.body)
-    return [of_topic(asked.topic, Perm.SUB), Need(Kind.GROUP, asked.consumer_group, Perm.SUB)]
+    return [of_topic(asked.topic, Perm.SUB), Need(ResourceKind.GROUP, asked.consumer_group, Perm.SUB)]
 
 
 def _looks(request: RemotingCommand) -> list[Need]:
@@ -78,7 +78,7 @@ def _looks(request: RemotingCommand) -> list[Need]:
 
 def _any_topic(request: RemotingCommand) -> list[Need]:
     """A message by its id may be in any topic, so the account must be let into those that are not listed."""
-    return [Need(Kind.TOPIC, "*", Perm.SUB)]
+    return [Need(ResourceKind.TOPIC, "*", Perm.SUB)]
 
 
 _READERS: dict[Needs, Callable[[RemotingCommand], list[Need]]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 
-from appliance.broker.access.request_table import ROWS, Row
+from appliance.broker.access.request_table import ROWS, RequestRow
 from netstack.wire.acl import ACCESS_KEY, CHANNEL, SECURITY_TOKEN, SIGNATURE
 from netstack.wire.ext import ExtHeader, fields_of
 
@@ -26,7 +26,7 @@ def allowed(code: int) -> frozenset[str]:
     return SIGNING | ANY_5X | frozenset(named) | frozenset(row.fields)
 
 
-def header_of(row: Row) -> type[ExtHeader] | None:
+def header_of(row: RequestRow) -> type[ExtHeader] | None:
     """Return the class of a row's fields, imported now; None for a request that is all body."""
     if not row.header:
         return None

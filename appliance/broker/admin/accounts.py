@@ -12,7 +12,7 @@ import trio
 
 from appliance.broker.access.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
-from appliance.requests import AsyncReply, Handle, Peer, Reply
+from appliance.requests import AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -22,7 +22,7 @@ from netstack.wire.json_body import encode
 MASK = "******"
 
 
-class Kept(Protocol):
+class AccountFile(Protocol):
     """The accounts in force and what changes their file."""
 
     accounts: Accounts
@@ -34,7 +34,7 @@ class Kept(Protocol):
 class AccountAdmin:
     """Handles account commands; the permissions were checked before."""
 
-    def __init__(self, keys: Kept, *, broker: str, cluster: str, address: str) -> None:
+    def __init__(self, keys: AccountFile, *, broker: str, cluster: str, address: str) -> None:
         self._keys, self._broker, self._cluster, self._address = keys, broker, cluster, address
 
     def handlers(self) -> dict[int, Handle]:
@@ -48,13 +48,13 @@ class AccountAdmin:
             code.GET_BROKER_CLUSTER_ACL_CONFIG: self.handle_everything,
         }
 
-    def handle_put(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
+    def handle_put(self, request: RemotingCommand, peer: RequestPeer) -> AsyncReply:
         """50: fields that are missing keep their value in an existing account."""
         asked = AclAccountHeader.from_ext(request.ext)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         return self._changing(request, lambda now: now.changed(now.changed_ms, put=[_merged(now, asked)]), failed)
 
-    def handle_delete(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
+    def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> AsyncReply:
         """51."""
         name = DeleteAclHeader.from_ext(request.ext).access_key
 
@@ -65,7 +65,7 @@ class AccountAdmin:
 
         return self._changing(request, dropped, ResponseCode.DELETE_ACL_CONFIG_FAILED)
 
-    def handle_white(self, request: RemotingCommand, peer: Peer) -> AsyncReply:
+    def handle_white(self, request: RemotingCommand, peer: RequestPeer) -> AsyncReply:
         """53: the addresses that need no key for data."""
         white = [each for each in WhiteAddressesHeader.from_ext(request.ext).global_white_addrs.split(",") if each]
 
@@ -74,7 +74,7 @@ class AccountAdmin:
 
         return self._changing(request, listed, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED)
 
-    def handle_version(self, request: RemotingCommand, peer: Peer) -> Reply:
+    def handle_version(self, request: RemotingCommand, peer: RequestPeer) -> Reply:
         """52."""
         now = self._keys.accounts
         version = encode({"counter": now.version, "timestamp": now.changed_ms}).decode()
@@ -83,7 +83,7 @@ class AccountAdmin:
             request.reply(ext=AclVersionReply(version, self._broker, self._address, self._cluster, files).to_ext())
         )
 
-    def handle_everything(self, request: RemotingCommand, peer: Peer) -> Reply:
+    def handle_everything(self, request: RemotingCommand, peer: RequestPeer) -> Reply:
         """54, secrets masked."""
         now = self._keys.accounts
         rows = [_as_apache(account) for _, account in sorted(now.keys.items())]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from appliance.broker.admin.clients import ClientCalls
 from appliance.broker.admin.groups import GroupAdmin
-from appliance.broker.admin.progress import Progress, ProgressTables
+from appliance.broker.admin.progress import OffsetCommands, ProgressTables
 from appliance.broker.admin.runtime_info import DiskFacts, RuntimeInfo
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.admin.topics import TopicAdmin, TopicAdminTables
 from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.tables.arrivals import Arrivals
@@ -30,7 +30,7 @@ class AdminTables:
     offsets: OffsetTable
     clients: ClientTable
     arrivals: Arrivals
-    stats: BrokerStats
+    stats: BrokerCounters
     resent: Resent
 
 
@@ -59,7 +59,7 @@ def admin_handlers(
     return merged(
         TopicAdmin(topic_tables, store, broker=broker, address=address, now_ms=now_ms).handlers(),
         GroupAdmin(t.groups, t.offsets, t.clients, address=address).handlers(),
-        Progress(progress_tables, store, broker=broker, address=address, delay_offsets=delays.offsets).handlers(),
+        OffsetCommands(progress_tables, store, broker=broker, address=address, delay_offsets=delays.offsets).handlers(),
         ClientCalls(t.clients, store, broker=broker, consumed=t.resent.note).handlers(),
         RuntimeInfo(
             store,

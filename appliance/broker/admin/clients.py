@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from appliance.broker.tables.clients import ClientTable
-from appliance.requests import Answer, AsyncReply, Handle, Peer
+from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.wire.bodies import ConsumerStatus
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -43,12 +43,12 @@ class ClientCalls:
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.handle_status,
         }
 
-    def handle_running_info(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_running_info(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUMER_RUNNING_INFO (307): what a consumer says about itself, with its threads if asked for."""
         header = ConsumerRunningInfoHeader.from_ext(request.ext)
         return AsyncReply(partial(self._call, request, header.consumer_group, header.client_id, request.ext))
 
-    def handle_consume_directly(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_consume_directly(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CONSUME_MESSAGE_DIRECTLY (309): let a consumer consume one message now. Raises Refused."""
         header = ConsumeDirectlyHeader.from_ext(request.ext)
         try:
@@ -90,7 +90,7 @@ class ClientCalls:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {exc}")
         return request.reply(answer.code, answer.remark, answer.ext, answer.body)
 
-    def handle_status(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_status(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): the offsets that all members, or one, hold. Raises Refused."""
         header = ConsumerStatusHeader.from_ext(request.ext)
         group = self._clients.consumers(header.group)
@@ -101,11 +101,11 @@ class ClientCalls:
         return AsyncReply(partial(self._status, request, header, members))
 
     async def _status(
-        self, request: RemotingCommand, header: ConsumerStatusHeader, members: list[tuple[Peer, str]]
+        self, request: RemotingCommand, header: ConsumerStatusHeader, members: list[tuple[RequestPeer, str]]
     ) -> RemotingCommand:
         found: dict[str, dict[NamedQueue, int]] = {}
 
-        async def ask(consumer: Peer, client_id: str) -> None:
+        async def ask(consumer: RequestPeer, client_id: str) -> None:
             ext = {"topic": header.topic, "group": header.group}
             try:
                 answer = await consumer.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext, timeout_s=STATUS_S)

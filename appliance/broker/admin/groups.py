@@ -12,7 +12,7 @@ from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import check_topic_name
-from appliance.requests import Answer, DeferredReply, Handle, Peer, Reply
+from appliance.requests import Answer, DeferredReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.bodies import ConsumeFromWhere, ConsumeType, MessageModel
 from netstack.wire.bodies_admin import (
@@ -69,11 +69,11 @@ class GroupAdmin:
 
     # records
 
-    def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_update(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         return self._put(request, [SubscriptionGroup.from_bytes(request.body)])
 
-    def handle_update_list(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_update_list(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225) of 5.x."""
         return self._put(request, SubscriptionGroupList.from_bytes(request.body).group_config_list)
 
@@ -90,7 +90,7 @@ class GroupAdmin:
         marks = [self._groups.put(group) for group in groups]
         return self._held(request, max(marks)) if marks else Reply(request.reply())
 
-    def handle_delete(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """DELETE_SUBSCRIPTIONGROUP (207): a group that does not exist is deleted already."""
         header = DeleteGroupHeader.from_ext(request.ext)
         mark = self._groups.delete(header.group_name)
@@ -102,7 +102,7 @@ class GroupAdmin:
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
         return DeferredReply(self._groups.when_saved, mark, request.reply(), failed)
 
-    def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_all(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
         return Reply(request.reply(body=self._whole.body(self._groups.version, self._encoded)))
 
@@ -111,7 +111,7 @@ class GroupAdmin:
         table = {group.name: _config_of(group) for group in self._groups.all()}
         return SubscriptionGroupTable(table, version).to_bytes()
 
-    def handle_one(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_one(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352) of 5.x."""
         name = GroupHeader.from_ext(request.ext).group
         group = self._groups.get(name)
@@ -120,7 +120,7 @@ class GroupAdmin:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return Reply(request.reply(body=_config_of(group).to_bytes()))
 
-    def handle_forbidden(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_forbidden(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_AND_GET_GROUP_FORBIDDEN (353) of 5.x: get or set whether a group may read a topic."""
         header = GroupForbiddenHeader.from_ext(request.ext)
         if self._groups.get(header.group) is None:
@@ -139,7 +139,7 @@ class GroupAdmin:
 
     # connections
 
-    def handle_consumers(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_consumers(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUMER_CONNECTION_LIST (203): members and subscriptions of a group, 206 when nobody is there."""
         name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
         group = self._clients.consumers(name)
@@ -154,7 +154,7 @@ class GroupAdmin:
         )
         return Reply(request.reply(body=found.to_bytes()))
 
-    def handle_producers(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_producers(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_PRODUCER_CONNECTION_LIST (204)."""
         name = ProducerGroupHeader.from_ext(request.ext).producer_group
         members = self._clients.producers(name)
@@ -162,7 +162,7 @@ class GroupAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return Reply(request.reply(body=ProducerConnection(_connections(members.items())).to_bytes()))
 
-    def handle_all_producers(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_all_producers(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_ALL_PRODUCER_INFO (328)."""
         table = {
             group: tuple(
@@ -173,12 +173,12 @@ class GroupAdmin:
         }
         return Reply(request.reply(body=ProducerTable(table).to_bytes()))
 
-    def handle_topics(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_topics(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_TOPICS_BY_CONSUMER (343) of 5.x: the topics a group has offsets on."""
         topics = tuple(self._offsets.topics_of(GroupHeader.from_ext(request.ext).group))
         return Reply(request.reply(body=TopicList(topics, self._address).to_bytes()))
 
-    def handle_subscription(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_subscription(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_SUBSCRIPTION_BY_CONSUMER (345) of 5.x."""
         header = TopicGroupHeader.from_ext(request.ext)
         group = self._clients.consumers(header.group)
@@ -187,7 +187,7 @@ class GroupAdmin:
         return Reply(request.reply(body=GroupSubscription(header.group, header.topic or "", subscription).to_bytes()))
 
 
-def _connections(members: Iterable[tuple[Peer, Member]]) -> tuple[ClientConnection, ...]:
+def _connections(members: Iterable[tuple[RequestPeer, Member]]) -> tuple[ClientConnection, ...]:
     return tuple(
         ClientConnection(
             member.client_id, f"{peer.remote[0]}:{peer.remote[1]}", shown_language(member.language), member.version

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
 from appliance.broker.tables.topics import Topic, TopicTable
-from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.bodies import ResetOffset
 from netstack.wire.bodies_admin import (
@@ -49,11 +49,11 @@ class ProgressTables:
     topics: TopicTable
     offsets: OffsetTable
     clients: ClientTable
-    stats: BrokerStats
+    stats: BrokerCounters
     arrivals: Arrivals
 
 
-class Progress:
+class OffsetCommands:
     """Handles queries and commands about consumer offsets."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Progress:
             c.CLONE_GROUP_OFFSET: self.handle_clone,
         }
 
-    def handle_all_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_all_offsets(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_ALL_CONSUMER_OFFSET (43)."""
         if not self._offsets.table():
             raise Refused(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
@@ -92,7 +92,7 @@ class Progress:
 
         return AsyncReply(answer)
 
-    def handle_delay_offsets(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_delay_offsets(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_ALL_DELAY_OFFSET (45)."""
         table = self._delay_offsets()
         if not table:
@@ -101,7 +101,7 @@ class Progress:
 
     # progress
 
-    def handle_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUME_STATS (208): offsets of broker and group in each queue; an empty table for an unknown group."""
         header = ConsumeStatsHeader.from_ext(request.ext)
         named = [header.topic] if header.topic else [name for name in (header.topic_list or "").split(";") if name]
@@ -136,7 +136,7 @@ class Progress:
             table[NamedQueue(topic.name, self._broker, queue_id)] = OffsetWrapper(end, offset, last_ms or 0, given)
         return table
 
-    def handle_all_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_all_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_CONSUME_STATS (317): the same for every group and topic with offsets."""
         return AsyncReply(
             partial(self._answer_all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order)
@@ -159,7 +159,7 @@ class Progress:
 
     # changes
 
-    def handle_reset(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_reset(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time.
 
         206 when nobody is connected: the tools then store offsets one by one. A 5.x tool may name one queue, and an
@@ -228,7 +228,7 @@ class Progress:
             return self._store.max_offset(queue)
         return max(await self._store.offset_by_time(queue, time_ms), 0)
 
-    def handle_correction(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_correction(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_CORRECTION_OFFSET (308): the least offset of all groups on a topic, beside one group's own."""
         header = CorrectionOffsetHeader.from_ext(request.ext)
         left_out = set((header.filter_groups or "").split(","))
@@ -241,7 +241,7 @@ class Progress:
         table = {q: offset if own.get(q, LONG_MAX) > offset else LONG_MAX for q, offset in least.items()}
         return Reply(request.reply(body=CorrectionOffsets(table).to_bytes()))
 
-    def handle_clone(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_clone(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CLONE_GROUP_OFFSET (314): give a group the offsets of another, on one topic or on all."""
         header = CloneOffsetHeader.from_ext(request.ext)
         names = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)

@@ -11,7 +11,7 @@ from appliance.broker.filter.sql92 import compile_expression
 from appliance.broker.filter.subscriptions import Subscription, tags_predicate
 from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
-from appliance.requests import Answer, AsyncReply, Handle, Peer
+from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.wire.bodies import SubscriptionData
 from netstack.wire.bodies_admin import ConsumeQueuePage, QueueEntry
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -39,7 +39,7 @@ class Queries:
             RequestCode.QUERY_CONSUME_QUEUE: self.handle_entries,
         }
 
-    def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_query(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_MESSAGE (12): whole records with a key; 22 when there is none."""
         return AsyncReply(partial(self._query, request, QueryMessageHeader.from_ext(request.ext)))
 
@@ -53,7 +53,7 @@ class Queries:
             return request.reply(ResponseCode.QUERY_NOT_FOUND, remark, QueryMessageReply(0, 0))
         return request.reply(ext=QueryMessageReply(now_ms, self._store.committed), body=b"".join(records))
 
-    def handle_view(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_view(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """VIEW_MESSAGE_BY_ID (33): the record at a log offset; the client took it from an offset message id."""
         return AsyncReply(partial(self._view, request, ViewMessageHeader.from_ext(request.ext).log_offset, peer.signer))
 
@@ -64,7 +64,7 @@ class Queries:
             return request.reply(ResponseCode.SYSTEM_ERROR, remark)
         return request.reply(body=record)
 
-    def handle_entries(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_entries(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_CONSUME_QUEUE (321): the entries of a queue, and which of them a group would get."""
         return AsyncReply(partial(self._entries, request, ConsumeQueueHeader.from_ext(request.ext)))
 

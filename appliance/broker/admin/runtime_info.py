@@ -7,9 +7,9 @@ their columns into zeros or fails them. Source: RocketMQ 4.9.8 and 5.3 AdminBrok
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from appliance.broker.admin.stats import BrokerStats, View
+from appliance.broker.admin.stats import BrokerCounters, StatsView
 from appliance.broker.delay.levels import DelayLevels
-from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.bodies_admin import BrokerStats as StatsBody
@@ -51,7 +51,7 @@ class RuntimeInfo:
     def __init__(
         self,
         store: MessageStore,
-        stats: BrokerStats,
+        stats: BrokerCounters,
         delays: DelayLevels,
         *,
         disk: Callable[[], DiskFacts],
@@ -71,7 +71,7 @@ class RuntimeInfo:
             RequestCode.GET_BROKER_HA_STATUS: self.handle_copies,
         }
 
-    def handle_copies(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_copies(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_HA_STATUS (907) of 5.x: a master without slaves."""
         body = {
             "haClientRuntimeInfo": {},
@@ -82,7 +82,7 @@ class RuntimeInfo:
         }
         return Reply(request.reply(body=fastjson.dumps(body)))
 
-    def handle_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """VIEW_BROKER_STATS_DATA (315): code 1 for what was never counted, which tools expect. Raises Refused."""
         header = BrokerStatsHeader.from_ext(request.ext)
         views = self._stats.views(header.stats_name, header.stats_key)
@@ -92,12 +92,12 @@ class RuntimeInfo:
         minute, hour, day = map(_span, views)
         return Reply(request.reply(body=StatsBody(minute, hour, day).to_bytes()))
 
-    def handle_config(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_config(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_CONFIG (26): Apache's names with this box's values."""
         version = DataVersion(0, self._stats.booted_ms).to_bytes().decode()
         return Reply(request.reply(ext=VersionReply(version), body=properties_text(dict(self._properties()))))
 
-    def handle_info(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_info(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_RUNTIME_INFO (28)."""
 
         async def answer() -> RemotingCommand:
@@ -206,7 +206,7 @@ class RuntimeInfo:
         }
 
 
-def _span(view: View) -> StatsSpan:
+def _span(view: StatsView) -> StatsSpan:
     return StatsSpan(view.total, round(view.tps, 2), round(view.per_call, 2))
 
 

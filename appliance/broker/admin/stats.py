@@ -24,7 +24,7 @@ ITEMS_PER_BREATH, LONGEST_INT = 500, 10
 TPS_WINDOWS_S = (10, 60, 600)
 
 
-class View(NamedTuple):
+class StatsView(NamedTuple):
     """One view of one counter."""
 
     total: int = 0
@@ -58,14 +58,14 @@ class Item:
         kept.extend((now_ms, self.calls, self.count, self.size))
         del kept[: max(0, len(kept) - 4 * _KEPT[view])]
 
-    def view(self, view: int, *, bytes_: bool) -> View:
+    def view(self, view: int, *, bytes_: bool) -> StatsView:
         """Return a view from its first and last sample; fewer than two are nothing."""
         kept = self.samples[view]
         if len(kept) < 8:
-            return View()
+            return StatsView()
         column = 3 if bytes_ else 2
         total, calls, span_ms = kept[column - 4] - kept[column], kept[-3] - kept[1], kept[-4] - kept[0]
-        return View(total, total * 1000 / span_ms if span_ms > 0 else 0.0, total / calls if calls else 0.0)
+        return StatsView(total, total * 1000 / span_ms if span_ms > 0 else 0.0, total / calls if calls else 0.0)
 
 
 class DayTotals(NamedTuple):
@@ -76,7 +76,7 @@ class DayTotals(NamedTuple):
     now: int
 
 
-class Counts(NamedTuple):
+class TrafficCounts(NamedTuple):
     """Messages and bytes since the start."""
 
     put: dict[str, tuple[int, int]]  # by topic
@@ -88,7 +88,7 @@ def _today() -> object:
     return time.localtime()[:3]
 
 
-class BrokerStats:
+class BrokerCounters:
     """All counters of the broker. `names` of `view` are RocketMQ's."""
 
     def __init__(self, cluster: str, *, now_ms: Callable[[], int], today: Callable[[], object] = _today) -> None:
@@ -154,7 +154,7 @@ class BrokerStats:
 
     # asking
 
-    def views(self, name: str, key: str) -> tuple[View, View, View] | None:
+    def views(self, name: str, key: str) -> tuple[StatsView, StatsView, StatsView] | None:
         """Return minute, hour and day of one of RocketMQ's statistics, None when nothing was ever counted.
 
         From samples alone, with no look at all other counters: tools ask for each topic and group in a row.
@@ -197,11 +197,11 @@ class BrokerStats:
         item = self._topics.get(topic)
         return item.view(MINUTE, bytes_=False).tps if item else 0.0
 
-    def counts(self) -> Counts:
+    def counts(self) -> TrafficCounts:
         """Return what was stored by topic and pulled by topic and group."""
         self._sum_up()
         put = {topic: (item.count, item.size) for topic, item in self._topics.items()}
-        return Counts(put, {pair: (item.count, item.size) for pair, item in self._groups.items()})
+        return TrafficCounts(put, {pair: (item.count, item.size) for pair, item in self._groups.items()})
 
     def rates(self) -> tuple[list[float], list[float], list[float], list[float]]:
         """Return per second, over 10 s, 60 s and 600 s: puts, pulls that found, pulls that did not, messages pulled."""

@@ -9,14 +9,14 @@ from functools import partial
 
 import trio
 
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.admin.topic_attributes import changed, changes_in
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import MOST_QUEUES, PROBE_TOPIC, SYSTEM_TOPICS, Topic, TopicTable, check_topic_name
-from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.bodies_admin import GroupList, QueueTimeSpan, TimeSpans, TopicConfigList, TopicOffset, TopicStats
 from netstack.wire.bodies_route import DataVersion, TopicConfig, TopicConfigTable, TopicList
@@ -36,7 +36,7 @@ class TopicAdminTables:
     offsets: OffsetTable
     clients: ClientTable
     arrivals: Arrivals
-    stats: BrokerStats
+    stats: BrokerCounters
 
 
 class TopicAdmin:
@@ -65,7 +65,7 @@ class TopicAdmin:
             c.CLEAN_UNUSED_TOPIC: self.handle_clean,
         }
 
-    def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_update(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_AND_CREATE_TOPIC (17): queue counts may go up and down; messages beyond stay where they are."""
         header = CreateTopicHeader.from_ext(request.ext)
         self._check_name(header.topic)
@@ -81,7 +81,7 @@ class TopicAdmin:
         )
         return self._held(request, self._put(topic))
 
-    def handle_update_list(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_update_list(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_AND_CREATE_TOPIC_LIST (18) of 5.x: all or none."""
         configs = TopicConfigList.from_bytes(request.body).topic_config_list
         topics = [_topic_of(config, self._attributes(config.topic_name, config.attributes or {})) for config in configs]
@@ -109,7 +109,7 @@ class TopicAdmin:
         known = self._topics.get(name)
         return changed(known.attributes if known else {}, changes)
 
-    def handle_delete(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """DELETE_TOPIC_IN_BROKER (215): a topic that does not exist is deleted already."""
         name = TopicHeader.from_ext(request.ext).topic
         self._check_name(name)
@@ -144,7 +144,7 @@ class TopicAdmin:
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
         return DeferredReply(self._topics.when_saved, mark, request.reply(), failed)
 
-    def handle_all(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_all(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_ALL_TOPIC_CONFIG (21)."""
         return Reply(request.reply(body=self._whole.body(self._topics.version, self._encoded)))
 
@@ -153,7 +153,7 @@ class TopicAdmin:
         configs = {topic.name: config_of(topic) for topic in self._topics.all() if topic.name != PROBE_TOPIC}
         return TopicConfigTable(configs, version).to_bytes()
 
-    def handle_one(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_one(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_TOPIC_CONFIG (351) of 5.x: its tools ask after nearly every other question."""
         topic = self._existing(TopicHeader.from_ext(request.ext).topic, "No topic in this broker. topic: {}")
         return Reply(request.reply(body=config_of(topic).to_bytes()))
@@ -164,7 +164,7 @@ class TopicAdmin:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, refusal.format(name))
         return topic
 
-    def handle_stats(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_TOPIC_STATS_INFO (202): first, next and last of each queue."""
         topic = self._existing(TopicHeader.from_ext(request.ext).topic)
         return AsyncReply(partial(self._stats, request, topic))
@@ -178,12 +178,12 @@ class TopicAdmin:
             table[NamedQueue(topic.name, self._broker, queue_id)] = TopicOffset(low, high, last_ms or 0)
         return request.reply(body=TopicStats(table, self._tables.stats.put_tps(topic.name)).to_bytes())
 
-    def handle_system(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_system(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
         names = tuple(sorted(self._topics.system_names()))
         return Reply(request.reply(body=TopicList(names, self._address).to_bytes()))
 
-    def handle_consumed_by(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_consumed_by(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it now, and groups with offsets on it."""
         topic = TopicHeader.from_ext(request.ext).topic
         clients = self._tables.clients
@@ -195,7 +195,7 @@ class TopicAdmin:
         names = dict.fromkeys((*online, *self._tables.offsets.groups_of(topic)))
         return Reply(request.reply(body=GroupList(tuple(names)).to_bytes()))
 
-    def handle_time_span(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_time_span(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_CONSUME_TIME_SPAN (303): first and last message of each queue in time, and where a group stands."""
         header = TopicGroupHeader.from_ext(request.ext)
         return AsyncReply(partial(self._time_spans, request, self._existing(header.topic or ""), header.group))
@@ -215,7 +215,7 @@ class TopicAdmin:
         named = NamedQueue(topic, self._broker, queue_id)
         return QueueTimeSpan(named, first_ms or 0, last_ms or 0, consumed_ms or 0, delay_ms)
 
-    def handle_clean(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_clean(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CLEAN_UNUSED_TOPIC (316): drop the queues of topics that have no record."""
         return AsyncReply(partial(self._clean, request))
 

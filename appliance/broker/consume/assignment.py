@@ -7,7 +7,7 @@ have no other way to come by queues.
 from collections.abc import Callable
 
 from appliance.broker.tables.clients import ClientTable
-from appliance.requests import Answer, Handle, Peer, Reply
+from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.client.consume.rebalance import Averagely, AveragelyByCircle, Strategy, allocate
 from netstack.errors import Refused
 from netstack.wire.bodies import MessageModel, QueryAssignment, QueueAssignment, QueueAssignments
@@ -28,7 +28,7 @@ class Assignments:
         """Return request code -> handler."""
         return {RequestCode.QUERY_ASSIGNMENT: self.handle}
 
-    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_ASSIGNMENT (400). Raises Refused for a strategy that only clients know."""
         asked = QueryAssignment.from_bytes(request.body)
         queues = self._queues_of(asked)

@@ -39,7 +39,7 @@ class Heartbeat(NamedTuple):
     consumers: tuple[Joining, ...]
 
 
-class LockRequest(NamedTuple):
+class QueueLockRequest(NamedTuple):
     """Which queues a client wants to lock or free."""
 
     group: str
@@ -74,14 +74,14 @@ def read_check(body: bytes) -> tuple[str, Subscription | None]:
     )
 
 
-def read_lock(body: bytes) -> LockRequest:
+def read_lock(body: bytes) -> QueueLockRequest:
     """Return the contents of a lock or unlock request. Raises Refused."""
     content = _object(body, "lock request")
     queues = [queue for item in _objects(content.get("mqSet")) if (queue := _queue(item)) is not None]
     group, client_id = str(content.get("consumerGroup") or ""), str(content.get("clientId") or "")
     if not group or not client_id:
         raise Refused(ResponseCode.SYSTEM_ERROR, "the lock request has no consumerGroup or no clientId")
-    return LockRequest(group, client_id, tuple(queues))
+    return QueueLockRequest(group, client_id, tuple(queues))
 
 
 def lock_reply(queues: Iterable[MessageQueue], broker: str) -> bytes:

@@ -6,7 +6,7 @@ Source: RocketMQ 4.9.8 ConsumerManageProcessor, AdminBrokerProcessor.
 from appliance.broker.tables.groups import is_group_name
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicTable
-from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -41,7 +41,7 @@ class Lookups:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.handle_earliest,
         }
 
-    def handle_query(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_query(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_CONSUMER_OFFSET (14): the stored offset; 0 for a new group on a young queue, else 22.
 
         Young is a queue whose first message is still in memory, or that never had one: 22 there lets a starting
@@ -64,7 +64,7 @@ class Lookups:
             raise _unknown_offset()
         return _offset(request, 0).response
 
-    def handle_update(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_update(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UPDATE_CONSUMER_OFFSET (15): stored whatever it was before; a negative one is ignored.
 
         Members of 5.x report one-way, which a reset that they have not heard of outlasts; tools ask for an answer.
@@ -80,12 +80,12 @@ class Lookups:
         store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return Reply(request.reply())
 
-    def handle_max(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_max(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_MAX_OFFSET (30): the offset the next message gets, 0 for a queue without any."""
         header = QueueHeader.from_ext(request.ext)
         return _offset(request, self._store.max_offset(MessageQueue(header.topic, header.queue_id)))
 
-    def handle_min(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_min(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_MIN_OFFSET (31): the first offset still there, -1 for a queue that does not exist."""
         header = QueueHeader.from_ext(request.ext)
         if not self._exists(header):
@@ -98,7 +98,7 @@ class Lookups:
             header.queue_id in self._store.queues(header.topic)
         )
 
-    def handle_search(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_search(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """SEARCH_OFFSET_BY_TIMESTAMP (29): 4.9 is given the message stored nearest to a time, 5.x a bound of it.
 
         So for a time after the last message 4.9 gets that message, 5.x the end of the queue.
@@ -115,7 +115,7 @@ class Lookups:
 
         return AsyncReply(search)
 
-    def handle_earliest(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_earliest(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_EARLIEST_MSG_STORETIME (32): when the first message still there was stored, -1 when there is none."""
         header = QueueHeader.from_ext(request.ext)
         queue = MessageQueue(header.topic, header.queue_id)

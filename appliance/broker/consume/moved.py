@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import trio
 
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.tables.topics import OFFSET_MOVED_TOPIC
 from netstack.errors import Refused
 from netstack.wire import fastjson
@@ -40,7 +40,7 @@ class MovedEvents:
         named = {"brokerName": self._broker, "queueId": queue.queue_id, "topic": queue.topic}
         body = {"consumerGroup": group, "messageQueue": named, "offsetNew": corrected, "offsetRequest": asked}
         properties = {"TAGS": group, "KEYS": group}
-        draft = Draft(OFFSET_MOVED_TOPIC, 0, fastjson.dumps(body), properties, 0, 0, self._now_ms(), _NOBODY)
+        draft = MessageDraft(OFFSET_MOVED_TOPIC, 0, fastjson.dumps(body), properties, 0, 0, self._now_ms(), _NOBODY)
         try:
             self._intake.put(draft)
         except Refused:

@@ -25,7 +25,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import FAQ, Topic, TopicTable
-from appliance.requests import Answer, AsyncReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -95,7 +95,7 @@ class Pulls:
         """Return request code -> handler."""
         return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.handle)
 
-    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Return available messages, or wait for them if the client allows. Raises Refused."""
         header = PullMessageHeader.from_ext(request.ext)
         request.body, request.remark = b"", None  # nobody reads them, and the pull may wait for long
@@ -122,9 +122,9 @@ class Pulls:
 
     def _later(
         self,
-        run: Callable[[Pull, Peer], Awaitable[RemotingCommand]],
+        run: Callable[[Pull, RequestPeer], Awaitable[RemotingCommand]],
         pull: Pull,
-        peer: Peer,
+        peer: RequestPeer,
         subscription: Subscription,
     ) -> AsyncReply:
         """Return an answer that waits, and that keeps little of the request in memory. Raises Refused."""
@@ -141,7 +141,7 @@ class Pulls:
         shared = pull._replace(wanted=wanted._replace(accepts=tags, accepts_record=record))
         return AsyncReply(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
 
-    def _check(self, header: PullMessageHeader, peer: Peer) -> None:
+    def _check(self, header: PullMessageHeader, peer: RequestPeer) -> None:
         rules, tables, group_name = self._rules, self._tables, header.consumer_group
         if not rules.readable:
             raise _forbidden(f"the broker[{rules.address}] pulling message is forbidden")
@@ -203,7 +203,7 @@ class Pulls:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {exc}"
             ) from exc
 
-    def _park(self, peer: Peer) -> None:
+    def _park(self, peer: RequestPeer) -> None:
         """Count a pull that waits. Raises Refused (SYSTEM_BUSY) at the limit: after 19 stock clients ask again at once.
 
         Java's push and lite pull consumers, Go and Node rest one to three seconds after any code that is no result.
@@ -217,7 +217,7 @@ class Pulls:
             )
         arrivals.enter(peer)
 
-    async def _read_then_wait(self, pull: Pull, peer: Peer) -> RemotingCommand:
+    async def _read_then_wait(self, pull: Pull, peer: RequestPeer) -> RemotingCommand:
         header = pull.header
         found = await self._reader.read(pull.wanted, peer)
         if _is_to_wait(header, found):
@@ -225,7 +225,7 @@ class Pulls:
             return await self._wait(pull, peer)
         return self._response(pull, found)
 
-    async def _wait(self, pull: Pull, peer: Peer) -> RemotingCommand:
+    async def _wait(self, pull: Pull, peer: RequestPeer) -> RemotingCommand:
         """Wait for a match, then answer with whatever is there, also nothing."""
         header = pull.header
         timeout_s = header.suspend_ms / 1000 if self._rules.long_poll else SHORT_POLL_S
@@ -307,7 +307,7 @@ def _forbidden(remark: str) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, remark)
 
 
-def _illegal_queue(header: PullMessageHeader, topic: Topic, peer: Peer) -> Refused:
+def _illegal_queue(header: PullMessageHeader, topic: Topic, peer: RequestPeer) -> Refused:
     return Refused(
         ResponseCode.SYSTEM_ERROR,
         f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] topicConfig.readQueueNums:[{topic.read_queues}] "

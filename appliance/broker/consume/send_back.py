@@ -6,11 +6,11 @@ Source: RocketMQ 4.9.8 AbstractSendMessageProcessor.consumerSendMsgBack, SendMes
 from functools import partial
 from typing import Protocol
 
-from appliance.broker.intake import DELAY, Draft, Intake
+from appliance.broker.intake import DELAY, Intake, MessageDraft
 from appliance.broker.rights import Perm, Signer, may
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import DEAD_PREFIX, FAQ, RETRY_PREFIX, TopicTable, random_queue
-from appliance.requests import Answer, AsyncReply, Handle, Peer
+from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -52,7 +52,7 @@ class SendBacks:
         """Return request code -> handler."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle}
 
-    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Store the message again, only for its group. Raises Refused."""
         header = SendBackHeader.from_ext(request.ext)
         group = self._tables.groups.find(header.group, peer.remote[0])
@@ -108,14 +108,14 @@ class SendBacks:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"SERVICE_NOT_AVAILABLE: {exc}") from exc
 
 
-def _copy(stored: StoredMessage) -> Draft:
+def _copy(stored: StoredMessage) -> MessageDraft:
     """Return the message as it is stored again: one more consumption, its first topic and id remembered."""
     properties = stored.property_map
     properties.setdefault(RETRY_TOPIC, stored.topic)
     properties.setdefault(ORIGIN_ID, stored.message_id)
     for name in (DELAY, "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "REAL_TOPIC", "REAL_QID"):
         properties.pop(name, None)
-    return Draft(
+    return MessageDraft(
         stored.topic,
         stored.queue_id,
         stored.body,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from appliance.broker.consume.heartbeat import LockRequest, lock_reply, read_check, read_heartbeat, read_lock
+from appliance.broker.consume.heartbeat import QueueLockRequest, lock_reply, read_check, read_heartbeat, read_lock
 from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.filter.subscriptions import SubscriptionError
 from appliance.broker.large_bodies import read_in_thread
@@ -16,7 +16,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
-from appliance.requests import LARGE, Answer, AsyncReply, Handle, Peer, Reply
+from appliance.requests import LARGE, Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -62,7 +62,7 @@ class Sessions:
             RequestCode.CHECK_CLIENT_CONFIG: self.handle_check,
         }
 
-    def handle_heartbeat(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_heartbeat(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """HEART_BEAT (34): store the client, its groups and their subscriptions."""
         if len(request.body) > LARGE:
             return AsyncReply(lambda: self._handle_large_heartbeat(request, peer))
@@ -73,7 +73,7 @@ class Sessions:
             self._produce(beat.client_id, group, request, peer)
         return Reply(request.reply())
 
-    async def _handle_large_heartbeat(self, request: RemotingCommand, peer: Peer) -> RemotingCommand:
+    async def _handle_large_heartbeat(self, request: RemotingCommand, peer: RequestPeer) -> RemotingCommand:
         """Take in many groups or topics: a thread reads the body, others have their turn after each group."""
         beat = await read_in_thread(read_heartbeat, request)
         for joining in beat.consumers:
@@ -83,16 +83,16 @@ class Sessions:
             self._produce(beat.client_id, group, request, peer)
         return request.reply()
 
-    def _join(self, client_id: str, joining: Joining, library: Library, peer: Peer) -> None:
+    def _join(self, client_id: str, joining: Joining, library: Library, peer: RequestPeer) -> None:
         self._prepare(joining, peer)
         member = Member(client_id, library.language, library.version, self._now_ms())
         self._tables.clients.consumer_joined(peer, member, joining)
 
-    def _produce(self, client_id: str, group: str, library: Library, peer: Peer) -> None:
+    def _produce(self, client_id: str, group: str, library: Library, peer: RequestPeer) -> None:
         member = Member(client_id, library.language, library.version, self._now_ms())
         self._tables.clients.producer_joined(peer, group, member)
 
-    def _prepare(self, joining: Joining, peer: Peer) -> None:
+    def _prepare(self, joining: Joining, peer: RequestPeer) -> None:
         """Create the group and its retry topic at its first heartbeat, so that the first retry finds a route."""
         group = self._tables.groups.find(joining.group, peer.remote[0])
         if group is None and not is_group_name(joining.group):
@@ -100,13 +100,13 @@ class Sessions:
         if group is not None and group.retry_queues > 0:
             self._tables.topics.ensure(f"{RETRY_PREFIX}{group.name}", queues=group.retry_queues, unit=joining.unit)
 
-    def handle_unregister(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_unregister(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UNREGISTER_CLIENT (35): leave the groups named."""
         header = UnregisterClientHeader.from_ext(request.ext)
         self._tables.clients.left(peer, consumer_group=header.consumer_group, producer_group=header.producer_group)
         return Reply(request.reply())
 
-    def handle_members(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_members(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUMER_LIST_BY_GROUP (38): client ids of a group, code 1 when nobody is there."""
         name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
         group = self._tables.clients.consumers(name)
@@ -114,23 +114,23 @@ class Sessions:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return Reply(request.reply(body=fastjson.dumps({"consumerIdList": group.client_ids()})))
 
-    def handle_lock(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_lock(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """LOCK_BATCH_MQ (41): the queues granted."""
         return self._with_queues(request, lambda asked: self._lock(request, asked, peer))
 
-    def _lock(self, request: RemotingCommand, asked: LockRequest, peer: Peer) -> RemotingCommand:
+    def _lock(self, request: RemotingCommand, asked: QueueLockRequest, peer: RequestPeer) -> RemotingCommand:
         granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues)
         return request.reply(body=lock_reply(granted, self._broker))
 
-    def handle_unlock(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_unlock(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """UNLOCK_BATCH_MQ (42)."""
         return self._with_queues(request, lambda asked: self._unlock(request, asked, peer))
 
-    def _unlock(self, request: RemotingCommand, asked: LockRequest, peer: Peer) -> RemotingCommand:
+    def _unlock(self, request: RemotingCommand, asked: QueueLockRequest, peer: RequestPeer) -> RemotingCommand:
         self._tables.locks.unlock(asked.group, _holder(asked, peer), asked.queues)
         return request.reply()
 
-    def _with_queues(self, request: RemotingCommand, run: Callable[[LockRequest], RemotingCommand]) -> Answer:
+    def _with_queues(self, request: RemotingCommand, run: Callable[[QueueLockRequest], RemotingCommand]) -> Answer:
         if len(request.body) <= LARGE:
             return Reply(run(read_lock(request.body)))
 
@@ -139,7 +139,7 @@ class Sessions:
 
         return AsyncReply(later)
 
-    def handle_check(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_check(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""
         try:
             _, subscription = read_check(request.body)
@@ -182,6 +182,6 @@ class Sessions:
             self._tables.locks.drop_expired()
 
 
-def _holder(asked: LockRequest, peer: Peer) -> str:
+def _holder(asked: QueueLockRequest, peer: RequestPeer) -> str:
     """Return who holds a lock: a client id is a name inside its key."""
     return f"{owner_of(peer)}/{asked.client_id}"

@@ -13,9 +13,9 @@ from typing import Protocol
 import trio
 
 from appliance.broker.delay.redelivery import draft_of, park, put_patiently, records_in, rest_after, unpark, wait_kept
-from appliance.broker.intake import DELAY, Draft
+from appliance.broker.intake import DELAY, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
-from appliance.broker.tables.saving import StateFile, load_table, rows_of
+from appliance.broker.tables.saving import TableFile, load_table, rows_of
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -32,7 +32,7 @@ CLOCK_STEP_S = 1.0  # how late a message can be when the clock is set forward
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class PutStats(Protocol):
+class DeliveryStats(Protocol):
     """Counters of deliveries."""
 
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
@@ -69,10 +69,10 @@ class DelayLevels:
         self,
         store: Messages,
         arrivals: Arrivals,
-        file: StateFile,
+        file: TableFile,
         delays_ms: tuple[int, ...],
         *,
-        stats: PutStats,
+        stats: DeliveryStats,
         now_ms: Callable[[], int],
     ) -> None:
         self._store, self._arrivals, self._file, self._stats, self._now_ms = store, arrivals, file, stats, now_ms
@@ -83,7 +83,7 @@ class DelayLevels:
         self._floors: dict[int, int] = {}  # level → log offset: nothing of the level that is below waits
         self._forced: dict[int, int] = {}  # level → queue offset: what is below was stored by a clock that was ahead
 
-    def divert(self, draft: Draft) -> None:
+    def divert(self, draft: MessageDraft) -> None:
         """Divert a draft with DELAY to its level; levels above the last count as the last. Raises Refused."""
         text = draft.properties.get(DELAY)
         if text is None or draft.topic == HALF_TOPIC:
@@ -163,7 +163,7 @@ class DelayLevels:
             offset, now_ms = self._offsets[level], self._now_ms()
             head = _Head(now_ms, self._forced.get(level, 0) - offset)
             found = await self._store.read(queue, offset, max_count=BATCH, max_bytes=BATCH_BYTES, accepts=head.is_due)
-            next_offset, end, floor, since = offset, 0, self._floors[level], self._store.taken_back
+            next_offset, end, floor, since = offset, 0, self._floors[level], self._store.truncations
             for stored in records_in(found.chunks):
                 self._note_lost(level, next_offset, stored.queue_offset)
                 end = await self._deliver(draft_of(stored)) or end
@@ -197,7 +197,7 @@ class DelayLevels:
         self._forced[level] = resting_to
         return self._now_ms()
 
-    async def _deliver(self, draft: Draft) -> int:
+    async def _deliver(self, draft: MessageDraft) -> int:
         """Store one message where it belongs; return the log offset after it, 0 when it belongs nowhere."""
         if not unpark(draft) or draft.topic == HALF_TOPIC:
             log.warning("event=delayed_message_dropped reason='its topic and queue are unknown' topic=%s", draft.topic)
@@ -230,6 +230,6 @@ def _queue(level: int) -> MessageQueue:
     return MessageQueue(SCHEDULE_TOPIC, level - 1)
 
 
-def _loaded(file: StateFile) -> dict[int, int]:
+def _loaded(file: TableFile) -> dict[int, int]:
     rows = rows_of(load_table(file, "delay").get("offsetTable"), int, "delay")
     return {int(level): offset for level, offset in rows.items() if level.isdecimal()}

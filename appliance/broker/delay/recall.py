@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 
 from appliance.broker.delay.timers import DUE_MS, UNIQUE_KEY, Timers
-from appliance.broker.intake import Draft, not_durable, refusals
+from appliance.broker.intake import MessageDraft, not_durable, refusals
 from appliance.broker.tables.topics import TIMER_TOPIC, TopicTable
-from appliance.requests import Answer, DeferredReply, Handle, Peer
+from appliance.requests import Answer, DeferredReply, Handle, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -44,7 +44,7 @@ class RecallHandle(NamedTuple):
         return cls(parts[1], parts[2], int(parts[3]), parts[4])
 
 
-def handle_of(draft: Draft, topic: str, broker: str) -> str | None:
+def handle_of(draft: MessageDraft, topic: str, broker: str) -> str | None:
     """Return the recall handle for the reply to a send whose draft rests now, None when it does not."""
     if draft.topic != TIMER_TOPIC:
         return None
@@ -70,7 +70,7 @@ class Recalls:
         """Return request code → handler."""
         return {RequestCode.RECALL_MESSAGE: self.handle_recall}
 
-    def handle_recall(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_recall(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """RECALL_MESSAGE (370): answered once the recall is durable. Raises Refused."""
         header = RecallHeader.from_ext(request.ext)
         if self._topics.get(header.topic) is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import trio
 
-from appliance.broker.intake import Draft
+from appliance.broker.intake import MessageDraft
 from storage_driver.errors import Busy, Full, LogFailed
 from storage_driver.interfaces import MarkedAppending
 from storage_driver.record import Message, StoredMessage, decode_record
@@ -17,9 +17,9 @@ REAL_TOPIC, REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
 RETRY_S = 1.0
 
 
-def draft_of(stored: StoredMessage) -> Draft:
+def draft_of(stored: StoredMessage) -> MessageDraft:
     """Return a draft that would store this message again, in the same place and with the same properties."""
-    return Draft(
+    return MessageDraft(
         stored.topic,
         stored.queue_id,
         stored.body,
@@ -33,13 +33,13 @@ def draft_of(stored: StoredMessage) -> Draft:
     )
 
 
-def park(draft: Draft, topic: str, queue_id: int) -> None:
+def park(draft: MessageDraft, topic: str, queue_id: int) -> None:
     """Send a draft to another topic first; it remembers where it belongs."""
     draft.properties[REAL_TOPIC], draft.properties[REAL_QUEUE] = draft.topic, str(draft.queue_id)
     draft.topic, draft.queue_id = topic, queue_id
 
 
-def unpark(draft: Draft) -> bool:
+def unpark(draft: MessageDraft) -> bool:
     """Point a draft at the topic it belongs to; False when its properties do not say."""
     topic, queue_id = draft.properties.get(REAL_TOPIC), draft.properties.get(REAL_QUEUE, "")
     if topic is None or not queue_id.isdecimal():
@@ -68,12 +68,12 @@ async def put_patiently(store: MarkedAppending, message: Message) -> AppendResul
 
 
 async def wait_kept(store: MarkedAppending, end: int, since: int) -> None:
-    """Return once copies are durable up to a mark; `since` is store.taken_back from before the first of them.
+    """Return once copies are durable up to a mark; `since` is store.truncations from before the first of them.
 
     Between two copies there may be a wait for space, and the log may take the earlier one back meanwhile. Raises
     LogFailed: then all of them are to be stored again.
     """
-    if store.taken_back != since:
+    if store.truncations != since:
         raise LogFailed("the disk is full, the copies were undone")
     await store.wait_committed(end)
 

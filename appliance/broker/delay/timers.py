@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from appliance.broker.delay.levels import CLOCK_STEP_S, PutStats, has_level
+from appliance.broker.delay.levels import CLOCK_STEP_S, DeliveryStats, has_level
 from appliance.broker.delay.redelivery import (
     RETRY_S,
     draft_of,
@@ -26,7 +26,7 @@ from appliance.broker.delay.redelivery import (
     wait_kept,
 )
 from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
-from appliance.broker.intake import TIMERS, Draft
+from appliance.broker.intake import TIMERS, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -69,7 +69,7 @@ class Timers:
         store: MessageStore,
         arrivals: Arrivals,
         *,
-        stats: PutStats,
+        stats: DeliveryStats,
         now_ms: Callable[[], int],
         disk: Disk | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Timers:
         self._floor, self._floor_at = 0, -SAVE_S
         self._indexed_log_to = 0  # log offset after the newest record that is in the index
 
-    def divert(self, draft: Draft) -> None:
+    def divert(self, draft: MessageDraft) -> None:
         """Divert a draft with a timer property until its delivery time; DELAY has priority. Raises Refused."""
         asked = [name for name in TIMERS if name in draft.properties]
         if not asked or draft.topic == HALF_TOPIC or draft.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
@@ -105,7 +105,7 @@ class Timers:
         if due_ms > now_ms:
             self._rest(draft, due_ms)
 
-    def _rest(self, draft: Draft, due_ms: int) -> None:
+    def _rest(self, draft: MessageDraft, due_ms: int) -> None:
         if self.index.full:
             text = f"{len(self.index)} timed messages wait, which is the limit; try again later"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
@@ -116,7 +116,7 @@ class Timers:
     def recall(self, topic: str, unique_key: str, due_ms: int, born: tuple[int, bytes]) -> int:
         """Store that a message is not to be delivered; return the mark at which that is durable. Raises as `put`."""
         properties = {RECALLED: f"{topic}+{unique_key}", DELIVER_MS: str(due_ms)}
-        draft = Draft(topic, 0, b"", properties, 0, 0, born[0], born[1])
+        draft = MessageDraft(topic, 0, b"", properties, 0, 0, born[0], born[1])
         self._rest(draft, due_ms)
         placed = self._store.put(draft.to_message())
         self._recalled[name := name_of(topic, unique_key)] = due_ms
@@ -243,7 +243,7 @@ class Timers:
             due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH)
             self._due_recalls |= {(entry.due_ms, entry.name) for entry in due if entry.kind == RECALL}
             kept = [entry for entry in due if entry.kind == MESSAGE and not self._is_recalled(entry)]
-            end, since = 0, self._store.taken_back
+            end, since = 0, self._store.truncations
             for entry, record in zip(kept, await self._records_of(kept), strict=True):
                 end = await self._deliver(entry, record) or end
             if end:

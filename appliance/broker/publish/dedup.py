@@ -11,7 +11,7 @@ from struct import pack
 from zlib import crc32
 
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
-from appliance.requests import Peer
+from appliance.requests import RequestPeer
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage
 
@@ -20,21 +20,21 @@ RETRY_AFTER_S = 0.5  # one object sent several times without waiting comes soone
 REAL_TOPIC = "REAL_TOPIC"
 
 
-class Sent(NamedTuple):
+class FirstCopy(NamedTuple):
     """Where the first copy is, and who sent it; `peer` is None after a restart."""
 
     queue_id: int
     queue_offset: int
     log_offset: int
     end: int  # mark for when_committed
-    peer: Peer | None
+    peer: RequestPeer | None
     sent_s: float
     more: bytes = b""  # log offsets of the rest of a batch, i64 each: as numbers they take five times the room
     whole: int = 0  # hash of a batch's messages
 
 
-Kept = tuple[int, int, int, int, Peer | None, float, bytes, int]
-"""What a `Sent` says, without its names: one is made for each message, which with them takes six times as long."""
+Kept = tuple[int, int, int, int, RequestPeer | None, float, bytes, int]
+"""What a `FirstCopy` says, without its names: one is made for each message, which with them takes six times as long."""
 
 
 class DedupRules(NamedTuple):
@@ -55,7 +55,7 @@ class DedupWindow:
         *,
         now_s: Callable[[], float],
         durable: Callable[[], int],
-        connected: Callable[[Peer], bool],
+        connected: Callable[[RequestPeer], bool],
     ) -> None:
         self._rules, self._now_s, self._durable, self._connected = rules, now_s, durable, connected
         self._young: dict[int, Kept] = {}
@@ -76,7 +76,7 @@ class DedupWindow:
         """How long a key is remembered at least, if there is room."""
         return self._keep_s
 
-    def retried(self, key: int, topic: str, peer: Peer) -> Sent | None:
+    def retried(self, key: int, topic: str, peer: RequestPeer) -> FirstCopy | None:
         """Return the first copy when a send with this key is a retry; from here on it is answered to this peer."""
         if key not in self._young and key not in self._old:
             return None
@@ -85,7 +85,7 @@ class DedupWindow:
             self.remember(key, sent._replace(peer=peer))
         return sent
 
-    def retried_batch(self, keys: Sequence[int], topic: str, peer: Peer, whole: int) -> Sent | None:
+    def retried_batch(self, keys: Sequence[int], topic: str, peer: RequestPeer, whole: int) -> FirstCopy | None:
         """Return the first copy of a whole batch: remembered as one, or after a restart as its messages."""
         known = self._known(keys[0])
         if known is not None and known.more and known.whole != whole:
@@ -101,7 +101,7 @@ class DedupWindow:
             return None
         return sent._replace(end=found[-1].end, more=packed([other.log_offset for other in found]))
 
-    def find(self, key: int, topic: str, peer: Peer) -> Sent | None:
+    def find(self, key: int, topic: str, peer: RequestPeer) -> FirstCopy | None:
         """Return the first copy when a send with this key by this peer is a retry."""
         sent = self._known(key)
         if sent is None:
@@ -113,11 +113,11 @@ class DedupWindow:
         self.hits += 1
         return sent
 
-    def _known(self, key: int) -> Sent | None:
+    def _known(self, key: int) -> FirstCopy | None:
         kept = self._young.get(key) or self._old.get(key)
-        return None if kept is None else Sent(*kept)
+        return None if kept is None else FirstCopy(*kept)
 
-    def _unanswered(self, sent: Sent, peer: Peer, age_s: float) -> bool:
+    def _unanswered(self, sent: FirstCopy, peer: RequestPeer, age_s: float) -> bool:
         """Return whether the sender may be without its answer, so that it sends again."""
         if sent.end > self._durable():
             return sent.peer is not peer or age_s >= RETRY_AFTER_S
@@ -132,7 +132,7 @@ class DedupWindow:
             return
         for generation in (self._young, self._old):
             kept = generation.get(key)
-            if kept is not None and Sent(*kept).end == end:
+            if kept is not None and FirstCopy(*kept).end == end:
                 del generation[key]
 
     def remember(self, key: int, sent: Kept) -> None:
@@ -155,7 +155,7 @@ class DedupWindow:
                 message.born_host[:-4], properties[REAL_TOPIC] if at_rest else topic, unique, crc32(message.body)
             )
             end, sent_s = message.log_offset + message.size, self._now_s() - age_s(message)
-            self.remember(key, Sent(message.queue_id, message.queue_offset, message.log_offset, end, None, sent_s))
+            self.remember(key, FirstCopy(message.queue_id, message.queue_offset, message.log_offset, end, None, sent_s))
         return len(self._young) + len(self._old) - before
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 A front door hands over the fields of the send (`SendMessageHeader`, a plain value), body and peer, and gets back
 where the message is and the mark from which on it is durable. Most messages go straight from these fields into a
 record. Those whose properties have a meaning to the broker (delay, timer, half), resent ones and those for a retry
-topic become a `Draft` first.
+topic become a `MessageDraft` first.
 Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
@@ -14,10 +14,10 @@ from zlib import crc32
 import trio
 
 from appliance.broker.delay.recall import handle_of
-from appliance.broker.intake import DELAY, HALF, Draft, Intake, Space, not_durable
+from appliance.broker.intake import DELAY, HALF, Intake, MessageDraft, Space, not_durable
 from appliance.broker.large_bodies import Carrier, read_in_thread
-from appliance.broker.publish.dedup import DedupWindow, Sent, key_of, packed
-from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Question, Questions
+from appliance.broker.publish.dedup import DedupWindow, FirstCopy, key_of, packed
+from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Questions, ReplyRoute
 from appliance.broker.publish.send_batch import check_growth, parse_batch, shared_properties, with_shared
 from appliance.broker.publish.send_properties import PropertyRules, bare_key, needs_draft, unique_key
 from appliance.broker.rights import owner_of
@@ -35,7 +35,7 @@ from appliance.broker.tables.topics import (
     check_topic_name,
     random_queue,
 )
-from appliance.requests import Peer
+from appliance.requests import RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.headers import SendMessageHeader
@@ -52,7 +52,7 @@ A plain tuple: one is made for each message.
 """
 
 
-class PutStats(Protocol):
+class SendStats(Protocol):
     """Counters of sends."""
 
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
@@ -79,7 +79,7 @@ class PublishTables(NamedTuple):
     questions: Questions
     dedup: DedupWindow
     space: Space
-    stats: PutStats
+    stats: SendStats
 
 
 class PublishedBatch(NamedTuple):
@@ -109,14 +109,14 @@ class Publishing:
         self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
         self._long_batches = trio.Lock()
 
-    def admit(self, header: SendMessageHeader, peer: Peer, library: Library) -> Topic:
+    def admit(self, header: SendMessageHeader, peer: RequestPeer, library: Library) -> Topic:
         """Return the topic of a send, perhaps just made; know its producer. Raises Refused."""
         topic = self.topic_of(header, peer)
         self._space.check(topic.name)
         self._meet(header, peer, library)
         return topic
 
-    def topic_of(self, header: SendMessageHeader, peer: Peer) -> Topic:
+    def topic_of(self, header: SendMessageHeader, peer: RequestPeer) -> Topic:
         """Return the topic of a send, perhaps just made. Raises Refused."""
         name = header.topic
         topic = self._tables.topics.get(name)
@@ -145,7 +145,7 @@ class Publishing:
             name, template=header.default_topic, queues=header.default_queue_count, unit=header.unit_mode, by=by
         )
 
-    def _meet(self, header: SendMessageHeader, peer: Peer, library: Library) -> None:
+    def _meet(self, header: SendMessageHeader, peer: RequestPeer, library: Library) -> None:
         """Know the producer from its request: a check-back or a reply may come before its first heartbeat."""
         clients = self._tables.clients
         asks = REPLY_TO in header.properties
@@ -154,10 +154,12 @@ class Publishing:
             client_id, owner = properties.get(REPLY_TO), owner_of(peer)
             clients.producer_seen(peer, header.producer_group, library, client_id)
             if client_id and owner:
-                question = Question(owner, client_id, header.topic)
+                question = ReplyRoute(owner, client_id, header.topic)
                 self._tables.questions.asked(properties.get(CORRELATION_ID, ""), question)
 
-    def one(self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer, *, answered: bool) -> Published:
+    def one(
+        self, header: SendMessageHeader, body: bytes, topic: Topic, peer: RequestPeer, *, answered: bool
+    ) -> Published:
         """Store one message. What is not answered is not sent again, so it is not looked for among duplicates.
 
         Raises Refused, and Full, LogFailed, MessageIllegal and Busy of the store.
@@ -188,9 +190,11 @@ class Publishing:
         self._tables.stats.put(topic.name, queue_id, 1, size)
         return queue_id, queue_offset, log_offset, end, key, recall
 
-    def _draft(self, header: SendMessageHeader, topic: Topic, queue_id: int, body: bytes, peer: Peer) -> Draft:
+    def _draft(
+        self, header: SendMessageHeader, topic: Topic, queue_id: int, body: bytes, peer: RequestPeer
+    ) -> MessageDraft:
         """Return a message the broker looks at as a whole. Raises Refused."""
-        draft = Draft(
+        draft = MessageDraft(
             topic.name,
             queue_id,
             body,
@@ -212,7 +216,7 @@ class Publishing:
             )
         return draft
 
-    def _redirect_dead(self, draft: Draft, header: SendMessageHeader) -> None:
+    def _redirect_dead(self, draft: MessageDraft, header: SendMessageHeader) -> None:
         """Send what was retried too often to the dead letters. Raises Refused for an unknown group."""
         name = draft.topic.removeprefix(RETRY_PREFIX)
         group = self._tables.groups.find(name)
@@ -226,7 +230,7 @@ class Publishing:
             draft.properties.pop(DELAY, None)
 
     def batch(
-        self, header: SendMessageHeader, body: bytes, topic: Topic, peer: Peer, *, answered: bool
+        self, header: SendMessageHeader, body: bytes, topic: Topic, peer: RequestPeer, *, answered: bool
     ) -> PublishedBatch:
         """Store several messages in one queue, acknowledged as a whole. Raises as `one` does."""
         batch = self._parsed(header, body)
@@ -240,11 +244,13 @@ class Publishing:
         queue_id, queue_offset, offsets, end = self._store_batch(header, self._completed(batch), topic, peer)
         places = packed(offsets)
         if key:
-            sent = Sent(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, places[8:], whole)
+            sent = FirstCopy(queue_id, queue_offset, offsets[0], end, peer, self._dedup.now_s, places[8:], whole)
             self._dedup.remember(key, sent)
         return PublishedBatch(queue_id, queue_offset, places, end, key, _held_bytes(offsets, end))
 
-    async def long_batch(self, header: SendMessageHeader, sent: Carrier, topic: Topic, peer: Peer) -> PublishedBatch:
+    async def long_batch(
+        self, header: SendMessageHeader, sent: Carrier, topic: Topic, peer: RequestPeer
+    ) -> PublishedBatch:
         """Store a batch of thousands and wait until it is durable; one at a time: others continue in between.
 
         A thread takes it apart; its body is gone then. It is not looked for among duplicates. Raises as `one` does,
@@ -286,7 +292,7 @@ class Publishing:
         return batch._replace(parts=Parts(flags, bodies, stored))
 
     def _store_batch(
-        self, header: SendMessageHeader, batch: Batch, topic: Topic, peer: Peer
+        self, header: SendMessageHeader, batch: Batch, topic: Topic, peer: RequestPeer
     ) -> tuple[int, int, Sequence[int], int]:
         """Return the queue, the first queue offset, the log offsets and the mark to wait for. Raises as `one` does."""
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
@@ -309,15 +315,15 @@ class Publishing:
             self._space.note(topic.name, exc.__cause__ if isinstance(exc, Refused) else exc)
 
     def _batch_sent(
-        self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: Peer, whole: int
-    ) -> Sent | None:
+        self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: RequestPeer, whole: int
+    ) -> FirstCopy | None:
         """Return what was stored of a batch; `items` are properties and body CRC of each message."""
         if self._dedup.find(first, topic, peer) is None:
             return None
         keys = [self._item_key(properties, crc, topic, peer) for properties, crc in items]
         return self._dedup.retried_batch(keys, topic, peer, whole)
 
-    def _item_key(self, properties: bytes, crc: int, topic: str, peer: Peer) -> int:
+    def _item_key(self, properties: bytes, crc: int, topic: str, peer: RequestPeer) -> int:
         unique = find_property(properties, b"UNIQ_KEY")
         return key_of(peer.born_host[:-4], topic, unique.decode("utf-8", "replace"), crc) if unique else 0
 

@@ -11,7 +11,7 @@ MOST_OF_ONE, MOST = 1024, 16_384  # questions of one key, of all; 15 MiB with th
 LONGEST = 255
 
 
-class Question(NamedTuple):
+class ReplyRoute(NamedTuple):
     """Where a reply goes, and the topic that those who may answer can read."""
 
     owner: str
@@ -24,10 +24,10 @@ class Questions:
 
     def __init__(self, *, most_of_one: int = MOST_OF_ONE, most: int = MOST) -> None:
         self._most_of_one, self._most = most_of_one, most
-        self._open: dict[str, Question] = {}
+        self._open: dict[str, ReplyRoute] = {}
         self._of: dict[str, dict[str, None]] = {}  # owner -> correlation ids, the oldest first
 
-    def asked(self, correlation_id: str, question: Question) -> None:
+    def asked(self, correlation_id: str, question: ReplyRoute) -> None:
         """Remember a question; the oldest of the same owner makes room."""
         known = self._open.get(correlation_id)
         if known is not None and known.owner != question.owner:
@@ -41,7 +41,7 @@ class Questions:
         if known is not None or len(self._open) < self._most:
             own[correlation_id], self._open[correlation_id] = None, question
 
-    def find(self, correlation_id: str | None) -> Question | None:
+    def find(self, correlation_id: str | None) -> ReplyRoute | None:
         return None if correlation_id is None else self._open.get(correlation_id)
 
     def __len__(self) -> int:

@@ -7,12 +7,12 @@ Source: RocketMQ 4.9.8 ReplyMessageProcessor.
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Questions
 from appliance.broker.rights import NOBODY, Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.topics import Topic, random_queue
-from appliance.requests import Answer, AsyncReply, Handle, Peer
+from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -29,7 +29,7 @@ PUSH_S = 10.0
 class ReplyRules(NamedTuple):
     """What replies need of the configuration and of the send path."""
 
-    topic_of: Callable[[SendMessageHeader, Peer], Topic]  # the checks of a send; raises Refused
+    topic_of: Callable[[SendMessageHeader, RequestPeer], Topic]  # the checks of a send; raises Refused
     complete: Callable[[dict[str, str]], None]  # what the broker adds to the properties of each message
     store_host: bytes
     region: str = "DefaultRegion"
@@ -42,7 +42,7 @@ class Askers(NamedTuple):
     clients: ClientTable
     questions: Questions
 
-    def find(self, properties: Mapping[str, str], signer: Signer | None) -> Peer | None:
+    def find(self, properties: Mapping[str, str], signer: Signer | None) -> RequestPeer | None:
         """Return the connection that a reply goes to, None when it is gone or is not for this replier to answer.
 
         What a key asked is answered to that key, by those who may read the topic it asked on. Of other questions
@@ -71,7 +71,7 @@ class Replies:
         codes = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
         return dict.fromkeys(codes, self.handle)
 
-    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Push a reply to the client that waits for it, answer with the result. Raises Refused."""
         header = SendMessageHeader.from_ext(request.ext)
         topic = self._rules.topic_of(header, peer)
@@ -80,7 +80,11 @@ class Replies:
         return AsyncReply(partial(self._pass_on, request, header, topic, (peer, asker)))
 
     async def _pass_on(
-        self, request: RemotingCommand, header: SendMessageHeader, topic: Topic, between: tuple[Peer, Peer | None]
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        topic: Topic,
+        between: tuple[RequestPeer, RequestPeer | None],
     ) -> RemotingCommand:
         properties, (peer, _) = decode_properties(header.properties), between
         failure = await self._push(request, header, properties, between)
@@ -94,7 +98,7 @@ class Replies:
         request: RemotingCommand,
         header: SendMessageHeader,
         properties: dict[str, str],
-        between: tuple[Peer, Peer | None],
+        between: tuple[RequestPeer, RequestPeer | None],
     ) -> str | None:
         """Send the reply to its client; return why that failed."""
         client_id, (replier, asker) = properties.get(REPLY_TO), between
@@ -113,7 +117,9 @@ class Replies:
             None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"
         )
 
-    def _push_header(self, header: SendMessageHeader, properties: dict[str, str], replier: Peer) -> PushReplyHeader:
+    def _push_header(
+        self, header: SendMessageHeader, properties: dict[str, str], replier: RequestPeer
+    ) -> PushReplyHeader:
         host, port = decode_host(self._rules.store_host)
         return PushReplyHeader(
             header.producer_group,
@@ -133,10 +139,15 @@ class Replies:
         )
 
     async def _keep(
-        self, request: RemotingCommand, header: SendMessageHeader, properties: dict[str, str], peer: Peer, queue_id: int
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        properties: dict[str, str],
+        peer: RequestPeer,
+        queue_id: int,
     ) -> SendMessageReply:
         """Store the reply in its topic if that can be done; return what the replier is told."""
-        draft = Draft(
+        draft = MessageDraft(
             header.topic,
             queue_id,
             request.body,

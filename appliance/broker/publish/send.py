@@ -9,7 +9,7 @@ from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Publishing
 from appliance.broker.publish.send_batch import is_long
 from appliance.broker.tables.topics import Topic
-from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, RefusedWith
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, RefusedWith, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import ONEWAY, RemotingCommand
@@ -41,7 +41,7 @@ class Sends:
         codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
         return {**dict.fromkeys(codes, self.handle), SEND_BATCH: self.handle_batch}
 
-    def handle(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Store what was sent, answer once it is durable. Raises Refused with the fields every send reply has."""
         topic: Topic | None = None
         try:
@@ -64,7 +64,7 @@ class Sends:
             held.response = request.reply(ext={**reply.to_ext(), "recallHandle": recall})
         return held
 
-    def handle_batch(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_batch(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Store a batch, answer once all of it is durable. Raises Refused as `handle` does."""
         topic: Topic | None = None
         try:
@@ -82,7 +82,7 @@ class Sends:
         return held
 
     async def _long_batch(
-        self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: Peer
+        self, header: SendMessageHeader, topic: Topic, request: RemotingCommand, peer: RequestPeer
     ) -> RemotingCommand | bytes:
         """Answer a batch of thousands when it is durable. Raises Refused."""
         try:

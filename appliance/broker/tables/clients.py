@@ -11,7 +11,7 @@ from typing import Protocol
 
 from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.rights import owner_of
-from appliance.requests import Peer
+from appliance.requests import RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
@@ -50,7 +50,7 @@ class ConsumerGroup:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.members: dict[Peer, Member] = {}
+        self.members: dict[RequestPeer, Member] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.consume_type = "CONSUME_PASSIVELY"
         self.message_model = "CLUSTERING"
@@ -106,10 +106,10 @@ class ClientTable:
     ) -> None:
         self._most, self._now_ms, self._uptime_ms = most, now_ms, uptime_ms
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Peer, Member]] = {}
-        self._groups_of: dict[Peer, tuple[set[str], set[str]]] = {}  # peer -> its consumer and producer groups
-        self._by_client_id: dict[str, dict[Peer, None]] = {}
-        self._ids_of: dict[Peer, dict[str, None]] = {}
+        self._producers: dict[str, dict[RequestPeer, Member]] = {}
+        self._groups_of: dict[RequestPeer, tuple[set[str], set[str]]] = {}  # peer -> its consumer and producer groups
+        self._by_client_id: dict[str, dict[RequestPeer, None]] = {}
+        self._ids_of: dict[RequestPeer, dict[str, None]] = {}
         self._subscriptions_bytes = 0
         self.changed: Callable[[str], None] = _ignore
         self.resubscribed: Callable[[str], None] = _ignore
@@ -118,7 +118,7 @@ class ClientTable:
         """Return a consumer group with at least one member."""
         return self._consumers.get(group)
 
-    def producers(self, group: str) -> Mapping[Peer, Member]:
+    def producers(self, group: str) -> Mapping[RequestPeer, Member]:
         """Return the producers of a group."""
         return self._producers.get(group, {})
 
@@ -131,13 +131,13 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._groups_of)
 
-    def by_client_id(self, group: str, client_id: str) -> Peer | None:
+    def by_client_id(self, group: str, client_id: str) -> RequestPeer | None:
         """Return the newest connection of one consumer of a group."""
         found = self._consumers.get(group)
         members = reversed(found.members.items()) if found else ()
         return next((peer for peer, member in members if member.client_id == client_id), None)
 
-    def find_client(self, client_id: str, owner: str | None = None) -> Peer | None:
+    def find_client(self, client_id: str, owner: str | None = None) -> RequestPeer | None:
         """Return the newest connection of a client: of one owner's, or whoever has that id."""
         peers = reversed(self._by_client_id.get(client_id, {}))
         return next((peer for peer in peers if owner is None or owner_of(peer) == owner), None)
@@ -146,7 +146,7 @@ class ClientTable:
         """Return whose connections have a client id; those that came without a key have one owner, NOBODY."""
         return set(map(owner_of, self._by_client_id.get(client_id, ())))
 
-    def consumer_joined(self, peer: Peer, member: Member, joining: Joining) -> None:
+    def consumer_joined(self, peer: RequestPeer, member: Member, joining: Joining) -> None:
         """Take in one consumer group of a heartbeat. Raises Refused at the limits of clients and of subscriptions."""
         group = self._consumers.get(joining.group)
         cost = sum(map(cost_of, joining.subscriptions))
@@ -173,7 +173,7 @@ class ClientTable:
             text = f"groups and subscriptions take {self._subscriptions_bytes} bytes, which is the limit"
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
 
-    def producer_joined(self, peer: Peer, group: str, member: Member) -> None:
+    def producer_joined(self, peer: RequestPeer, group: str, member: Member) -> None:
         """Take in one producer group of a heartbeat. Raises Refused at the limit of clients."""
         _check_names(group, member.client_id)
         self._add(self._own(peer), _PRODUCER, group)
@@ -181,16 +181,16 @@ class ClientTable:
         member.heard_ms = self._uptime_ms()
         self._producers.setdefault(group, {})[peer] = member
 
-    def produces(self, peer: Peer, group: str) -> bool:
+    def produces(self, peer: RequestPeer, group: str) -> bool:
         """Return whether a connection is known as a producer of a group."""
         own = self._groups_of.get(peer)
         return own is not None and group in own[1]
 
-    def connected(self, peer: Peer) -> bool:
+    def connected(self, peer: RequestPeer) -> bool:
         """Return whether a connection with a known client still exists."""
         return peer in self._groups_of
 
-    def producer_seen(self, peer: Peer, group: str, library: Library, client_id: str | None = None) -> None:
+    def producer_seen(self, peer: RequestPeer, group: str, library: Library, client_id: str | None = None) -> None:
         """Know a producer from its request, so that check-backs and replies need not wait for its first heartbeat."""
         known = self._producers.get(group, {}).get(peer)
         if known is not None and (client_id is None or known.beats or known.client_id == client_id):
@@ -204,14 +204,14 @@ class ClientTable:
         member = Member(name, library.language, library.version, self._now_ms(), beats=False)
         self.producer_joined(peer, group, member)
 
-    def left(self, peer: Peer, *, consumer_group: str | None = None, producer_group: str | None = None) -> None:
+    def left(self, peer: RequestPeer, *, consumer_group: str | None = None, producer_group: str | None = None) -> None:
         """Remove a connection from the groups it unregisters from."""
         if consumer_group:
             self._leave_consumers(peer, consumer_group)
         if producer_group:
             self._leave_producers(peer, producer_group)
 
-    def closed(self, peer: Peer) -> None:
+    def closed(self, peer: RequestPeer) -> None:
         """Remove a connection that ended from every group."""
         own = self._groups_of.pop(peer, None)
         for client_id in list(self._ids_of.get(peer, ())):
@@ -224,7 +224,7 @@ class ClientTable:
             for group in own[1].copy():
                 self._leave_producers(peer, group)
 
-    def expire(self) -> list[Peer]:
+    def expire(self) -> list[RequestPeer]:
         """Remove who has not been heard of for two minutes and return the connections to close."""
         oldest_ms, silent = self._uptime_ms() - EXPIRY_MS, []
         for peer in list(self._groups_of):
@@ -238,14 +238,14 @@ class ClientTable:
                 silent.append(peer)
         return silent
 
-    def _memberships(self, peer: Peer) -> Iterator[tuple[str, Member]]:
+    def _memberships(self, peer: RequestPeer) -> Iterator[tuple[str, Member]]:
         consumer_groups, producer_groups = self._groups_of[peer]
         for name in consumer_groups:
             yield name, self._consumers[name].members[peer]
         for name in producer_groups:
             yield name, self._producers[name][peer]
 
-    def _own(self, peer: Peer) -> tuple[set[str], set[str]]:
+    def _own(self, peer: RequestPeer) -> tuple[set[str], set[str]]:
         own = self._groups_of.get(peer)
         if own is None:
             if len(self._groups_of) >= self._most:
@@ -272,13 +272,13 @@ class ClientTable:
         few = len(own[0]) + len(own[1]) < FEW_GROUPS
         return few or self._subscriptions_bytes + GROUP_BYTES <= MOST_SUBSCRIPTIONS_BYTES
 
-    def _discard(self, peer: Peer, kind: int, group: str) -> None:
+    def _discard(self, peer: RequestPeer, kind: int, group: str) -> None:
         own = self._groups_of.get(peer)
         if own is not None and group in own[kind]:
             own[kind].discard(group)
             self._subscriptions_bytes -= GROUP_BYTES * (len(own[0]) + len(own[1]) >= FEW_GROUPS)
 
-    def _name(self, peer: Peer, client_id: str) -> None:
+    def _name(self, peer: RequestPeer, client_id: str) -> None:
         names = self._ids_of.setdefault(peer, {})
         if client_id not in names:
             if len(names) >= MOST_NAMES:
@@ -286,14 +286,14 @@ class ClientTable:
             names[client_id] = None
             self._by_client_id.setdefault(client_id, {})[peer] = None
 
-    def _forget_name(self, peer: Peer, client_id: str) -> None:
+    def _forget_name(self, peer: RequestPeer, client_id: str) -> None:
         self._ids_of[peer].pop(client_id, None)
         peers = self._by_client_id[client_id]
         peers.pop(peer, None)
         if not peers:
             del self._by_client_id[client_id]
 
-    def _leave_consumers(self, peer: Peer, name: str) -> None:
+    def _leave_consumers(self, peer: RequestPeer, name: str) -> None:
         group = self._consumers.get(name)
         if group is None or group.members.pop(peer, None) is None:
             return
@@ -303,7 +303,7 @@ class ClientTable:
             self._subscriptions_bytes -= group.cost
         self.changed(name)
 
-    def _leave_producers(self, peer: Peer, name: str) -> None:
+    def _leave_producers(self, peer: RequestPeer, name: str) -> None:
         members = self._producers.get(name)
         if members is not None and members.pop(peer, None) is not None and not members:
             del self._producers[name]

@@ -9,7 +9,7 @@ once its last message has expired. Sans I/O.
 from collections.abc import Callable
 from typing import Any
 
-from appliance.broker.tables.saving import SavedTable, StateFile, load_table
+from appliance.broker.tables.saving import SavedTable, TableFile, load_table
 from netstack.serving.limits import is_loopback
 from netstack.serving.slots import share_of
 from storage_driver.named_tuple import NamedTuple
@@ -32,7 +32,7 @@ class Uses(NamedTuple):
 class Creations(SavedTable):
     """Automatically created topics and groups, until they are used."""
 
-    def __init__(self, file: StateFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, file: TableFile, *, per_hour: int, now_ms: Callable[[], int]) -> None:
         self._per_hour, self._now_ms = per_hour, now_ms
         super().__init__(file, self.to_json)
         self._made = _rows(load_table(file, "creations"))  # (kind, name) -> when, oldest first

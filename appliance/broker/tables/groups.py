@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import GROUP, Creations
-from appliance.broker.tables.saving import DataVersion, SavedTable, StateFile, load_table, number, rows_of
+from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
 from appliance.broker.tables.topics import LEGAL
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -50,13 +50,13 @@ class GroupTable(SavedTable):
     """name -> Group, with its version; the save mark of a change is what `when_saved` waits for."""
 
     def __init__(
-        self, file: StateFile, *, auto_create: bool = True, most: int = 10_000, now_ms: Callable[[], int]
+        self, file: TableFile, *, auto_create: bool = True, most: int = 10_000, now_ms: Callable[[], int]
     ) -> None:
         self._auto_create, self._most, self._now_ms = auto_create, most, now_ms
         self.creations: Creations | None = None  # what was made by consuming alone
         super().__init__(file, self.to_json)
         content = load_table(file, "groups")
-        self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
+        self.version = TableVersion.from_json(content.get("dataVersion"), now_ms())
         self._groups = rows_of(content.get("subscriptionGroupTable"), group_from_json, "groups")
         self._groups |= {name: Group(name) for name in FIRST_GROUPS if name not in self._groups}
         self._forbidden = rows_of(content.get("forbiddenTable"), _bits_from_json, "forbidden")

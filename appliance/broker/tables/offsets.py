@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import trio
 
-from appliance.broker.tables.saving import StateFile, load_table, rows_of
+from appliance.broker.tables.saving import TableFile, load_table, rows_of
 from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -29,7 +29,7 @@ NOT_STORED = -1
 class OffsetTable:
     """(topic, group) -> queue id -> next queue offset to consume."""
 
-    def __init__(self, file: StateFile, *, most: int = MOST_OFFSETS) -> None:
+    def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
         self._changes = self._saved = 0
         table = load_table(file, "offsets").get("offsetTable")

@@ -6,7 +6,7 @@ Offsets of dead letter topics tell what was read in order; who resends one of ma
 from collections.abc import Collection
 from typing import Any
 
-from appliance.broker.tables.saving import SavedTable, StateFile, load_table
+from appliance.broker.tables.saving import SavedTable, TableFile, load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
 
 MOST = 10_000  # of all queues: by hand nobody gets there
@@ -15,7 +15,7 @@ MOST = 10_000  # of all queues: by hand nobody gets there
 class Resent(SavedTable):
     """Offsets of dead letters by topic and queue."""
 
-    def __init__(self, file: StateFile) -> None:
+    def __init__(self, file: TableFile) -> None:
         super().__init__(file, self.to_json)
         self._offsets = _rows(load_table(file, "resent dead letters"))
 

@@ -22,7 +22,7 @@ Row = TypeVar("Row")
 Wake = Callable[[str | None], None]
 
 
-class StateFile(Protocol):
+class TableFile(Protocol):
     """Where a table is kept; storage_driver's state files are such."""
 
     def load(self) -> object | None: ...
@@ -32,7 +32,7 @@ class StateFile(Protocol):
     async def write_bytes(self, raw: bytes, /) -> None: ...
 
 
-def load_table(file: StateFile, what: str) -> dict[str, Any]:
+def load_table(file: TableFile, what: str) -> dict[str, Any]:
     """Return the stored table, an empty one when there is none or nothing of it can be read: damage prevents no start.
 
     Topics come back from the log, groups and offsets from their clients.
@@ -56,21 +56,21 @@ def rows_of(table: object, read: Callable[[Any], Row], what: str) -> dict[str, R
     return found
 
 
-class DataVersion(NamedTuple):
+class TableVersion(NamedTuple):
     """Rises with every change of a table, never falls over restarts."""
 
     counter: int
     timestamp_ms: int
 
-    def next(self, now_ms: int) -> "DataVersion":
+    def next(self, now_ms: int) -> "TableVersion":
         """Return the version of the next change."""
-        return DataVersion(self.counter + 1, now_ms)
+        return TableVersion(self.counter + 1, now_ms)
 
     def to_json(self) -> dict[str, int]:
         return {"counter": self.counter, "timestamp": self.timestamp_ms}
 
     @classmethod
-    def from_json(cls, value: object, now_ms: int) -> "DataVersion":
+    def from_json(cls, value: object, now_ms: int) -> "TableVersion":
         """Return a stored version, or a first one."""
         if not isinstance(value, dict):
             return cls(0, now_ms)
@@ -83,7 +83,7 @@ class DataVersion(NamedTuple):
 class Saver:
     """Writes one table after each change; `saved` is the newest mark on disk."""
 
-    def __init__(self, file: StateFile, snapshot: Callable[[], object], *, calm_s: float = CALM_S) -> None:
+    def __init__(self, file: TableFile, snapshot: Callable[[], object], *, calm_s: float = CALM_S) -> None:
         self.mark = self.saved = 0
         self.failures = 0
         self._failed = False  # the last write
@@ -145,7 +145,7 @@ class Saver:
 class SavedTable:
     """A table with a `Saver` of its own, which writes what `snapshot` returns."""
 
-    def __init__(self, file: StateFile, snapshot: Callable[[], object]) -> None:
+    def __init__(self, file: TableFile, snapshot: Callable[[], object]) -> None:
         self._saver = Saver(file, snapshot)
 
     def when_saved(self, mark: int, wake: Wake) -> None:
@@ -170,10 +170,10 @@ class WholeTable:
     """The answer that holds a whole table: made once for each version of it, then shared by all who ask."""
 
     def __init__(self) -> None:
-        self._version: DataVersion | None = None
+        self._version: TableVersion | None = None
         self._body = b""
 
-    def body(self, version: DataVersion, encode: Callable[[], bytes]) -> bytes:
+    def body(self, version: TableVersion, encode: Callable[[], bytes]) -> bytes:
         """Return the table of this version, encoded."""
         if version != self._version:
             self._version, self._body = version, encode()

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import TOPIC, Creations
-from appliance.broker.tables.saving import DataVersion, SavedTable, StateFile, load_table, number, rows_of
+from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
@@ -84,7 +84,7 @@ class TopicTable(SavedTable):
     """name -> Topic, with its version; the save mark of a change is what `when_saved` waits for."""
 
     def __init__(
-        self, file: StateFile, rules: TopicRules, *, now_ms: Callable[[], int], log_end: Callable[[], int] | None = None
+        self, file: TableFile, rules: TopicRules, *, now_ms: Callable[[], int], log_end: Callable[[], int] | None = None
     ) -> None:
         self.rules = rules
         self._now_ms, self._log_end = now_ms, log_end or (lambda: 0)
@@ -92,7 +92,7 @@ class TopicTable(SavedTable):
         self._changes: list[Callable[[str], None]] = []
         super().__init__(file, self.to_json)
         content = load_table(file, "topics")
-        self.version = DataVersion.from_json(content.get("dataVersion"), now_ms())
+        self.version = TableVersion.from_json(content.get("dataVersion"), now_ms())
         self._topics = rows_of(content.get("topicConfigTable"), topic_from_json, "topics")
         self._add_first_topics()
 

@@ -24,11 +24,11 @@ from appliance.broker.transactions.half_messages import (
     PREPARED_OFFSET,
     PRODUCER_GROUP,
     UNIQUE_KEY,
-    Transactions,
+    TransactionEnds,
     ends,
 )
 from appliance.broker.transactions.half_table import OPEN
-from appliance.requests import Answer, AsyncReply, Handle, Peer
+from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -58,7 +58,7 @@ class TransactionChecks:
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: TransactionEnds,
         clients: ClientTable,
         *,
         now_ms: Callable[[], int],
@@ -216,7 +216,7 @@ class TransactionChecks:
         self._transactions.close(half.queue_offset)
         return placed
 
-    def _tell(self, producer: Peer, half: StoredMessage, placed: AppendResult) -> None:
+    def _tell(self, producer: RequestPeer, half: StoredMessage, placed: AppendResult) -> None:
         unique = half.property_map.get(UNIQUE_KEY)
         offset_id = message_id(self._rules.store_host, placed.log_offset)
         header = CheckTransactionHeader(placed.queue_offset, placed.log_offset, unique, unique, offset_id)
@@ -238,7 +238,7 @@ class TransactionChecks:
             store_host=self._rules.store_host,
         )
 
-    def handle_resume(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_resume(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """RESUME_CHECK_HALF_MESSAGE (323): count the checks of a half message from zero again. Raises Refused."""
         try:
             _, log_offset = parse_message_id(request.ext.get("msgId", ""))

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from appliance.broker.delay.redelivery import REAL_TOPIC, draft_of, park, records_in, unpark
-from appliance.broker.intake import DELAY, HALF, Draft, refusals
+from appliance.broker.intake import DELAY, HALF, MessageDraft, refusals
 from appliance.broker.rights import NOBODY, Perm, Signer, Signing, may, may_touch, owner_of
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from appliance.broker.transactions.half_table import OPEN, HalfTable
-from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Peer, Reply
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -60,7 +60,7 @@ class TransactionRules(NamedTuple):
     oldest_ms: int = 72 * 3_600_000  # kept no longer than the log itself
 
 
-def half_divert(draft: Draft) -> None:
+def half_divert(draft: MessageDraft) -> None:
     """Let a draft with TRAN_MSG rest as a half message; its delay, if it has one, is ignored.
 
     A resent message with a delay is none: old clients resend transactional messages to their retry topic so.
@@ -78,7 +78,7 @@ def half_divert(draft: Draft) -> None:
     draft.sys_flag &= ~TRANSACTION_MASK
 
 
-class Transactions:
+class TransactionEnds:
     """Ends transactions; `table` says which halves are still open."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Transactions:
         """Return request code → handler."""
         return {RequestCode.END_TRANSACTION: self.handle_end}
 
-    def handle_end(self, request: RemotingCommand, peer: Peer) -> Answer:
+    def handle_end(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """END_TRANSACTION (37): commit or roll back a half message, answer once that is durable. Raises Refused."""
         header = EndTransactionHeader.from_ext(request.ext)
         if header.verdict == 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from appliance.access.local_credentials import way_in
+from appliance.access.local_credentials import read_credentials
 from appliance.admin import NAME, ask
 from appliance.commands.box.status import health_path, running_ports
 from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return NOT_PASSED
     path = health_path(arguments)
-    ports, way = (config.listen.broker_port, config.listen.namesrv_port), way_in(path.with_name(NAME))
+    ports, way = (config.listen.broker_port, config.listen.namesrv_port), read_credentials(path.with_name(NAME))
     admin = path.with_name(NAME)
     uplink = partial(ask, admin, "uplink.status", timeout_s=ASK_S) if config.uplink.gateway else None
     test = SelfTest("127.0.0.1", *ports, lambda: read_health(path), way, uplink)

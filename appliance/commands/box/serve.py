@@ -19,7 +19,7 @@ from appliance.errors import ConfigError, PortTaken
 from appliance.gc_tuning import settle
 from appliance.logs import start_logging
 from appliance.serve import Ports, Ready, open_ports, serve
-from appliance.supervision import TIRED_EXIT, Supervision, Tired
+from appliance.supervision import TIRED_EXIT, RestartLoop, Supervision
 from storage_driver.errors import StateDamaged, StoreRefused
 from storage_driver.files.free_space import make_room
 from storage_driver.log.commit_log import SPACE_ERRORS
@@ -31,7 +31,7 @@ log = logging.getLogger("appliance")
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 78),
     (SettingIllegal, 78),
-    (Tired, TIRED_EXIT),
+    (RestartLoop, TIRED_EXIT),
     (PortTaken, 2),
     (StoreRefused, 75),
     (StateDamaged, 74),

@@ -10,7 +10,7 @@ from appliance.commands.device.provision import INTERRUPTED, NOT_AGREED, add_tar
 from appliance.device.bench_console import Console, add_bench_arguments, load_bench, run_until_interrupted
 from appliance.device.provisioning_run import bundle_version, provision_box, render_config
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.fleet import FleetRow, FleetRun, Result, read_rows
+from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows
 from provisioning.flow import DesiredState, ProvisioningResult, load_receipt
 from provisioning.host import Bench, choose_ports, find
 from provisioning.labels import Label, labels_csv, labels_page
@@ -96,7 +96,7 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
         )
         return await provision_box(port, wanted, bench, arguments, console, serial=serial, quiet=True)
 
-    def report(result: Result) -> None:
+    def report(result: RowResult) -> None:
         console.say(result.state.capitalize(), f"{result.row.name:<20} {result.serial:<14} {result.text}")
 
     results = await fleet.run(boxes, work, jobs=max(1, arguments.jobs), report=report)
@@ -106,7 +106,7 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     return max((exit_of(one) for one in results), default=0)
 
 
-def exit_of(result: Result) -> int:
+def exit_of(result: RowResult) -> int:
     """Return the exit status of one row: that of its E-code."""
     return ProvisioningError(result.text[:4], "").exit_status if result.state == "failed" else 0
 
@@ -141,7 +141,7 @@ async def boxes_at(ports: list[str], baud: int, console: Console) -> dict[str, s
     return found
 
 
-def write_labels(file: Path, results: list[Result], receipts: Path, bench: Bench, console: Console) -> None:
+def write_labels(file: Path, results: list[RowResult], receipts: Path, bench: Bench, console: Console) -> None:
     """Write labels of all finished boxes as CSV, and as a page where the QR library is there."""
     labels = []
     for one in results:

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from provisioning.box import BoxFiles
-from provisioning.bundle import Manifest, Target, Wishes, check_fits, check_parts, open_bundle, read_part
+from provisioning.bundle import InstallOptions, Manifest, Target, check_fits, check_parts, open_bundle, read_part
 from provisioning.errors import ProvisioningError
-from provisioning.root_slots import ImageError, Places, install, load
+from provisioning.root_slots import ImageError, RootPaths, install, load
 from provisioning.slots import NO_SLOTS, SlotError
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     print(text, flush=True)
     if arguments.reboot:
-        places = Places()
+        places = RootPaths()
         places.run([*HELPER, "planned", "update", "rocketbox update"])
         places.run(["systemctl", "--no-block", "reboot"])
     return 0
@@ -54,7 +54,7 @@ def update(arguments: argparse.Namespace) -> str:
     if not path.exists():
         raise ProvisioningError("E303", f"{path} does not exist")
     manifest = open_bundle(path, files.trusted_keys)
-    wishes = Wishes(downgrade=arguments.downgrade, retry=arguments.retry, again=arguments.again)
+    wishes = InstallOptions(downgrade=arguments.downgrade, retry=arguments.retry, again=arguments.again)
     if any(part.kind == "root" for part in manifest.parts):
         return update_image(path, manifest, files, wishes)
     if not files.slots.folder.is_dir():
@@ -78,9 +78,9 @@ def update(arguments: argparse.Namespace) -> str:
     return f"{manifest.version} is in slot {slot}, on trial from the next boot; {back}"
 
 
-def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: Wishes) -> str:
+def update_image(path: Path, manifest: Manifest, files: BoxFiles, wishes: InstallOptions) -> str:
     """Write a root file system into the idle partition."""
-    places = Places(files.root)
+    places = RootPaths(files.root)
     try:
         running, version = places.running()
         bad = tuple(map(str, load(places).get("bad", ())))

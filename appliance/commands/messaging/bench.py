@@ -13,7 +13,7 @@ from appliance.commands.messaging.cluster import (
     FAILED,
     OK,
     USAGE,
-    Progress,
+    ProgressLine,
     add_cluster_arguments,
     open_instance,
     print_json,
@@ -95,7 +95,7 @@ async def _clean_up(instance: Instance, arguments: argparse.Namespace, figures: 
 
 
 async def _produce(instance: Instance, arguments: argparse.Namespace, figures: dict[str, Any]) -> bool:
-    progress = Progress("messages sent")
+    progress = ProgressLine("messages sent")
     body, failed = os.urandom(arguments.size // 2).hex().encode().ljust(arguments.size, b"."), 0
     options = ProducerOptions(window=arguments.window, timeout_s=10.0, compress_from=1 << 30)
     message = Message(arguments.topic, body)
@@ -139,7 +139,7 @@ async def _failures(under_way: list[Pending], figures: dict[str, Any]) -> int:
 
 
 async def _consume(instance: Instance, arguments: argparse.Namespace, figures: dict[str, Any]) -> bool:
-    progress = Progress("messages consumed")
+    progress = ProgressLine("messages consumed")
     options = ConsumerOptions(start_from=StartFrom.FIRST, pull_batch=arguments.pull_batch)
     first = last = began_cpu = 0.0
     wanted = int(arguments.messages) - int(figures["failed"])

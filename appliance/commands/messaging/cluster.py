@@ -202,7 +202,7 @@ def read_message(line: str, topic: str) -> Message:
         raise ClientError(f"not a message: {shown!r} ({error}); expected an object with body or body_base64") from error
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr about long work: written over on a terminal, else every ten seconds."""
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:

@@ -8,7 +8,7 @@ import trio
 from appliance.commands.messaging.cluster import (
     NOTHING,
     OK,
-    Progress,
+    ProgressLine,
     add_cluster_arguments,
     message_row,
     open_instance,
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _main(arguments: argparse.Namespace) -> int:
     start = StartFrom.FIRST if arguments.start == "first" else StartFrom.LAST
     wanted = Sql(arguments.sql) if arguments.sql else arguments.tags
-    progress = Progress("messages consumed")
+    progress = ProgressLine("messages consumed")
     async with (
         open_instance(arguments) as instance,
         PushConsumer(

@@ -12,7 +12,7 @@ import trio
 from appliance.commands.messaging.cluster import (
     FAILED,
     OK,
-    Progress,
+    ProgressLine,
     add_cluster_arguments,
     open_instance,
     print_json,
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     options = ProducerOptions(timeout_s=arguments.timeout, window=arguments.window)
-    progress = Progress("messages sent", quiet=arguments.quiet)
+    progress = ProgressLine("messages sent", quiet=arguments.quiet)
     under_way: deque[Pending] = deque()
     async with (
         open_instance(arguments) as instance,
@@ -85,7 +85,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     return FAILED if progress.failed else OK
 
 
-async def _note(pending: Pending, progress: Progress, arguments: argparse.Namespace) -> None:
+async def _note(pending: Pending, progress: ProgressLine, arguments: argparse.Namespace) -> None:
     try:
         result = await pending.wait()
     except ClientError as error:
@@ -96,7 +96,7 @@ async def _note(pending: Pending, progress: Progress, arguments: argparse.Namesp
             print_json(result_row(result))
 
 
-def _complain(error: ClientError, progress: Progress) -> None:
+def _complain(error: ClientError, progress: ProgressLine) -> None:
     progress.failed += 1
     if progress.failed <= 10:
         print(f"rocketbox: {error}", file=sys.stderr)

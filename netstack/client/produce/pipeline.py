@@ -8,7 +8,7 @@ from netstack.client.errors import ClientError, TimedOut, Unreachable, UsageErro
 from netstack.client.messages import SendResult
 from netstack.client.produce.sending import Sender, worth_retrying
 from netstack.client.routes import TopicRoute
-from netstack.client.send_request import EndsOnFailure, Outgoing, send_result
+from netstack.client.send_request import EncodedRequest, EndsOnFailure, send_result
 from netstack.serving.peer import Peer
 from netstack.wire.command import RemotingCommand, encode_command
 from netstack.wire.json_body import MessageQueue
@@ -26,7 +26,7 @@ class Pending:
     )
 
     def __init__(
-        self, pipeline: "Pipeline", out: Outgoing, span: tuple[float, float], queue: MessageQueue, *, fixed: bool
+        self, pipeline: "Pipeline", out: EncodedRequest, span: tuple[float, float], queue: MessageQueue, *, fixed: bool
     ) -> None:
         self._pipeline, self.out, self.queue, self.fixed = pipeline, out, queue, fixed
         self.began, self.until = span
@@ -104,7 +104,7 @@ class Pipeline:
         """How many sends have no result yet."""
         return self._under_way
 
-    async def submit(self, out: Outgoing, timeout_s: float, queue: MessageQueue | None = None) -> Pending:
+    async def submit(self, out: EncodedRequest, timeout_s: float, queue: MessageQueue | None = None) -> Pending:
         """Start a send and return at once; waits only while the window is full. Raises NoRoute, NoNameServer.
 
         UsageError when the producer was closed meanwhile.

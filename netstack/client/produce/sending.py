@@ -20,8 +20,8 @@ from netstack.client.messages import Message, SendResult
 from netstack.client.routes import TopicRoute, from_template, publish_address
 from netstack.client.send_request import (
     RETRIED_ELSEWHERE,
+    EncodedRequest,
     EndsOnFailure,
-    Outgoing,
     ProducerOptions,
     outgoing,
     outgoing_batch,
@@ -30,7 +30,7 @@ from netstack.client.send_request import (
 from netstack.wire.json_body import MessageQueue
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
-Sent = Callable[[Outgoing, SendResult | None, MessageQueue, float], None]
+Sent = Callable[[EncodedRequest, SendResult | None, MessageQueue, float], None]
 Attempts = list[tuple[str, ClientError]]
 
 
@@ -51,14 +51,14 @@ class Sender:
         self._templates: dict[str, TopicRoute] = {}
         self._reached: dict[str, str] = {}  # broker → address of those that took a message
 
-    def make(self, message: Message) -> Outgoing:
+    def make(self, message: Message) -> EncodedRequest:
         """Return the message ready to leave, with an id of its own. Raises MessageRejected."""
         return self._made((message,), self._single)
 
-    def make_batch(self, messages: Sequence[Message]) -> Outgoing:
+    def make_batch(self, messages: Sequence[Message]) -> EncodedRequest:
         return self._made(messages, self._batch)
 
-    def _made(self, messages: Sequence[Message], make: Callable[[Sequence[Message]], Outgoing]) -> Outgoing:
+    def _made(self, messages: Sequence[Message], make: Callable[[Sequence[Message]], EncodedRequest]) -> EncodedRequest:
         telemetry = self.options.telemetry
         if telemetry is None or not messages:
             return make(messages)
@@ -68,10 +68,10 @@ class Sender:
         out.ended = ended
         return out
 
-    def _single(self, messages: Sequence[Message]) -> Outgoing:
+    def _single(self, messages: Sequence[Message]) -> EncodedRequest:
         return outgoing(messages[0], self.instance.ids.make(self.instance.now_ms()), self.options)
 
-    def _batch(self, messages: Sequence[Message]) -> Outgoing:
+    def _batch(self, messages: Sequence[Message]) -> EncodedRequest:
         now_ms = self.instance.now_ms()
         return outgoing_batch(messages, [self.instance.ids.make(now_ms) for _ in messages], self.options)
 
@@ -120,7 +120,7 @@ class Sender:
             raise BrokerUnknown(broker_name)
         return found
 
-    async def attempt(self, out: Outgoing, queue: MessageQueue, until: float) -> SendResult:
+    async def attempt(self, out: EncodedRequest, queue: MessageQueue, until: float) -> SendResult:
         """Send once. Raises ClientError; notes how long it took."""
         began = trio.current_time()
         result: SendResult | None = None
@@ -145,7 +145,7 @@ class Sender:
                 self.sent(out, result, queue, took_s)
 
     async def send(
-        self, out: Outgoing, timeout_s: float | None = None, *, queue: MessageQueue | None = None
+        self, out: EncodedRequest, timeout_s: float | None = None, *, queue: MessageQueue | None = None
     ) -> SendResult:
         """Send, with further attempts on another broker; to a given queue, once. Raises ClientError."""
         began = trio.current_time()
@@ -157,7 +157,7 @@ class Sender:
         return result
 
     async def go_on(
-        self, out: Outgoing, failures: Attempts, span: tuple[float, float], fixed: MessageQueue | None = None
+        self, out: EncodedRequest, failures: Attempts, span: tuple[float, float], fixed: MessageQueue | None = None
     ) -> SendResult:
         """Make the attempts that are left after earlier failures, between two moments of the trio clock."""
         began, until = span
@@ -185,7 +185,7 @@ class Sender:
         raise _verdict(out, failures, trio.current_time() - began)
 
 
-def _verdict(out: Outgoing, failures: Attempts, elapsed_s: float) -> ClientError:
+def _verdict(out: EncodedRequest, failures: Attempts, elapsed_s: float) -> ClientError:
     """Return the error of a send all of whose attempts failed: a single attempt's own."""
     last = failures[-1][1]
     if len(failures) == 1:

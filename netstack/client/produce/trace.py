@@ -10,7 +10,7 @@ from netstack.client.errors import ClientError
 from netstack.client.instance import Instance
 from netstack.client.messages import Message, ReceivedMessage, SendResult
 from netstack.client.produce.sending import Sender
-from netstack.client.send_request import Outgoing, ProducerOptions
+from netstack.client.send_request import EncodedRequest, ProducerOptions
 from netstack.client.text import decode_properties
 from netstack.wire.json_body import MessageQueue
 
@@ -50,7 +50,7 @@ class Tracer:
         self._records.append((tuple(keys), text))
         self._more.set()
 
-    def sent(self, out: Outgoing, result: SendResult | None, queue: MessageQueue, took_s: float) -> None:
+    def sent(self, out: EncodedRequest, result: SendResult | None, queue: MessageQueue, took_s: float) -> None:
         """Note an attempt to send."""
         if self._topic is None or out.topic == self._topic or (result is not None and not result.trace_on):
             return

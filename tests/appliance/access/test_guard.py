@@ -17,7 +17,7 @@ import trio
 from appliance.access import certificate
 from appliance.access.certificate import make_certificate
 from appliance.access.guard import certificate_conditions, make_guard, open_door, own_addresses
-from appliance.access.lazy_tls import LateDoor
+from appliance.access.lazy_tls import LazyTls
 from appliance.broker.access.accounts import Account
 from appliance.configuration.config import load_config
 from appliance.device.probe import Probe
@@ -92,7 +92,7 @@ async def test_client_certificates_are_asked_of_others_and_not_of_the_boxs_own_p
     assert guard.door is not None
     async with running_box(tmp_path / "data", tls_table("enforcing", files, needed)) as box:
         assert await speaks(box, tls=True)
-        assert await Probe("127.0.0.1", box.broker_port, box.namesrv_port, guard.own_way)()
+        assert await Probe("127.0.0.1", box.broker_port, box.namesrv_port, guard.local_credentials)()
 
 
 async def test_the_box_gets_through_its_own_doors_when_both_are_locked(
@@ -113,7 +113,7 @@ async def test_the_box_gets_through_its_own_doors_when_both_are_locked(
 
 async def test_a_certificate_is_made_for_a_box_that_others_reach(tmp_path: Path) -> None:
     open_to_network = load_config("[listen]\nhost = '0.0.0.0'\n", source="test", facts=FACTS)
-    assert isinstance(open_door(load_config("", source="test", facts=FACTS), tmp_path), LateDoor)
+    assert isinstance(open_door(load_config("", source="test", facts=FACTS), tmp_path), LazyTls)
     assert isinstance(open_door(open_to_network, tmp_path), TlsDoor)
     first = (tmp_path / "tls/box.crt").read_bytes()
     open_door(open_to_network, tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.access.lazy_tls import LateDoor
+from appliance.access.lazy_tls import LazyTls
 from netstack.errors import ChannelClosed
 from netstack.serving.channel import open_channel
 from netstack.serving.tls import client_context
@@ -43,7 +43,7 @@ async def _speaks_tls(port: int) -> None:
 
 async def test_where_no_certificate_can_be_made_tls_is_closed_and_plain_text_is_served() -> None:
     tried: list[int] = []
-    door = LateDoor(lambda: tried.append(1))
+    door = LazyTls(lambda: tried.append(1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(door.run)
         async with serving(echo, tls=door) as port:

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 import trio
 
-from appliance.access.local_credentials import own_key, way_in
-from appliance.admin import Question, serve_admin
-from appliance.device.probe import PLAIN, OwnWay
+from appliance.access.local_credentials import own_key, read_credentials
+from appliance.admin import AdminRequest, serve_admin
+from appliance.device.probe import PLAIN, LocalCredentials
 from netstack.wire.command import RemotingCommand
 
 KEY = {"key": "own", "secret": "s3cret-word", "mode": "keys", "tls": False}
 
 
-async def asked(path: Path, answer: Any) -> tuple[Any, OwnWay]:
-    async def own(question: Question) -> Any:
+async def asked(path: Path, answer: Any) -> tuple[Any, LocalCredentials]:
+    async def own(question: AdminRequest) -> Any:
         await trio.lowlevel.checkpoint()
         return answer
 
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_admin, path, {"access.own": own}))
         key = await trio.to_thread.run_sync(own_key, path)
-        way = await trio.to_thread.run_sync(way_in, path)
+        way = await trio.to_thread.run_sync(read_credentials, path)
         nursery.cancel_scope.cancel()
     return key, way
 
@@ -53,6 +53,6 @@ async def test_an_answer_of_another_shape_is_no_key(tmp_path: Path, answer: Any)
 def test_where_nobody_answers_commands_go_plainly(tmp_path: Path) -> None:
     for path in (tmp_path / "none/admin.sock", tmp_path / "admin.sock"):
         assert own_key(path) is None
-        assert way_in(path) is PLAIN
+        assert read_credentials(path) is PLAIN
     (tmp_path / "file.sock").write_text("no socket")
     assert own_key(tmp_path / "file.sock") is None

@@ -6,7 +6,7 @@ from pathlib import Path
 from sys import getrefcount
 from types import MethodType
 
-from appliance.broker.assembly import Assembled, BrokerTables, assemble, look_back, make_tables
+from appliance.broker.assembly import Assembled, BrokerTables, assemble, make_tables, rebuild_dedup
 from appliance.broker.tables.topics import Topic
 from appliance.configuration.config import load_config
 from appliance.requests import Responder
@@ -80,11 +80,11 @@ async def test_a_retry_that_comes_after_a_restart_is_known_when_the_log_was_look
     async with broker(tmp_path) as b:
         first = await b.send(properties=key)
     async with broker(tmp_path) as b:
-        await look_back(b.tables, b.small.store, now_ms=wall_ms)
+        await rebuild_dedup(b.tables, b.small.store, now_ms=wall_ms)
         assert await b.send(properties=key) == first
         assert len(await b.small.all("T")) == 1
     async with broker(tmp_path, "[broker]\ndedup_entries = 0\n") as b:
-        await look_back(b.tables, b.small.store, now_ms=wall_ms)
+        await rebuild_dedup(b.tables, b.small.store, now_ms=wall_ms)
         assert (await b.send(properties=key))["queueOffset"] == "1"
 
 
@@ -107,7 +107,7 @@ async def test_each_table_and_each_waiting_part_runs_and_what_keeps_state_is_flu
         owners = {type(loop.__self__).__name__ for loop in b.made.loops if isinstance(loop, MethodType)}
         assert owners == {
             *("TopicTable", "GroupTable", "OffsetTable", "Sessions", "DelayLevels", "Timers", "TransactionChecks"),
-            *("BrokerStats", "Creations", "Unused", "Resent"),
+            *("BrokerCounters", "Creations", "Unused", "Resent"),
         }
         flushed = {type(flush.__self__).__name__ for flush in b.made.flushes if isinstance(flush, MethodType)}
         assert flushed == {"TopicTable", "GroupTable", "OffsetTable", "Creations", "DelayLevels", "Timers", "Resent"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.broker.intake import Draft, Intake, Space, busy, not_durable, refusal, refusals
+from appliance.broker.intake import Intake, MessageDraft, Space, busy, not_durable, refusal, refusals
 from appliance.testing import STORE_HOST, small_store
 from netstack.errors import Refused
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong, TablesFailed
@@ -12,8 +12,8 @@ from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, Propert
 BUSY, UNAVAILABLE, ILLEGAL = 2, 14, 13
 
 
-def draft(**properties: str) -> Draft:
-    return Draft("T", 1, b"body", dict(properties), 7, 1, 5, STORE_HOST, 2, 99)
+def draft(**properties: str) -> MessageDraft:
+    return MessageDraft("T", 1, b"body", dict(properties), 7, 1, 5, STORE_HOST, 2, 99)
 
 
 async def test_a_draft_is_stored_with_all_it_has_but_the_wish_to_wait(tmp_path: Path) -> None:
@@ -28,11 +28,11 @@ async def test_a_draft_is_stored_with_all_it_has_but_the_wish_to_wait(tmp_path: 
 async def test_diverts_are_asked_in_order_and_the_last_word_counts(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def first(draft: Draft) -> None:
+    def first(draft: MessageDraft) -> None:
         seen.append(draft.topic)
         draft.topic = "first"
 
-    def second(draft: Draft) -> None:
+    def second(draft: MessageDraft) -> None:
         seen.append(draft.topic)
         draft.topic, draft.queue_id = "second", 0
 
@@ -42,7 +42,7 @@ async def test_diverts_are_asked_in_order_and_the_last_word_counts(tmp_path: Pat
 
 
 async def test_a_divert_that_refuses_leaves_nothing_in_the_store(tmp_path: Path) -> None:
-    def refuse(draft: Draft) -> None:
+    def refuse(draft: MessageDraft) -> None:
         raise Refused(13, "no")
 
     async with small_store(tmp_path) as small:

@@ -11,7 +11,7 @@ import trio.lowlevel
 
 from appliance.broker.access.accounts import WHITE_LISTED, Account
 from appliance.broker.access.permissions import ACCESS
-from appliance.broker.access.request_table import Access
+from appliance.broker.access.request_table import AccessClass
 from appliance.broker.rights import NOBODY, Perm, may, may_touch, owner_of
 from appliance.testing import FakePeer
 from netstack.serving.channel import Channel
@@ -94,7 +94,7 @@ async def box_of(data: Path, mode: str, more: str = "") -> AsyncIterator[Box]:
 
 
 def test_the_table_holds_every_data_request() -> None:
-    assert set(map(int, REQUESTS)) == {code for code, kind in ACCESS.items() if kind is Access.DATA}
+    assert set(map(int, REQUESTS)) == {code for code, kind in ACCESS.items() if kind is AccessClass.DATA}
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import trio
 
 from appliance.__main__ import COMMANDS, main
 from appliance.commands.exit_codes import COMMON, OWN
-from provisioning.box import Hands
+from provisioning.box import DeviceActions
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
 from provisioning.port import StreamLine, serve_socket
@@ -193,7 +193,7 @@ def played(home: Path) -> Iterator[str]:
         raise next(faults)
 
     failed = {"ok": False, "failed": "send"}
-    made.hands = Hands(activate=made.hands.activate, selftest=lambda: failed, support=support)
+    made.hands = DeviceActions(activate=made.hands.activate, selftest=lambda: failed, support=support)
     ports: list[str] = []
     ready = threading.Event()
 

@@ -8,12 +8,12 @@ import pytest
 
 from appliance.__main__ import main
 from appliance.commands.box.config import with_value
-from appliance.configuration.config import Facts, load_config
+from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.settings import rules, tables
 from appliance.configuration.settings_docs import EXAMPLES, TYPES, example, page, template
 
 ROOT = Path(__file__).parents[3]
-FACTS = Facts(1 << 40, "", "host")
+FACTS = HostFacts(1 << 40, "", "host")
 KEYS = {f"{table}.{name}": key for table, kind in tables().items() for name, key in kind.keys.items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from appliance.device.probe import OwnPortSilent, OwnWay, Probe, answered
+from appliance.device.probe import LocalCredentials, OwnPortSilent, Probe, answered
 from netstack.serving.peer import Peer
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand
@@ -73,7 +73,7 @@ async def test_requests_are_signed_where_the_box_asks_for_it() -> None:
         return command
 
     async with serving(handle) as port:
-        assert await answered("127.0.0.1", port, RemotingCommand(105, ext={"topic": "x"}), OwnWay(sign))
+        assert await answered("127.0.0.1", port, RemotingCommand(105, ext={"topic": "x"}), LocalCredentials(sign))
     assert seen[0]["Signature"] == "s"
 
 

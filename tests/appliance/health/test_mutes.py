@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.admin import AdminRefused, Question
+from appliance.admin import AdminRefused, AdminRequest
 from appliance.health.conditions import Condition
 from appliance.health.mutes import Mutes
 from storage_driver.files.disk import RealDisk
@@ -29,7 +29,7 @@ def told(mutes: Mutes, *found: Condition) -> list[str]:
 
 
 async def do(mutes: Mutes, verb: str, **values: Any) -> Any:
-    return await mutes.actions()[f"conditions.{verb}"](Question(values, None))
+    return await mutes.actions()[f"conditions.{verb}"](AdminRequest(values, None))
 
 
 async def test_a_muted_condition_is_silent_after_a_restart_until_it_gets_worse(tmp_path: Path) -> None:

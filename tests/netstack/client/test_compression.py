@@ -10,7 +10,7 @@ import trio
 from netstack.client import BodyUnreadable, ConsumerOptions, Message, Producer, PushConsumer, StartFrom, compression
 from netstack.client.compression import compressed, decompressed
 from netstack.client.messages import ReceivedMessage
-from netstack.client.send_request import Outgoing
+from netstack.client.send_request import EncodedRequest
 from tests.netstack.client.conftest import PATIENT, known
 
 PLAIN = b"box " * 300
@@ -64,7 +64,7 @@ def test_a_damaged_body_and_an_unknown_kind_say_so() -> None:
 
 async def send_packed(producer: Producer, topic: str, kind: int) -> None:
     """Send what a 5.x producer sends."""
-    out: Outgoing = producer._sender.make(Message(topic, b"x"))
+    out: EncodedRequest = producer._sender.make(Message(topic, b"x"))
     out.body, out.sys_flag = bytes.fromhex(BY_JAVA[kind]), kind | 1
     await producer._sender.send(out)
 

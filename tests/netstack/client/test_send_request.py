@@ -11,7 +11,7 @@ from netstack.client.errors import BrokerRefused, ClientError, MessageRejected
 from netstack.client.messages import Message, SendResult
 from netstack.client.send_request import (
     LANGUAGE,
-    Outgoing,
+    EncodedRequest,
     ProducerOptions,
     _header_template,
     outgoing,
@@ -27,7 +27,7 @@ ID = "7F00000117CA18B4AAC2108BF0C70001"
 OPTIONS = ProducerOptions()
 
 
-def general(out: Outgoing, group: str, queue: MessageQueue, now_ms: int, opaque: int) -> bytes:
+def general(out: EncodedRequest, group: str, queue: MessageQueue, now_ms: int, opaque: int) -> bytes:
     command = request(out.code, out.header(group, queue, OPTIONS, now_ms), out.body, language=LANGUAGE)
     command.opaque = opaque
     return encode_command(command)
@@ -44,7 +44,7 @@ def test_a_frame_is_what_the_general_way_writes(
     topic: str, broker: str, text: str, numbers: tuple[int, int, int, int]
 ) -> None:
     flag, now_ms, sys_flag, opaque = numbers
-    out = Outgoing(topic, 310, b"body", text, (ID,), sys_flag, flag)
+    out = EncodedRequest(topic, 310, b"body", text, (ID,), sys_flag, flag)
     queue = MessageQueue(topic, broker, 3)
     assert out.frame("%g", queue, OPTIONS, now_ms, opaque) == general(out, "%g", queue, now_ms, opaque)
 

@@ -1,13 +1,13 @@
 """Whose place a newcomer gets when all are taken."""
 
-from netstack.serving.slots import Slot, Slots, share_of, site_of
+from netstack.serving.slots import ConnectionSlots, Slot, share_of, site_of
 
 
 class Places:
     """Slots whose connections were silent since a given moment; notes whose place was given away."""
 
     def __init__(self) -> None:
-        self.slots, self.ended = Slots(), list[str]()
+        self.slots, self.ended = ConnectionSlots(), list[str]()
 
     def take(self, address: str, silent_since: float, name: str = "") -> Slot:
         slot = Slot(address, 0.0, lambda: self.ended.append(name))

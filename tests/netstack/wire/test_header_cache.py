@@ -10,7 +10,7 @@ from netstack.testing import connected, read_commands
 from netstack.wire.command import RemotingCommand, decode_command
 from netstack.wire.conversation import Answer, Reply
 from netstack.wire.frame import BINARY, JSON, Frame, encode_frame
-from netstack.wire.header_cache import MOST_REMEMBERED, SeenHeaders
+from netstack.wire.header_cache import MOST_REMEMBERED, HeaderCache
 from netstack.wire.headers import SendMessageHeader
 
 # As the stock Java client 4.9.7 wrote it.
@@ -30,7 +30,7 @@ def like_java(opaque: int = 16, born_ms: int = 1795274737760, properties: str = 
     return orjson.dumps(whole)
 
 
-def both(seen: SeenHeaders, header: bytes, body: bytes = b"body") -> SendMessageHeader | None:
+def both(seen: HeaderCache, header: bytes, body: bytes = b"body") -> SendMessageHeader | None:
     """Decode in both ways, which must agree, and return what was read ahead."""
     frame = Frame(JSON, header, body)
     command, parsed = seen.decode(frame), decode_command(frame)
@@ -41,7 +41,7 @@ def both(seen: SeenHeaders, header: bytes, body: bytes = b"body") -> SendMessage
 
 
 def test_from_the_second_on_a_header_is_known() -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     assert both(seen, JAVA) is None
     assert both(seen, JAVA.replace(b'"opaque":16', b'"opaque":17')) is not None
     assert both(seen, JAVA.replace(b"1795274737760", b"1795274737761").replace(b"A0600005", b"A0600006")) is not None
@@ -65,7 +65,7 @@ def test_from_the_second_on_a_header_is_known() -> None:
     )
 )
 def test_what_is_looked_up_says_the_same_as_what_is_parsed(headers: list[bytes]) -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     for header in headers:
         both(seen, header)
 
@@ -84,14 +84,14 @@ def test_what_is_looked_up_says_the_same_as_what_is_parsed(headers: list[bytes])
     ],
 )
 def test_what_is_signed_or_unusual_is_parsed_every_time(header: bytes) -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     for _ in range(3):
         assert both(seen, header) is None
 
 
 @pytest.mark.parametrize("name", [b"S\\u0043HL\\u00fcssel", "Schlüssel".encode(), b"\\ud83d\\ude00", b"\\/\\\\\\n"])
 def test_properties_in_any_script_and_spelling_are_those_that_were_sent(name: bytes) -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     both(seen, JAVA)
     assert both(seen, JAVA.replace(b"UNIQ_KEY", name)) is not None
 
@@ -99,15 +99,15 @@ def test_properties_in_any_script_and_spelling_are_those_that_were_sent(name: by
 def test_what_is_no_header_is_refused_in_the_ordinary_way() -> None:
     for header in (b"", b"{", JAVA[:-1], JAVA + b"}"):
         with pytest.raises(ProtocolError):
-            SeenHeaders().decode(Frame(JSON, header, b""))
+            HeaderCache().decode(Frame(JSON, header, b""))
     with pytest.raises(ProtocolError):
-        SeenHeaders().decode(Frame(BINARY, JAVA[:20], b""))
+        HeaderCache().decode(Frame(BINARY, JAVA[:20], b""))
     with pytest.raises(ProtocolError):
-        SeenHeaders(max_ext=3).decode(Frame(JSON, JAVA, b""))
+        HeaderCache(max_ext=3).decode(Frame(JSON, JAVA, b""))
 
 
 def test_memory_is_bounded_and_what_was_seen_last_is_known() -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     for number in range(MOST_REMEMBERED + 100):
         both(seen, like_java(b=f"topic{number}"))
         assert len(seen._seen) <= MOST_REMEMBERED
@@ -130,7 +130,7 @@ async def test_what_one_connection_sent_is_known_of_the_next() -> None:
 
 
 def test_what_one_message_says_is_not_kept() -> None:
-    seen = SeenHeaders()
+    seen = HeaderCache()
     header = like_java(properties="KEYS\1" + "order-4711 " * 200)
     assert both(seen, header) is None
     assert "order-4711" not in repr(vars(seen))

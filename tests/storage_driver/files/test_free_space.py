@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage_driver.files.disk import DiskFile, RealDisk
-from storage_driver.files.free_space import LENT, lend_room, make_room
+from storage_driver.files.free_space import RELEASED_BYTES, make_room, release_space
 from storage_driver.store import open_store
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
 
@@ -34,19 +34,19 @@ def test_what_is_held_in_advance_goes_first_then_blocks_behind_the_end_of_the_lo
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "commitlog/99").write_bytes(b"no file of the log")
     disk = RealDisk()
-    assert lend_room(disk, tmp_path)
+    assert release_space(disk, tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["commitlog"]
     before = blocks(path)
-    assert lend_room(disk, tmp_path)
-    assert before - blocks(path) == LENT
+    assert release_space(disk, tmp_path)
+    assert before - blocks(path) == RELEASED_BYTES
     assert path.read_bytes() == b"x" * 100_000 + bytes((16 << 20) - 100_000)
 
 
 def test_nothing_of_the_log_itself_is_let_go(tmp_path: Path) -> None:
     path = segment(tmp_path / "commitlog", written=1 << 20, size=1 << 20)
-    assert not lend_room(RealDisk(), tmp_path)
+    assert not release_space(RealDisk(), tmp_path)
     assert path.read_bytes() == b"x" * (1 << 20)
-    assert not lend_room(RealDisk(), tmp_path / "empty")
+    assert not release_space(RealDisk(), tmp_path / "empty")
 
 
 async def test_nothing_is_taken_from_a_store_that_serves(tmp_path: Path) -> None:

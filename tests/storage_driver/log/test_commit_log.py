@@ -31,14 +31,20 @@ class Bench:
         self.events: list[str] = []
         writer = SegmentWriter(self.disk, FOLDER, SIZE, None)
         self.log = CommitLog(
-            [], end, writer, segment_bytes=SIZE, dispatch=self.dispatch, rewound=self.rewound, no_room=self.no_room
+            [],
+            end,
+            writer,
+            segment_bytes=SIZE,
+            dispatch=self.dispatch,
+            on_truncated=self.on_truncated,
+            no_room=self.no_room,
         )
 
     def dispatch(self, records: Sequence[PendingAppend]) -> int:
         self.events += [f"dispatch {r.log_offset} durable {self.log.committed}" for r in records]
         return len(records)
 
-    def rewound(self, records: Sequence[PendingAppend]) -> None:
+    def on_truncated(self, records: Sequence[PendingAppend]) -> None:
         self.events += [f"rewound {r.log_offset}" for r in records]
 
     def no_room(self, reason: str) -> None:

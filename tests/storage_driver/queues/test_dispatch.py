@@ -4,7 +4,7 @@ import pytest
 
 from storage_driver.queues import dispatch
 from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
-from storage_driver.queues.dispatch import CROWD, Arrival, Dispatcher, PendingRecord, PendingRun, is_queued
+from storage_driver.queues.dispatch import FLUSH_AT, Arrival, Dispatcher, PendingRecord, PendingRun, is_queued
 from storage_driver.record import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
@@ -116,9 +116,9 @@ def test_the_backlog_has_a_limit_in_bytes_and_is_taken_early_when_it_is_heavy(mo
     monkeypatch.setattr(dispatch, "HEAVY", 500)
     target, maker = queue(), Dispatcher(list[Arrival]().append, DELAY_LEVELS_MS, backlog_bytes_limit=1000)
     maker.dispatch([pending(target, 0, tags="x" * 480)])
-    assert (maker.is_heavy, maker.crowded.is_set()) == (False, False)
+    assert (maker.is_heavy, maker.flush_due.is_set()) == (False, False)
     maker.dispatch([run_of(target, 1, "A", "B")])
-    assert (maker.is_heavy, maker.crowded.is_set()) == (True, True), "few records with long properties"
+    assert (maker.is_heavy, maker.flush_due.is_set()) == (True, True), "few records with long properties"
     maker.dispatch([pending(target, 3, tags="x" * 480)])
     assert (maker.backlog_bytes, maker.backlog_lost) == (0, True)
 
@@ -133,13 +133,13 @@ def test_what_was_taken_is_not_given_again() -> None:
 
 def test_a_crowd_of_entries_calls_for_a_round_and_a_round_ends_the_call() -> None:
     target, maker = queue(), dispatcher([])
-    maker.dispatch([run_of(target, 0, *["A"] * CROWD)])
-    assert not maker.crowded.is_set()
-    maker.dispatch([pending(target, CROWD)])
-    assert maker.crowded.is_set()
+    maker.dispatch([run_of(target, 0, *["A"] * FLUSH_AT)])
+    assert not maker.flush_due.is_set()
+    maker.dispatch([pending(target, FLUSH_AT)])
+    assert maker.flush_due.is_set()
     maker.take_dirty()
-    maker.dispatch([pending(target, CROWD + 1)])
-    assert not maker.crowded.is_set()
+    maker.dispatch([pending(target, FLUSH_AT + 1)])
+    assert not maker.flush_due.is_set()
 
 
 def test_an_empty_round_changes_nothing() -> None:

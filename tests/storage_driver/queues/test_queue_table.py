@@ -102,7 +102,7 @@ async def test_a_queue_file_that_was_lost_is_made_again_from_the_log(tmp_path: P
     else:
         queue_file(root, 3).write_bytes(bytes(100 * ENTRY_BYTES))
     async with open_store(config(root), now_ms=lambda: 1) as store:
-        await store._maintenance.look_at_trusted()
+        await store._maintenance.verify_trusted()
         assert await bodies(store, 3) == [b"3 0", b"3 1", b"3 2"]
         assert ENTRY.unpack_from(queue_file(root, 3).read_bytes(), 2 * ENTRY_BYTES)[1] > 0
 

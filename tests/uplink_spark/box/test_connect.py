@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from tests.ports import free_port
-from uplink_spark.box.connect import Backoff, ConnectFailed, TurnedAway, greet, open_stream
+from uplink_spark.box.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.config import UplinkConfig
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire.frames import ErrorFrame, FrameType, Hello, Welcome, decode_hello, encode_ping
@@ -36,7 +36,7 @@ async def test_hello_is_answered_by_welcome() -> None:
 
 async def test_a_gateway_that_turns_the_box_away_is_quoted() -> None:
     fault = ErrorFrame("diverged", "another history above log offset 5", 0, 5)
-    with pytest.raises(TurnedAway, match="diverged: another history above log offset 5") as raised:
+    with pytest.raises(GatewayRefused, match="diverged: another history above log offset 5") as raised:
         await greeted(fault.encode())
     assert raised.value.fault.fork == 5
 

@@ -10,7 +10,7 @@ import pytest
 from uplink_spark.centre import sweep as sweep_module
 from uplink_spark.centre.landing import open_zone
 from uplink_spark.centre.records import CentreRecords
-from uplink_spark.centre.sweep import Swept, sweep_box
+from uplink_spark.centre.sweep import SweepResult, sweep_box
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, landed_log, raw_piece
 from uplink_spark.wire.identity import Run
@@ -40,7 +40,7 @@ def stick(tmp_path: Path, *pieces: bytes, runs: tuple[Run, ...] = ((7, 0),), dur
     return folder
 
 
-def sweep(tmp_path: Path, folder: Path, secret: bytes | None = SECRET) -> Swept:
+def sweep(tmp_path: Path, folder: Path, secret: bytes | None = SECRET) -> SweepResult:
     open_zone(tmp_path / "zone")
     return sweep_box(tmp_path / "zone", folder, secret=secret, now_ms=lambda: NOW)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from uplink_spark.spark.packs import ref_of
 from uplink_spark.spark.source_options import LATEST, OptionError, SourceOptions, SourcePosition, parse_options
 from uplink_spark.spark.source_plan import (
-    Limit,
+    BatchLimit,
     admit,
     check_log_offsets,
     from_offset,
@@ -108,7 +108,7 @@ def test_a_batch_keeps_to_the_limit_or_holds_one_piece_and_always_gets_on(
 ) -> None:
     entries = {shard: [entry(n, raw_bytes=cost) for n, cost in enumerate(costs)] for shard, costs in waiting.items()}
     start = dict.fromkeys(waiting, 0)
-    ends = admit(entries, start, Limit(raw_bytes=most))
+    ends = admit(entries, start, BatchLimit(raw_bytes=most))
     taken = [cost for shard, costs in waiting.items() for cost in costs[: ends[shard]]]
     assert sum(taken) <= most or len(taken) == 1
     assert bool(taken) == any(waiting.values())
@@ -116,9 +116,9 @@ def test_a_batch_keeps_to_the_limit_or_holds_one_piece_and_always_gets_on(
 
 def test_shards_share_a_limit_by_what_waits_in_them() -> None:
     entries = {0: [entry(n, raw_bytes=10) for n in range(30)], 1: [entry(n, raw_bytes=10) for n in range(10)]}
-    assert admit(entries, {0: 5, 1: 7}, Limit(raw_bytes=200)) == {0: 20, 1: 12}
-    assert admit(entries, {0: 5, 1: 7}, Limit()) == {0: 35, 1: 17}
-    assert admit(entries, {0: 5, 1: 7}, Limit(pieces=4)) == {0: 8, 1: 8}
+    assert admit(entries, {0: 5, 1: 7}, BatchLimit(raw_bytes=200)) == {0: 20, 1: 12}
+    assert admit(entries, {0: 5, 1: 7}, BatchLimit()) == {0: 35, 1: 17}
+    assert admit(entries, {0: 5, 1: 7}, BatchLimit(pieces=4)) == {0: 8, 1: 8}
 
 
 @given(st.lists(st.integers(1, 100), max_size=20), st.integers(1, 200))

@@ -7,20 +7,20 @@ import signal
 
 import pytest
 
-from uplink_spark.wire.failpoints import no_step, step_from
+from uplink_spark.wire.failpoints import failpoint_from, no_failpoint
 
 
 @pytest.mark.parametrize("setting", [None, ""])
 def test_without_a_setting_no_step_does_anything(setting: str | None) -> None:
-    assert step_from(setting) is no_step
-    step_from(setting)("G3")
+    assert failpoint_from(setting) is no_failpoint
+    failpoint_from(setting)("G3")
 
 
 @pytest.mark.parametrize(("setting", "dies_at"), [("G3", 1), ("G3:", 1), ("G3:1", 1), ("G3:3", 3)])
 def test_the_process_dies_at_the_step_it_was_told(setting: str, dies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = list[tuple[int, int]]()
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    step = step_from(setting)
+    step = failpoint_from(setting)
     for turn in range(1, dies_at + 1):
         step("G2")
         step("G33")

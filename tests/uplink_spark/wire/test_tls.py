@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from storage_driver.log.clock import wall_ms
-from uplink_spark.box.connect import ConnectFailed, TurnedAway, greet, open_stream
+from uplink_spark.box.connect import ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig
@@ -83,12 +83,12 @@ def leaf(group: BaseException) -> BaseException:
     return group
 
 
-async def refusal(*arguments: object, **settings: object) -> ConnectFailed | TurnedAway:
+async def refusal(*arguments: object, **settings: object) -> ConnectFailed | GatewayRefused:
     try:
         await meeting(*arguments, **settings)  # type: ignore[arg-type]
-    except (ExceptionGroup, ConnectFailed, TurnedAway) as error:
+    except (ExceptionGroup, ConnectFailed, GatewayRefused) as error:
         found = leaf(error)
-        assert isinstance(found, ConnectFailed | TurnedAway), repr(found)
+        assert isinstance(found, ConnectFailed | GatewayRefused), repr(found)
         return found
     raise AssertionError("the box was let in")
 
@@ -99,7 +99,7 @@ async def test_a_box_with_its_certificate_is_welcome(certs: Path, tmp_path: Path
 
 async def test_the_certificate_names_the_box_not_the_frame(certs: Path, tmp_path: Path) -> None:
     found = await refusal(certs, certs, tmp_path, hello("box-18"))
-    assert isinstance(found, TurnedAway)
+    assert isinstance(found, GatewayRefused)
     assert found.fault.code == "identity"
 
 

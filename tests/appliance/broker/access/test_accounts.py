@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.access.accounts import DENY, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.access.permissions import Denied
-from appliance.broker.rights import Kind, Need, Perm
+from appliance.broker.rights import Need, Perm, ResourceKind
 from netstack.wire.acl import sign
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
@@ -44,7 +44,7 @@ def test_white_lists_open_data_but_never_administration() -> None:
         assert not found.admin
 
 
-NEED_T = Need(Kind.TOPIC, "T", PUB)
+NEED_T = Need(ResourceKind.TOPIC, "T", PUB)
 
 
 @pytest.mark.parametrize(

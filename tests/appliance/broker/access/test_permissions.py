@@ -9,7 +9,7 @@ from appliance.access.access import OWN_KEY
 from appliance.access.guard import make_guard
 from appliance.broker.access.accounts import Account
 from appliance.broker.access.permissions import ACCESS, AccessRules, AddressScope, Permissions
-from appliance.broker.access.request_table import ROWS, Access, Server
+from appliance.broker.access.request_table import ROWS, AccessClass, Server
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config
@@ -43,13 +43,13 @@ PLACES: dict[
     ("keys", "subnet"): (NOBODY, NOBODY, {L, I}),
     ("keys", "keys"): (NOBODY, NOBODY, NOBODY),
 }
-TABLE: dict[tuple[str, str], dict[Access, set[AddressScope]]] = {
+TABLE: dict[tuple[str, str], dict[AccessClass, set[AddressScope]]] = {
     mode: {
-        Access.DATA: data,
-        Access.READ: seen,
-        Access.JOIN: seen,
-        Access.CHANGE: changed,
-        Access.ACCOUNTS: NOBODY,  # with an admin's key, or the command on the box
+        AccessClass.DATA: data,
+        AccessClass.READ: seen,
+        AccessClass.JOIN: seen,
+        AccessClass.CHANGE: changed,
+        AccessClass.ACCOUNTS: NOBODY,  # with an admin's key, or the command on the box
     }
     for mode, (data, seen, changed) in PLACES.items()
 }
@@ -97,7 +97,7 @@ def test_a_users_key_opens_data_and_an_admins_key_everything(mode: str, admin: s
     permissions = rules(mode, admin, key)
     for code, wanted in ACCESS.items():
         for place in AddressScope:
-            open_by_key = wanted is Access.DATA or key in ("admin", "socket")
+            open_by_key = wanted is AccessClass.DATA or key in ("admin", "socket")
             allowed = open_by_key or place in TABLE[mode, admin][wanted]
             assert verdict(permissions, code, place) == (0 if allowed else 1), (code, place)
 

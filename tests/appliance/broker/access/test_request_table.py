@@ -6,8 +6,8 @@ import pytest
 
 from appliance.broker import assembly
 from appliance.broker.access import request_docs, request_table
-from appliance.broker.access.request_table import ROWS, Loaded, Row, loaded
-from appliance.requests import Answer, Handle, Peer, deferred
+from appliance.broker.access.request_table import ROWS, Loaded, RequestRow, loaded
+from appliance.requests import Answer, Handle, RequestPeer, deferred
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.command import request as command
@@ -33,7 +33,7 @@ async def test_what_is_deferred_is_what_the_tools_handle(tmp_path: Path, monkeyp
 def test_deferred_handlers_are_made_once_by_the_first_request() -> None:
     calls = []
 
-    def handle(request: RemotingCommand, peer: Peer) -> Answer:
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
         return None
 
     def make() -> dict[int, Handle]:
@@ -49,7 +49,7 @@ def test_deferred_handlers_are_made_once_by_the_first_request() -> None:
 
 def test_every_code_has_one_row() -> None:
     tables = (getattr(request_table, name) for name in vars(request_table) if name.startswith("_"))
-    rows = [row for table in tables if isinstance(table, tuple) for row in table if isinstance(row, Row)]
+    rows = [row for table in tables if isinstance(table, tuple) for row in table if isinstance(row, RequestRow)]
     assert sorted(row.code for row in rows) == sorted(ROWS)
 
 

@@ -8,7 +8,7 @@ import trio
 
 from appliance.broker.access.request_table import Loaded, loaded
 from appliance.broker.admin.administration import AdminFacts, AdminTables, admin_handlers
-from appliance.broker.admin.stats import BrokerStats
+from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.delay.levels import DelayLevels
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import GroupTable
@@ -23,7 +23,7 @@ from storage_driver.record import DELAY_LEVELS_MS
 
 
 def administration(small: SmallStore) -> tuple[Responder, AdminTables]:
-    stats = BrokerStats("C", now_ms=wall_ms)
+    stats = BrokerCounters("C", now_ms=wall_ms)
     tables = AdminTables(
         TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=wall_ms),
         GroupTable(MemoryStateFile(), now_ms=wall_ms),

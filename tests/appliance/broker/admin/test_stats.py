@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from appliance.broker.admin.stats import BrokerStats, View
+from appliance.broker.admin.stats import BrokerCounters, StatsView
 
 
 class Clock:
@@ -13,11 +13,11 @@ class Clock:
     def __init__(self) -> None:
         self.ms, self.day = 1_000_000, date(2026, 1, 1)
 
-    def stats(self) -> BrokerStats:
-        return BrokerStats("Edge", now_ms=lambda: self.ms, today=lambda: self.day)
+    def stats(self) -> BrokerCounters:
+        return BrokerCounters("Edge", now_ms=lambda: self.ms, today=lambda: self.day)
 
 
-async def ticked(clock: Clock, stats: BrokerStats, ticks: int, first: int = 0) -> None:
+async def ticked(clock: Clock, stats: BrokerCounters, ticks: int, first: int = 0) -> None:
     for tick in range(first, first + ticks):
         await stats.sample(tick)
         clock.ms += 10_000
@@ -47,7 +47,7 @@ async def test_the_minute_view_is_last_minus_first_sample(name: str, key: str) -
     views = stats.views(name, key)
     assert views is not None
     each = 1 if name.startswith("SNDBCK") else 2
-    assert views[0] == View(6 * 5 * each, 5 * each / 10, each)
+    assert views[0] == StatsView(6 * 5 * each, 5 * each / 10, each)
 
 
 async def test_sizes_are_counted_beside_numbers() -> None:
@@ -58,14 +58,14 @@ async def test_sizes_are_counted_beside_numbers() -> None:
         await ticked(clock, stats, 1, tick)
     views = stats.views("TOPIC_PUT_SIZE", "T")
     assert views is not None
-    assert views[0] == View(900, 30.0, 300.0)
+    assert views[0] == StatsView(900, 30.0, 300.0)
 
 
 async def test_what_was_never_counted_has_no_view_and_no_sample_is_nothing() -> None:
     clock = Clock()
     stats = clock.stats()
     stats.put("T", 0, 1, 1)
-    assert stats.views("TOPIC_PUT_NUMS", "T") == (View(), View(), View())
+    assert stats.views("TOPIC_PUT_NUMS", "T") == (StatsView(), StatsView(), StatsView())
     for name, key in (
         ("TOPIC_PUT_NUMS", "U"),
         ("QUEUE_PUT_NUMS", "T@x"),
@@ -97,13 +97,13 @@ async def test_messages_of_one_moment_count_in_every_view_also_after_a_rest() ->
     for first in (0, 10_080):  # the second time a day and three hours later
         stats.put("T", 0, 12, 1)
         await ticked(clock, stats, 1, first)
-        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
-        assert minute == View(12, 1.2, 12.0)
+        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (StatsView(), StatsView(), StatsView())
+        assert minute == StatsView(12, 1.2, 12.0)
         await ticked(clock, stats, 300, first + 1)
-        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
+        minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (StatsView(), StatsView(), StatsView())
         assert (minute.total, hour.total, day.total) == (0, 12, 12)
         await ticked(clock, stats, 9_779, first + 301)
-        assert stats.views("TOPIC_PUT_NUMS", "T") == (View(), View(), View())
+        assert stats.views("TOPIC_PUT_NUMS", "T") == (StatsView(), StatsView(), StatsView())
 
 
 async def test_hour_and_day_have_their_own_samples() -> None:
@@ -112,7 +112,7 @@ async def test_hour_and_day_have_their_own_samples() -> None:
     for tick in range(1_000):
         stats.put("T", 0, 1, 1)
         await ticked(clock, stats, 1, tick)
-    minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (View(), View(), View())
+    minute, hour, day = stats.views("TOPIC_PUT_NUMS", "T") or (StatsView(), StatsView(), StatsView())
     assert (minute.total, hour.total, day.total) == (6, 360, 721)
 
 

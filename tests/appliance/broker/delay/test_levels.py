@@ -9,7 +9,7 @@ import trio
 
 from appliance.broker.delay import levels as delay
 from appliance.broker.delay.levels import DelayLevels, parse_levels
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.testing import STORE_HOST, MemoryStateFile, NoStats, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
 from tests.waiting import Clock, until
@@ -23,8 +23,8 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delay, "CLOCK_STEP_S", 0.01)
 
 
-def draft(body: bytes = b"x", **properties: str) -> Draft:
-    return Draft("T", 2, body, dict(properties), 7, 0, 123, STORE_HOST, 1)
+def draft(body: bytes = b"x", **properties: str) -> MessageDraft:
+    return MessageDraft("T", 2, body, dict(properties), 7, 0, 123, STORE_HOST, 1)
 
 
 @asynccontextmanager

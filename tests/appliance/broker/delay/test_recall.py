@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.delay.recall import RecallHandle, handle_of
 from appliance.broker.delay.timers import DUE_MS
-from appliance.broker.intake import Draft
+from appliance.broker.intake import MessageDraft
 from appliance.broker.tables.topics import TIMER_TOPIC
 from appliance.testing import STORE_HOST
 
@@ -44,7 +44,7 @@ def test_a_handle_without_a_moment_is_none(due: str) -> None:
 
 
 def test_only_a_draft_that_rests_among_the_timed_ones_has_a_handle() -> None:
-    draft = Draft("T", 0, b"", {"TIMER_OUT_MS": "5", "UNIQ_KEY": "K"}, 0, 0, 1, STORE_HOST)
+    draft = MessageDraft("T", 0, b"", {"TIMER_OUT_MS": "5", "UNIQ_KEY": "K"}, 0, 0, 1, STORE_HOST)
     assert handle_of(draft, "T", "box") is None
     draft.topic, draft.properties[DUE_MS] = TIMER_TOPIC, "5"
     assert handle_of(draft, "T", "box") == RecallHandle("T", "box", 5, "K").encode()

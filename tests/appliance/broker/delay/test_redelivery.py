@@ -20,7 +20,7 @@ from appliance.broker.delay.redelivery import (
     unpark,
     wait_kept,
 )
-from appliance.broker.intake import Draft
+from appliance.broker.intake import MessageDraft
 from appliance.testing import STORE_HOST, small_store
 from storage_driver.errors import LogFailed, MessageIllegal
 from storage_driver.record import Message, MessageQueue, decode_record, encode_record, encode_topic
@@ -43,8 +43,8 @@ def test_a_copy_of_a_record_is_the_record_again(raw: bytes) -> None:
     assert decode_record(found).prepared_offset == stored.prepared_offset
 
 
-def draft(topic: str, queue_id: int, **properties: str) -> Draft:
-    return Draft(topic, queue_id, b"x", dict(properties), 0, 0, 1, STORE_HOST)
+def draft(topic: str, queue_id: int, **properties: str) -> MessageDraft:
+    return MessageDraft(topic, queue_id, b"x", dict(properties), 0, 0, 1, STORE_HOST)
 
 
 @settings(max_examples=20)
@@ -114,7 +114,7 @@ async def test_a_copy_that_the_full_disk_took_back_while_the_next_one_waited_for
         await store.wait_committed((await put_patiently(store, message)).end)
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, store.end + 10
-        since = store.taken_back
+        since = store.truncations
         first = await put_patiently(store, message)
         with pytest.raises(LogFailed, match="write of"):
             await store.wait_committed(first.end)
@@ -123,7 +123,7 @@ async def test_a_copy_that_the_full_disk_took_back_while_the_next_one_waited_for
         assert second.end == first.end
         with pytest.raises(LogFailed, match="undone"):
             await wait_kept(store, second.end, since)
-        await wait_kept(store, second.end, store.taken_back)
+        await wait_kept(store, second.end, store.truncations)
         assert store.max_offset(MessageQueue("T", 0)) == 2
 
 

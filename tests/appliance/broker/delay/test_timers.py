@@ -12,7 +12,7 @@ from appliance.broker.delay import timers
 from appliance.broker.delay.recall import RecallHandle, Recalls, handle_of
 from appliance.broker.delay.timer_index import name_of
 from appliance.broker.delay.timers import BATCH, TimerRules, Timers
-from appliance.broker.intake import Draft, Intake
+from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.tables.topics import TIMER_TOPIC, Topic, TopicRules, TopicTable
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, SmallStore, answered, small_store, wall_ms
 from netstack.errors import Refused
@@ -35,8 +35,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def draft(body: bytes = b"x", **properties: str) -> Draft:
-    return Draft("T", 0, body, {"UNIQ_KEY": "K", **properties}, 7, 0, 123, STORE_HOST)
+def draft(body: bytes = b"x", **properties: str) -> MessageDraft:
+    return MessageDraft("T", 0, body, {"UNIQ_KEY": "K", **properties}, 7, 0, 123, STORE_HOST)
 
 
 class Bench:
@@ -50,7 +50,7 @@ class Bench:
         self.recalls = Recalls(self.timers, topics, when_committed=store.when_committed, now_ms=clock)
         self.intake = Intake(store, [self.timers.divert])
 
-    async def put(self, item: Draft) -> AppendResult:
+    async def put(self, item: MessageDraft) -> AppendResult:
         placed = self.intake.put(item)
         await self.small.store.wait_committed(placed.end)
         return placed
@@ -126,7 +126,7 @@ async def test_a_moment_that_is_past_is_no_timer(tmp_path: Path, clock: Clock) -
 async def test_a_moment_too_far_or_not_a_number_is_refused(tmp_path: Path, clock: Clock, name: str, text: str) -> None:
     async with bench(tmp_path, clock, run=False) as b:
         with pytest.raises(Refused) as refused:
-            b.intake.put(Draft("T", 0, b"x", {name: text}, 0, 0, 1, STORE_HOST))
+            b.intake.put(MessageDraft("T", 0, b"x", {name: text}, 0, 0, 1, STORE_HOST))
         assert refused.value.code == 13
 
 

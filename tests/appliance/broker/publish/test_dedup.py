@@ -7,7 +7,7 @@ import pytest
 import trio.testing
 
 from appliance.broker.assembly import assemble, make_tables
-from appliance.broker.publish.dedup import DedupRules, DedupWindow, Sent, key_of
+from appliance.broker.publish.dedup import DedupRules, DedupWindow, FirstCopy, key_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config
 from appliance.requests import Handle
@@ -37,11 +37,11 @@ class Window:
             connected=lambda peer: peer.id in self.alive,
         )
 
-    def find(self, key: int, topic: str, peer: int = 2) -> Sent | None:
+    def find(self, key: int, topic: str, peer: int = 2) -> FirstCopy | None:
         return self.window.find(key, topic, FakePeer(peer))
 
-    def sent(self, end: int = 100, peer: int = 1) -> Sent:
-        return Sent(0, 5, end - 90, end, FakePeer(peer), self.now_s)
+    def sent(self, end: int = 100, peer: int = 1) -> FirstCopy:
+        return FirstCopy(0, 5, end - 90, end, FakePeer(peer), self.now_s)
 
 
 def test_a_send_is_a_retry_while_the_first_reply_is_out_or_its_connection_is_dead() -> None:

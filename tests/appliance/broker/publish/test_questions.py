@@ -1,8 +1,8 @@
 """Who asked, and how many questions are kept."""
 
-from appliance.broker.publish.questions import LONGEST, Question, Questions
+from appliance.broker.publish.questions import LONGEST, Questions, ReplyRoute
 
-MINE, OTHERS = Question("key-one", "c@1", "T"), Question("key-two", "c@1", "U")
+MINE, OTHERS = ReplyRoute("key-one", "c@1", "T"), ReplyRoute("key-two", "c@1", "U")
 
 
 def test_a_question_belongs_to_who_asked_it_first() -> None:
@@ -26,7 +26,7 @@ def test_the_oldest_question_of_the_same_key_makes_room() -> None:
     assert [questions.find(f"id{number}") is not None for number in range(5)] == [False, False, False, True, True]
     questions.asked("more", OTHERS)
     assert (questions.find("theirs"), questions.find("more"), len(questions)) == (None, OTHERS, 3)
-    questions.asked("a third key's", Question("key-three", "c", "T"))
+    questions.asked("a third key's", ReplyRoute("key-three", "c", "T"))
     assert (questions.find("a third key's"), len(questions)) == (None, 3)
 
 

@@ -9,7 +9,7 @@ import trio.testing
 
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
-from appliance.broker.tables.saving import DataVersion, Saver, WholeTable, number, rows_of
+from appliance.broker.tables.saving import Saver, TableVersion, WholeTable, number, rows_of
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import MemoryStateFile
 from storage_driver.errors import StateDamaged
@@ -48,9 +48,9 @@ async def test_a_reply_waits_until_its_change_is_on_disk_and_hears_when_it_canno
 
 
 def test_a_version_of_whatever_was_stored_is_one() -> None:
-    assert DataVersion.from_json(None, 5) == DataVersion(0, 5)
-    assert DataVersion.from_json({"counter": 7, "timestamp": 3}, 5) == DataVersion(7, 3)
-    assert DataVersion(7, 3).next(9).to_json() == {"counter": 8, "timestamp": 9}
+    assert TableVersion.from_json(None, 5) == TableVersion(0, 5)
+    assert TableVersion.from_json({"counter": 7, "timestamp": 3}, 5) == TableVersion(7, 3)
+    assert TableVersion(7, 3).next(9).to_json() == {"counter": 8, "timestamp": 9}
 
 
 class DamagedFile(MemoryStateFile):
@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_read_are_left_out_whatever_they_are(table: object) 
 
 @pytest.mark.parametrize("value", [[], "x", {"counter": "7"}, {"counter": None, "timestamp": 1.5}])
 def test_a_version_that_makes_no_sense_begins_anew(value: object) -> None:
-    assert DataVersion.from_json(value, 5) == DataVersion(0, 5)
+    assert TableVersion.from_json(value, 5) == TableVersion(0, 5)
 
 
 @pytest.mark.parametrize("value", ["x", None, 1.5, [], True])
@@ -151,6 +151,6 @@ def test_a_whole_table_is_encoded_once_for_each_version_of_it() -> None:
         made.append(1)
         return b"%d" % len(made)
 
-    first = whole.body(DataVersion(1, 5), encode)
-    assert whole.body(DataVersion(1, 5), encode) is first
-    assert whole.body(DataVersion(2, 5), encode) == b"2"
+    first = whole.body(TableVersion(1, 5), encode)
+    assert whole.body(TableVersion(1, 5), encode) is first
+    assert whole.body(TableVersion(2, 5), encode) == b"2"

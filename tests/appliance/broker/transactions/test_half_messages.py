@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.broker.intake import Draft
+from appliance.broker.intake import MessageDraft
 from appliance.broker.transactions.half_messages import half_divert
 from appliance.testing import STORE_HOST
 from netstack.errors import Refused
@@ -71,14 +71,16 @@ async def test_an_end_that_does_not_fit_its_half_is_refused(
 
 
 async def test_a_resent_message_with_a_delay_is_no_half_and_a_delay_on_a_half_is_ignored(tmp_path: Path) -> None:
-    resent = Draft("%RETRY%g", 0, b"x", {"TRAN_MSG": "true", "DELAY": "3"}, 0, 0, 1, STORE_HOST, reconsume_times=1)
+    resent = MessageDraft(
+        "%RETRY%g", 0, b"x", {"TRAN_MSG": "true", "DELAY": "3"}, 0, 0, 1, STORE_HOST, reconsume_times=1
+    )
     half_divert(resent)
     assert resent.topic == "%RETRY%g"
     for level in ("0", "x", "9" * 5000):  # none that there is
-        half = Draft("T", 0, b"x", {"TRAN_MSG": "true", "DELAY": level}, 0, 0, 1, STORE_HOST, reconsume_times=1)
+        half = MessageDraft("T", 0, b"x", {"TRAN_MSG": "true", "DELAY": level}, 0, 0, 1, STORE_HOST, reconsume_times=1)
         half_divert(half)
         assert half.topic == HALF
-    delayed = Draft("T", 0, b"x", {"TRAN_MSG": "TRUE", "DELAY": "3"}, 0, 4, 1, STORE_HOST)
+    delayed = MessageDraft("T", 0, b"x", {"TRAN_MSG": "TRUE", "DELAY": "3"}, 0, 4, 1, STORE_HOST)
     half_divert(delayed)
     assert (delayed.topic, delayed.sys_flag, "DELAY" in delayed.properties) == (HALF, 0, False)
 
