@@ -57,7 +57,7 @@ def two_scrapes(before: Iterable[Sample], after: Iterable[Sample], job: str) -> 
     inputs = []
     for key in first.keys() | then.keys():
         old, new = first.get(key), then.get(key)
-        begin = f"{old.value:g}x{BEFORE_MIN}" if old else f"_x{BEFORE_MIN}"
+        begin = f"{old.value:g}x{BEFORE_MIN}" if old else f"_x{BEFORE_MIN + 1}"  # axn are n + 1 samples
         grows = AGES.get(key[0], 0)
         end = f"{new.value:g}+{grows}x{AFTER_MIN}" if new else f"_x{AFTER_MIN}"
         inputs.append(written(new or old, f"{begin} {end}", job))  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ async def alerts(folder: Path, key: str, before: Sequence[Sample], after: Sequen
     """Check that the condition's own alert, and the one for all conditions, fire and did not before."""
     for alert in {KINDS[key].alert, "RocketboxCondition"}:
         wrong = await trio.to_thread.run_sync(silent_then_firing, folder, RULES[alert], before, after)
-        assert wrong == "", alert
+        assert wrong == "", wrong
 
 
 async def full_disk(tmp_path: Path) -> None:
@@ -148,11 +148,15 @@ async def dead_letters(tmp_path: Path) -> None:
 
 
 async def damaged(box: RealBox) -> None:
-    """Overwrite 300 bytes of the oldest file of the log, which is complete."""
+    """Overwrite 300 bytes in five messages of the oldest file of the log, which is complete.
+
+    In five places: the scrub, which reads 3 MiB in ten seconds, may be behind the first of them already.
+    """
     await until(lambda: (box.data / "store/commitlog" / segment_name(16 * MIB)).exists())
     with (box.data / "store/commitlog" / segment_name(0)).open("r+b") as file:
-        file.seek(MIB)
-        file.write(b"\xff" * 300)
+        for place in (1, 4, 7, 10, 13):
+            file.seek(place * MIB)
+            file.write(b"\xff" * 300)
 
 
 async def damage_between_runs(tmp_path: Path) -> None:
@@ -161,7 +165,7 @@ async def damage_between_runs(tmp_path: Path) -> None:
         await box.fill("orders", 80)
         await damaged(box)
     async with real_box(tmp_path) as box:
-        seen = await told_everywhere(box, "data_lost", r"lost at least 1 message \(orders/\d: 1\)")
+        seen = await told_everywhere(box, "data_lost", r"lost at least 5 messages \(orders/\d: \d")
         await alerts(tmp_path, "data_lost", before, seen)
 
 
@@ -170,7 +174,7 @@ async def damage_in_a_run(tmp_path: Path) -> None:
         before = await box.scrape()
         await box.fill("orders", 80)
         await damaged(box)
-        seen = await told_everywhere(box, "data_damaged:scrub", "1 damaged range in the log")
+        seen = await told_everywhere(box, "data_damaged:scrub", r"\d damaged ranges? in the log")
         await alerts(tmp_path, "data_damaged", before, seen)
 
 
@@ -189,24 +193,22 @@ async def shipped_damage(tmp_path: Path) -> None:
         before = await box.scrape()
         await box.fill("orders", 80)
         await damaged(box)
-        told = await box.condition("data_damaged:scrub")
+        await box.condition("data_damaged:scrub")
         where = ["--landing", str(landing), "--listen", f"127.0.0.1:{port}", "--linger-ms", "20"]
         centre = await nursery.start(partial(trio.run_process, [*CENTRE, "gateway", *where], **QUIET))
         await box.run("uplink", "ship-now")
         sentence = r"damaged.*: log offset \d+, \d+ bytes: the body of the record at \d+ does not match its CRC"
         seen = await told_everywhere(box, "data_damaged:shipped", sentence)
         await alerts(tmp_path, "data_damaged", before, seen)
-        await until(lambda: sum(entry.records for entry in landed_entries(landing, BOX)) == 79)
+        await until(lambda: sum(entry.records for entry in landed_entries(landing, BOX)) == 75)
         code, found = await at_centre("check", "--deep", "--landing", str(landing))
         assert (code, re.findall("records checked [0-9]+|marked damaged [0-9]+|; damaged [0-9]+", found)) == (
             0,
-            ["records checked 79", "marked damaged 1", "; damaged 0"],
+            ["records checked 75", "marked damaged 5", "; damaged 0"],
         )
         first = json.loads(next(landing.glob("status/*/*.jsonl")).read_text().splitlines()[0])  # sent at once
-        assert (first["state"], first["conditions"][0].partition(";")[0]) == (
-            "degraded",
-            f"data_damaged:scrub: {told}".partition(";")[0],
-        )
+        assert first["state"] == "degraded"
+        assert any(text.startswith("data_damaged:scrub: ") for text in first["conditions"])
         assert re.search(f"{BOX} .* damaged +bad_records", (await at_centre("gaps", "--landing", str(landing)))[1])
         centre.terminate()
 
