@@ -35,7 +35,7 @@ class Appender:
         self,
         config: StoreConfig,
         log: CommitLog,
-        tables: Flusher,
+        flusher: Flusher,
         queues: dict[MessageQueue, ConsumeQueue],
         *,
         now_ms: Callable[[], int],
@@ -44,7 +44,7 @@ class Appender:
     ) -> None:
         self.full: str | None = None  # why appends are refused for lack of space
         self.exhausted = False  # the file system itself had no room, not only our mark below it
-        self._config, self._log, self._tables, self._queues = config, log, tables, queues
+        self._config, self._log, self._flusher, self._queues = config, log, flusher, queues
         self._now_ms, self._last_ms, self._stepped = now_ms, last_ms, stepped
         self._max_bytes, self._store_host = config.max_message_bytes, config.store_host
         self._topic_bytes = {queue.key.topic: queue.topic_bytes for queue in queues.values()}
@@ -62,7 +62,7 @@ class Appender:
             target = self._new_queue(message)
         if len(body) > self._max_bytes or len(properties) > MAX_PROPERTIES_BYTES:
             check_message(message, self._config.max_message_bytes)
-        if (self.full is not None and (self.exhausted or not own)) or self._tables.failure is not None:
+        if (self.full is not None and (self.exhausted or not own)) or self._flusher.failure is not None:
             self._refuse()
         size = self._fixed_bytes + len(target.topic_bytes) + len(body) + len(properties) + len(born_host)
         log_offset = self._log.reserve(size)
@@ -100,7 +100,7 @@ class Appender:
             for flag, body, properties in zip(*parts, strict=True):
                 one = shared._replace(flag=flag, body=body, properties=properties)
                 check_message(one, self._config.max_message_bytes)
-        if self.full is not None or self._tables.failure is not None:
+        if self.full is not None or self._flusher.failure is not None:
             self._refuse()
         fixed = self._fixed_bytes + len(target.topic_bytes) + len(shared.born_host)
         sizes = [fixed + length + size for length, size in zip(lengths, more, strict=True)]
@@ -142,7 +142,7 @@ class Appender:
     def _refuse(self) -> None:
         if self.full is not None:
             raise Full(self.full)
-        failure = cast(OSError, self._tables.failure)
+        failure = cast(OSError, self._flusher.failure)
         if failure.errno in SPACE_ERRORS:
             raise Full(str(failure))
         raise TablesFailed(str(failure))

@@ -41,12 +41,12 @@ class StoreParts(NamedTuple):
 
     queues: dict[MessageQueue, ConsumeQueue]
     log: CommitLog
-    tables: Flusher
+    flusher: Flusher
     appender: Appender
     raw: RawAppender
     clock: ClockEpochs
     damage: KnownDamage
-    mender: QueueRepair
+    queue_repair: QueueRepair
     lookup: Lookup
     deletion: Deletion
 
@@ -56,18 +56,18 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
     recovered, queues = opened.recovered, opened.recovered.queues
     dispatcher = Dispatcher(hooks.arrived, config.delays_ms, watched=hooks.watched)
     log = _open_log(config, disk, recovered, dispatcher, lambda: appender)
-    tables = Flusher(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
+    flusher = Flusher(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
     clock, damage = ClockEpochs(), KnownDamage(disk, log, hooks.note_trouble)
     appender = Appender(
         config,
         log,
-        tables,
+        flusher,
         queues,
         now_ms=hooks.now_ms,
         last_ms=recovered.last_stored_ms,
         stepped=lambda log_offset, now_ms: clock.begin(log_offset, now_ms, trusted=False),
     )
-    mender = QueueRepair(config, disk, log, tables)
+    queue_repair = QueueRepair(config, disk, log, flusher)
     lookup = Lookup(
         config,
         disk,
@@ -76,13 +76,13 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         index=opened.index,
         boundaries=clock.boundaries,
         damage=damage,
-        mend=mender.mend,
+        mend=queue_repair.mend,
     )
     deletion = Deletion(
         config,
         disk,
         log,
-        tables,
+        flusher,
         queues,
         dispatcher=dispatcher,
         appender=appender,
@@ -90,7 +90,7 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         wait_committed=log.wait_committed,
     )
     raw = RawAppender(log, queues, make_queue=appender.make_queue)
-    return StoreParts(queues, log, tables, appender, raw, clock, damage, mender, lookup, deletion)
+    return StoreParts(queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion)
 
 
 def make_maintenance(config: StoreConfig, disk: Disk, parts: StoreParts, hooks: Hooks) -> Maintenance:
@@ -99,7 +99,7 @@ def make_maintenance(config: StoreConfig, disk: Disk, parts: StoreParts, hooks: 
         config,
         disk,
         parts.log,
-        parts.tables,
+        parts.flusher,
         files=hooks.state_file,
         appender=parts.appender,
         lookup=parts.lookup,

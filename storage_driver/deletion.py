@@ -31,7 +31,7 @@ class Deletion:
         config: StoreConfig,
         disk: Disk,
         log: CommitLog,
-        tables: Flusher,
+        flusher: Flusher,
         queues: dict[MessageQueue, ConsumeQueue],
         *,
         dispatcher: Dispatcher,
@@ -40,7 +40,7 @@ class Deletion:
         wait_committed: Callable[[int], Awaitable[None]],
     ) -> None:
         self._file_entries, self._folder = config.queue_file_entries, config.root / "consumequeue"
-        self._disk, self._log, self._tables, self._queues = disk, log, tables, queues
+        self._disk, self._log, self._flusher, self._queues = disk, log, flusher, queues
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
         self._wait_committed = wait_committed
         self._first_file = FirstFile(disk, config.root)
@@ -49,24 +49,24 @@ class Deletion:
 
     async def delete_topic(self, topic: str) -> None:
         """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed."""
-        async with self._tables.guard:
+        async with self._flusher.guard:
             keys = [key for key in self._queues if key.topic == topic]
             if not keys:
                 self._appender.forget_topic(topic)
                 return
-            await self._tables.save()
+            await self._flusher.save()
             for key in keys:
                 self._queues.pop(key).dropped = True  # what is still on its way to it goes nowhere
                 self._dispatcher.dirty.pop(key, None)
                 self._lookup.files.forget(key)
-                self._tables.forget(key)
+                self._flusher.forget(key)
             self._appender.forget_topic(topic)
             end = self._log.end
-            await self._tables.save_ends(self._tables.position.queues_to)
+            await self._flusher.save_ends(self._flusher.position.queues_to)
             await self._in_thread(self._remove_topic, self._folder / topic)
             await self._wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
-            await self._tables.save()  # recovery must not bring them back, wherever it starts
-            await self._tables.save_ends(self._tables.position.queues_to)
+            await self._flusher.save()  # recovery must not bring them back, wherever it starts
+            await self._flusher.save_ends(self._flusher.position.queues_to)
 
     def _remove_topic(self, folder: Path) -> None:
         self._disk.remove_folder(folder)
@@ -77,19 +77,19 @@ class Deletion:
 
         Readers that have it open may finish. Raises OSError.
         """
-        async with self._tables.guard:
+        async with self._flusher.guard:
             segments = self._log.segments
             if len(segments) < 2 or base not in (None, segments[0].base):
                 return False
             first = segments[1].base
-            if self._tables.position.queues_to < first:
+            if self._flusher.position.queues_to < first:
                 await self._in_thread(self._disk.sync_folder, self._folder)
-                await self._tables.save()  # recovery must not start in what is gone
+                await self._flusher.save()  # recovery must not start in what is gone
             await self._in_thread(self._first_file.save, first)
             await self._in_thread(self._remove_segment, segments[0].path)
             del segments[0]  # not before: of one that stays those behind it stay, a start would miss them
             await self._drop_queue_files()
-            await self._tables.drop_index(first)
+            await self._flusher.drop_index(first)
             return True
 
     def _remove_segment(self, path: Path) -> None:
@@ -105,13 +105,13 @@ class Deletion:
             if queue.first_file is None or queue.dropped or not count:
                 continue
             numbers = range(queue.first_file, queue.first_file + count * self._file_entries, self._file_entries)
-            old += [self._tables.path(queue.key, number) for number in numbers]
+            old += [self._flusher.path(queue.key, number) for number in numbers]
             self._lookup.files.forget(queue.key)
-            self._tables.forget(queue.key)
+            self._flusher.forget(queue.key)
             queue.first_file += count * self._file_entries
         if old:
-            await self._tables.save()
-            await self._tables.save_ends(self._tables.position.queues_to)
+            await self._flusher.save()
+            await self._flusher.save_ends(self._flusher.position.queues_to)
             await self._in_thread(self._remove_files, old)
 
     def _files_before(self, queue: ConsumeQueue, number: int) -> int:

@@ -38,7 +38,7 @@ class Maintenance:
         config: StoreConfig,
         disk: Disk,
         log: CommitLog,
-        tables: Flusher,
+        flusher: Flusher,
         *,
         files: Callable[[str], StateFile],
         appender: Appender,
@@ -57,8 +57,8 @@ class Maintenance:
         self.full_in_h: float | None = None
         self.deleted_segments = 0
         self.trusted: Sequence[MessageQueue] = ()  # queues whose files nobody has looked at since the start
-        self.scrub = Scrub(log, tables, damage, bytes_per_s=config.scrub_mib_per_h * (1 << 20) / 3600)
-        self._config, self._log, self._tables, self._appender = config, log, tables, appender
+        self.scrub = Scrub(log, flusher, damage, bytes_per_s=config.scrub_mib_per_h * (1 << 20) / 3600)
+        self._config, self._log, self._flusher, self._appender = config, log, flusher, appender
         self._lookup, self._deletion, self._may_go = lookup, deletion, may_go
         self._now_ms, self._trusted, self._note_trouble = now_ms, clock_trusted, note_trouble
         self._forecast = Forecast()
@@ -113,7 +113,7 @@ class Maintenance:
         keys, self.trusted, wrong = self.trusted, [], 0
         try:
             for start in range(0, len(keys), AT_ONCE):
-                wrong += await self._tables.wrong_ends(keys[start : start + AT_ONCE])
+                wrong += await self._flusher.wrong_ends(keys[start : start + AT_ONCE])
                 await trio.sleep(0.02)  # senders and readers come first
             if wrong:
                 self._note_trouble(f"{wrong} queues had lost entries in their files: repaired from the log")

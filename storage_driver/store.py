@@ -68,7 +68,7 @@ class MessageStore:
         self._parts = parts = compose(config, disk, opened, hooks)
         self._maintenance = make_maintenance(config, disk, parts, hooks)
         self._maintenance.trusted = opened.recovered.trusted
-        self._log, self._tables, self._lookup, self._queues = parts.log, parts.tables, parts.lookup, parts.queues
+        self._log, self._flusher, self._lookup, self._queues = parts.log, parts.flusher, parts.lookup, parts.queues
         self.put, self.put_batch = parts.appender.put, parts.appender.put_batch  # no call in between: 0.1 µs each
         self.when_committed, self.when_synced = parts.log.when_committed, parts.log.when_synced
         self.wait_committed = parts.log.wait_committed
@@ -88,7 +88,7 @@ class MessageStore:
         recovered = self._opened.recovered
         uncommitted = [self._parts.raw.pending(entry) for entry in recovered.uncommitted]
         self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
-        self._tables.committed_file = file
+        self._flusher.committed_file = file
 
     def share(self, synced_to: Callable[[int], None]) -> None:
         """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync."""
@@ -217,7 +217,7 @@ class MessageStore:
 
     async def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[bytes]:
         """Return whole records with this key (UNIQ_KEY or one of KEYS), oldest first, at most 64."""
-        await self._tables.index_now()
+        await self._flusher.index_now()
         return await self._lookup.find_by_key(f"{topic}#{key}", max_count, begin_ms, end_ms)
 
     def read_log(self, start: int, max_bytes: int) -> bytes:
@@ -270,8 +270,8 @@ class MessageStore:
 
     async def prove(self) -> None:
         """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""
-        async with self._tables.guard:
-            await self._tables.prove()
+        async with self._flusher.guard:
+            await self._flusher.prove()
 
     def statistics(self) -> StoreStatistics:
         """Return a snapshot of the counts."""
@@ -288,8 +288,8 @@ class MessageStore:
             end=log.end,
             synced=log.synced,
             committed=log.committed,
-            position=self._tables.position.queues_to,
-            index_to=self._tables.index_to,
+            position=self._flusher.position.queues_to,
+            index_to=self._flusher.index_to,
             first=log.first,
             deleted_segments=upkeep.deleted_segments,
             damaged_ranges=len(self._parts.damage.ranges),
@@ -305,7 +305,7 @@ class MessageStore:
 
     def evidence(self) -> SyncEvidence:
         """Return what the watchdog wants to know."""
-        log, failure = self._log, None if self._tables.lacks_room else self._tables.failure
+        log, failure = self._log, None if self._flusher.lacks_room else self._flusher.failure
         age = trio.current_time() - log.proven_at if log.proven_at is not None else 0.0
         return SyncEvidence(age, log.waiting_s, log.failure or (str(failure) if failure is not None else None))
 
@@ -313,7 +313,7 @@ class MessageStore:
         """Save where recovery left off, load the clock's epochs. Blocks. Raises StoreUnwritable, OSError."""
         recovered, boot = self._opened.recovered, self._opened.boot
         try:
-            self._tables.begin(recovered.position, self._log.committed, boot, recovered.last_stored_ms)
+            self._flusher.begin(recovered.position, self._log.committed, boot, recovered.last_stored_ms)
             self._maintenance.begin()
         except PermissionError as exc:
             raise StoreUnwritable(exc) from exc
@@ -323,7 +323,7 @@ class MessageStore:
         self._log.proven_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._log.run)
-            nursery.start_soon(self._tables.run)
+            nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._spares)
             nursery.start_soon(self._maintenance.run)
 

@@ -33,9 +33,9 @@ class Span(NamedTuple):
 class QueueRepair:
     """Repairs queues of one store."""
 
-    def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, tables: Flusher) -> None:
+    def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, flusher: Flusher) -> None:
         self.mended = 0  # entries written
-        self._config, self._disk, self._log, self._tables = config, disk, log, tables
+        self._config, self._disk, self._log, self._flusher = config, disk, log, flusher
         self._thread = trio.CapacityLimiter(1)
 
     async def mend(self, queue: ConsumeQueue, number: int) -> None:
@@ -55,7 +55,7 @@ class QueueRepair:
                 self._look_through, segments, at, span, queue.key, found, limiter=self._thread
             )
         entries = b"".join(found.get(at, HOLE) for at in range(span.first, span.end))
-        if await self._tables.replace(queue, span.first, entries):
+        if await self._flusher.replace(queue, span.first, entries):
             self.mended += span.end - span.first
 
     def _look_through(

@@ -22,11 +22,11 @@ REST_S = 3600.0  # from one pass to the next: a log of a few MiB is not read aga
 class Scrub:
     """Where the scrub is, and what it has found."""
 
-    def __init__(self, log: CommitLog, tables: Flusher, damage: KnownDamage, *, bytes_per_s: float) -> None:
+    def __init__(self, log: CommitLog, flusher: Flusher, damage: KnownDamage, *, bytes_per_s: float) -> None:
         self.at = 0
         self.passes = 0
         self.checked_bytes = 0
-        self._log, self._tables, self._damage = log, tables, damage
+        self._log, self._flusher, self._damage = log, flusher, damage
         self._bytes_per_s, self._credit = bytes_per_s, 0.0
         self._thread = trio.CapacityLimiter(1)
         self._rests_s = 0.0
@@ -88,7 +88,7 @@ class Scrub:
         start = self.at
         entries: list[DispatchEntry] = []
         self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
-        await self._tables.heal(entries)
+        await self._flusher.heal(entries)
         self.checked_bytes += self.at - start
         if bad is not None:
             await self._damage.found(bad.log_offset, self.at, bad.reason)

@@ -112,11 +112,11 @@ async def test_queue_files_that_cannot_be_written_refuse_senders_with_the_reason
     tmp_path: Path, number: int, refusal: type[Exception], text: str
 ) -> None:
     async with open_store(config(tmp_path), now_ms=lambda: START) as store:
-        store._tables.failure = OSError(number, "broken")
+        store._flusher.failure = OSError(number, "broken")
         for own in (False, True):
             with pytest.raises(refusal, match=text):
                 store.put(message(), own=own)
-        store._tables.failure = None
+        store._flusher.failure = None
         assert await one(store) == 0
 
 

@@ -130,7 +130,7 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
         await store.wait_committed(placed.end)
         name = next(name for name in disk.names if name.endswith(f"/commitlog/{0:020d}"))
         disk.fail_with, disk.ends[disk.names[name]] = errno.ENOSPC, placed.end + 10
-        save, save_ends = store._tables.save, store._tables.save_ends
+        save, save_ends = store._flusher.save, store._flusher.save_ends
 
         async def save_then_send() -> None:
             await save()
@@ -143,8 +143,8 @@ async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_
                     await store.wait_committed(store.end)
             await save_ends(as_of)
 
-        monkeypatch.setattr(store._tables, "save", save_then_send)
-        monkeypatch.setattr(store._tables, "save_ends", save_ends_late)
+        monkeypatch.setattr(store._flusher, "save", save_then_send)
+        monkeypatch.setattr(store._flusher, "save_ends", save_ends_late)
         with trio.fail_after(60):
             await store.delete_topic("T")
         assert (store.truncations, store.end, store.committed) == (1, placed.end, placed.end)

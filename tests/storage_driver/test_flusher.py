@@ -57,14 +57,14 @@ async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(mon
             placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": f"k{number}"}), 0, 0, 1, HOST))
             await store.wait_committed(placed.end)
         await store.prove()
-        tables = store._tables
-        assert tables.index_to == store.committed
-        async with tables.guard:
-            tables.index_to, tables._dispatcher.backlog_lost = 0, True
+        flusher = store._flusher
+        assert flusher.index_to == store.committed
+        async with flusher.guard:
+            flusher.index_to, flusher._dispatcher.backlog_lost = 0, True
             for number in range(1, 6):
-                await tables.round()
-                assert tables.index_to == number * placed.size, "a piece in each round"
-                assert (tables._far_behind, tables._dispatcher.backlog_lost) == ((number < 5,) * 2)
+                await flusher.round()
+                assert flusher.index_to == number * placed.size, "a piece in each round"
+                assert (flusher._far_behind, flusher._dispatcher.backlog_lost) == ((number < 5,) * 2)
         assert len(await store.find_by_key("T", "k4", 9, 0, 1 << 62)) == 1
 
 
@@ -72,15 +72,15 @@ async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(mon
 async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_loses_nothing_by_it(cut: bool) -> None:
     disk, size = MemoryDisk(folders=FOLDERS), 0
     async with open_store(config(flush_every_s=600.0, position_every_bytes=100), now_ms=lambda: 1, disk=disk) as store:
-        tables = store._tables
+        flusher = store._flusher
         positions = []
         for number in range(20):
             placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
             await store.wait_committed(placed.end)
             size = size or placed.end
-            async with tables.guard:
-                await tables.round(index=True)
-            positions.append(tables.position)
+            async with flusher.guard:
+                await flusher.round(index=True)
+            positions.append(flusher.position)
         left = disk.after_power_cut(random.Random(7)) if cut else disk.copy()
     assert [position.queues_to for position in positions] == [number * size for number in range(1, 21)]
     behind = [(position.queues_to - position.index_to) // size for position in positions]
@@ -97,8 +97,8 @@ async def put_keys(store: MessageStore, numbers: range, *, save: bool = False) -
     for number in numbers:
         placed = store.put(Message("T", 0, b"x" * 100, encode_properties({"KEYS": f"k{number:02}"}), 0, 0, 1, HOST))
     await store.wait_committed(placed.end)
-    async with store._tables.guard:
-        await store._tables.round(index=True, save=save)
+    async with store._flusher.guard:
+        await store._flusher.round(index=True, save=save)
 
 
 async def lacking(store: MessageStore, count: int) -> list[int]:

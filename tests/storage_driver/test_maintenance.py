@@ -239,12 +239,12 @@ async def test_a_queue_that_ends_in_a_hole_is_not_taken_for_damaged(tmp_path: Pa
         raw[2 * len(raw) // 13] ^= 0xFF
         path.write_bytes(bytes(raw))
         keys = [MessageQueue("T", 0), MessageQueue("None", 0)]
-        assert await store._tables.wrong_ends(keys) == 0
+        assert await store._flusher.wrong_ends(keys) == 0
         file = box.config.root / "consumequeue" / "T" / "0" / f"{0:020d}"
         content = file.read_bytes()
         file.write_bytes(content[: 2 * ENTRY_BYTES] + bytes(ENTRY_BYTES) + content[3 * ENTRY_BYTES :])
-        store._tables._files.forget(keys[0])
-        assert await store._tables.wrong_ends(keys) == 1
+        store._flusher._files.forget(keys[0])
+        assert await store._flusher.wrong_ends(keys) == 1
 
 
 async def test_epochs_of_the_clock_outlive_a_restart_and_a_damaged_list_begins_anew(tmp_path: Path) -> None:

@@ -375,6 +375,6 @@ async def test_keys_are_found_although_a_round_was_cancelled_before_it_indexed_t
         await put_all(store, [message(KEYS="k")])
         with trio.CancelScope() as hung_up:
             hung_up.cancel()
-            await store._tables._write_index()
+            await store._flusher._write_index()
         await store.prove()
         assert len(await store.find_by_key("T", "k", 9, 0, 1 << 62)) == 1

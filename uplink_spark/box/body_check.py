@@ -17,15 +17,15 @@ _U32 = struct.Struct(">I")
 BODY_AT, V6_MORE = 88, 12  # a host in IPv6 is so much longer
 
 
-def first_damaged(data: bytes, sizes: Sequence[int], breathe: Callable[[], object] = go_on) -> int | None:
+def first_damaged(data: bytes, sizes: Sequence[int], yield_control: Callable[[], object] = go_on) -> int | None:
     """Return which of the records at the beginning of data is the first whose body is not what was stored.
 
-    The records have been walked: their lengths add up. breathe: every STRETCH_BYTES.
+    The records have been walked: their lengths add up. yield_control: every STRETCH_BYTES.
     """
     unpack, crc32, view, at, rest_at = _FIELDS.unpack_from, zlib.crc32, memoryview(data), 0, 0
     for number, size in enumerate(sizes):
         if at >= rest_at:
-            breathe()
+            yield_control()
             rest_at = at + STRETCH_BYTES
         crc, flags, length = unpack(data, at)
         body_at = at + BODY_AT

@@ -41,7 +41,7 @@ class LogFile(Protocol):
     def path(self) -> Path: ...
 
 
-def breathe() -> None:
+def yield_control() -> None:
     """Hand the interpreter to a thread that waits for it."""
     time.sleep(0)
 
@@ -96,10 +96,10 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
     raw = _read(read, order.start, min(order.max_bytes, order.limit - order.start))
     if order.as_blob:
         return _blob(order, raw[:MAX_RAW_BYTES], "refused repeatedly as bad records")
-    scan = scan_records(raw, order.start, order.max_bytes, breathe)
+    scan = scan_records(raw, order.start, order.max_bytes, yield_control)
     if not scan.sizes and not scan.blank and not scan.fault:  # one record larger than a piece
         raw = _read(read, order.start, min(MAX_RAW_BYTES, order.limit - order.start))
-        scan = scan_records(raw, order.start, order.max_bytes, breathe)
+        scan = scan_records(raw, order.start, order.max_bytes, yield_control)
     scan = _sound(raw, order, scan)
     end = order.start + scan.length
     fault = scan.fault
@@ -114,7 +114,7 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
 
 def _sound(raw: bytes, order: CutOrder, scan: Scan) -> Scan:
     """Return the walk up to the first record whose body or topic is not what was stored."""
-    bad, what = first_damaged(raw, scan.sizes, breathe), "the body of the record at {} does not match its CRC"
+    bad, what = first_damaged(raw, scan.sizes, yield_control), "the body of the record at {} does not match its CRC"
     if any(REPLACED in topic for topic in scan.topics):
         illegible = _first_illegible(raw, scan.sizes)
         if illegible is not None and (bad is None or illegible < bad):
@@ -122,7 +122,7 @@ def _sound(raw: bytes, order: CutOrder, scan: Scan) -> Scan:
     if bad is None:
         return scan
     good = sum(scan.sizes[:bad])
-    before = scan_records(raw[:good], order.start, good, breathe) if good else Scan(0, [], 0, 0, {})
+    before = scan_records(raw[:good], order.start, good, yield_control) if good else Scan(0, [], 0, 0, {})
     return replace(before, blank=0, fault=what.format(order.start + good))
 
 

@@ -107,11 +107,11 @@ def go_on() -> None:
     """Nothing to do between two stretches of records."""
 
 
-def scan_records(data: bytes, start: int, max_bytes: int, breathe: Callable[[], object] = go_on) -> Scan:
+def scan_records(data: bytes, start: int, max_bytes: int, yield_control: Callable[[], object] = go_on) -> Scan:
     """Walk the records in data, whose first byte has log offset start; at least one record, else at most max_bytes.
 
     Stops in front of a blank, of a record that is not whole in data, of bytes that are no record (`fault`). The loop,
-    0.5 us a record, knows IPv4 and version 1. breathe: every STRETCH_BYTES, for who waits for the interpreter.
+    0.5 us a record, knows IPv4 and version 1. yield_control: every STRETCH_BYTES, for who waits for the interpreter.
     """
     sizes, times, lengths = list[int](), list[int](), list[int]()
     bodies, known = dict[bytes, list[int]](), None  # known: the topic whose body lengths `lengths` are
@@ -119,7 +119,7 @@ def scan_records(data: bytes, start: int, max_bytes: int, breathe: Callable[[], 
     last, unpack = min(total, max(max_bytes, 0)), _COMMON.unpack_from
     while at + 91 <= total:
         if at >= rest_at:
-            breathe()
+            yield_control()
             if same := _alike(data, start, at, min(at + STRETCH_BYTES, last)):
                 sizes += [same.size] * same.count
                 times += same.stored_ms

@@ -27,7 +27,7 @@ class Judgement(Protocol):
 
 
 class Judge(Protocol):
-    """Decides for one piece after the other (coverage.Draft)."""
+    """Decides for one piece after the other (coverage.CommitDraft)."""
 
     def judge(self, piece: Verified) -> Judgement: ...
 

@@ -183,7 +183,7 @@ class BoxSession:
         self._offered += len(container)
         self._lander.offer(Offer(number, piece, self))
 
-    # What the lander answers, see lander.Sender.
+    # What the lander answers, see lander.OfferSource.
 
     def landed(self, number: int, piece: Verified, seq: int, dup: int) -> None:
         header = piece.header

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, interval, whole
-from uplink_spark.jobs.commits import CommitTable, Conflict, DataFile, Position, Snapshot, TableError, Version
+from uplink_spark.jobs.commits import Conflict, DataFile, Position, Snapshot, Table, TableError, Version
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
@@ -141,7 +141,7 @@ class Bronze:
 
     def __init__(self, config: BronzeConfig, *, run_tasks: RunTasks = in_process, step: Step = stop_at) -> None:
         self.config, self._run_tasks, self._step = config, run_tasks, step
-        self.table = CommitTable(config.table)
+        self.table = Table(config.table)
         self.metrics = JobMetrics(config.consumer)
         self._zone = ZoneReader(config.landing)
 
@@ -286,7 +286,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def config_of(given: argparse.Namespace, table: CommitTable) -> BronzeConfig:
+def config_of(given: argparse.Namespace, table: Table) -> BronzeConfig:
     return BronzeConfig(
         landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
         table=str(table.root),
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
 
     def job() -> None:
-        table = CommitTable(given.table)
+        table = Table(given.table)
         config = config_of(given, table)
         wait_for_zone(config.landing, given.wait)
         table.prepare()

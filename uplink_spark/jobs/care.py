@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import COMMITS, CommitTable, Conflict, DataFile, Snapshot, TableError, Version
+from uplink_spark.jobs.commits import COMMITS, Conflict, DataFile, Snapshot, Table, TableError, Version
 from uplink_spark.jobs.parquet import folder_of, write_file
 
 MIB = 1 << 20
@@ -63,7 +63,7 @@ def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TAR
     return CareResult(version, len(old), len(new), sum(file.rows for file in new))
 
 
-def _rewrite(rows: DataFrame, table: CommitTable, day: str, count: int) -> list[DataFile]:
+def _rewrite(rows: DataFrame, table: Table, day: str, count: int) -> list[DataFile]:
     order = [name for name in ORDER if name in rows.columns]
     arranged = rows.repartitionByRange(count, *order).sortWithinPartitions(*order)
     schema, root, folder = to_arrow_schema(rows.schema, timezone="UTC"), str(table.root), folder_of("data", day)
@@ -89,7 +89,7 @@ def _key_sum(rows: DataFrame) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def replace(table: CommitTable, writer: str, old: list[DataFile], new: list[DataFile], *, op: str = "replace") -> int:
+def replace(table: Table, writer: str, old: list[DataFile], new: list[DataFile], *, op: str = "replace") -> int:
     """Commit new files for old ones and return the version. Raises TableError where an old one is gone."""
     while True:
         now = table.snapshot()
@@ -139,7 +139,7 @@ def vacuum(root: str, keep_days: float, *, min_age_s: float = 86_400, now_ms: in
     return sorted(removed)
 
 
-def _listed_since(table: CommitTable, since_ms: int) -> set[str]:
+def _listed_since(table: Table, since_ms: int) -> set[str]:
     """Return every file that some version at or after a time lists: live then, or added since."""
     snapshot = table.snapshot()
     listed = set(snapshot.files)
@@ -148,7 +148,7 @@ def _listed_since(table: CommitTable, since_ms: int) -> set[str]:
     return listed
 
 
-def _version_before(table: CommitTable, since_ms: int) -> int:
+def _version_before(table: Table, since_ms: int) -> int:
     """Return the newest version made before a time: what it listed was live then."""
     before = 0
     for version in table.versions():

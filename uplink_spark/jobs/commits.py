@@ -116,7 +116,7 @@ class Snapshot:
 EMPTY = Snapshot(0, {}, {}, 0)
 
 
-class CommitTable:
+class Table:
     """A table in a folder that all drivers share (POSIX: exclusive creation is link())."""
 
     def __init__(self, root: str) -> None:

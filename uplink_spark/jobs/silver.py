@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from uplink_spark.bounds import amount
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import CommitTable, Conflict, DataFile, TableError, Version
+from uplink_spark.jobs.commits import Conflict, DataFile, Table, TableError, Version
 from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.waiting import run_job
@@ -76,7 +76,7 @@ def partials(messages: DataFrame, bronze_version: int) -> DataFrame:
 
 def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
     """Bring silver up to the newest bronze version and return it. May be repeated and run twice at once."""
-    bronze, silver = tables.bronze_table(bronze_root), CommitTable(silver_root)
+    bronze, silver = tables.bronze_table(bronze_root), Table(silver_root)
     while True:
         have = silver.snapshot()
         done = have.end.get("bronze", 0)
@@ -101,7 +101,7 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
             continue  # another driver was first: look again what is lacking
 
 
-def _next_versions(bronze: CommitTable, done: int) -> list[Version]:
+def _next_versions(bronze: Table, done: int) -> list[Version]:
     fresh: list[Version] = []
     for version in bronze.versions(done):
         fresh.append(version)
@@ -110,7 +110,7 @@ def _next_versions(bronze: CommitTable, done: int) -> list[Version]:
     return fresh
 
 
-def _write(spark: SparkSession, bronze: CommitTable, files: list[DataFile], last: int, root: str) -> list[DataFile]:
+def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[DataFile]:
     if not files:
         return []
     gone = [path for path in bronze.paths(files[:1]) + bronze.paths(files[-1:]) if not _is_there(path)]
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def job() -> None:
         tables.bronze_table(given.table)
-        CommitTable(given.silver).prepare()
+        Table(given.silver).prepare()
         spark = open_session("rocketbox silver", master=given.master)
         while True:
             version = take_in(spark, given.table, given.silver)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from uplink_spark.jobs.commits import CommitTable, DataFile, Snapshot, TableError
+from uplink_spark.jobs.commits import DataFile, Snapshot, Table, TableError
 from uplink_spark.jobs.gaps import GAPS_SCHEMA
 from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
@@ -30,9 +30,9 @@ RANGES_SCHEMA = MANIFEST_SCHEMA.remove(MANIFEST_SCHEMA.get_field_index("entry"))
 COVERAGE = "box string, epoch bigint, from_offset bigint, to_offset bigint, state string"
 
 
-def open_table(root: str) -> CommitTable:
+def open_table(root: str) -> Table:
     """Return the table. Raises TableError if there is none."""
-    table = CommitTable(root)
+    table = Table(root)
     if not table.exists():
         raise TableError(
             f"no table at {table.root}: it has no folder _commits; is the path right, and has the job run?"
@@ -40,12 +40,12 @@ def open_table(root: str) -> CommitTable:
     return table
 
 
-def bronze_table(root: str) -> CommitTable:
+def bronze_table(root: str) -> Table:
     """Return a table of records. Raises TableError for none and for one of another kind."""
     return _table_with("log_offset", root, "bronze")
 
 
-def _table_with(column: str, root: str, kind: str) -> CommitTable:
+def _table_with(column: str, root: str, kind: str) -> Table:
     table = open_table(root)
     names = [name for name, _ in table.schema(number)] if (number := table.snapshot().schema) else [column]
     if column not in names:
@@ -53,7 +53,7 @@ def _table_with(column: str, root: str, kind: str) -> CommitTable:
     return table
 
 
-def spark_schema(table: CommitTable, snapshot: Snapshot) -> StructType:
+def spark_schema(table: Table, snapshot: Snapshot) -> StructType:
     """Return the newest declared schema; columns a file lacks are null."""
     columns = table.schema(snapshot.schema)
     return StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns))
@@ -94,7 +94,7 @@ def _wanted(
     return landed_since_ms is None or file.landed is None or file.landed[1] >= landed_since_ms
 
 
-def read_files(spark: SparkSession, table: CommitTable, files: Iterable[DataFile], schema: StructType) -> DataFrame:
+def read_files(spark: SparkSession, table: Table, files: Iterable[DataFile], schema: StructType) -> DataFrame:
     """Return the rows of listed files, and of no other file in the folder."""
     paths = table.paths(files)
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)

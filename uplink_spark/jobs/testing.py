@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow.dataset as ds
 
 from storage_driver.record import Message, encode_host, encode_properties, encode_record, encode_topic
-from uplink_spark.jobs.commits import CommitTable
+from uplink_spark.jobs.commits import Table
 from uplink_spark.spark.rows import Origin, RawPiece
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.wire.batch import PieceSource
@@ -109,7 +109,7 @@ class Fleet:
 
 def in_table(root: str) -> Counter[tuple[str, bytes]]:
     """What the commit list says is in the table, read with pyarrow alone."""
-    table = CommitTable(root)
+    table = Table(root)
     paths = table.paths(table.snapshot().part("data"))
     if not paths:
         return Counter()

@@ -12,8 +12,7 @@ from appliance.broker.delay.levels import DelayLevels
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire import fastjson
-from netstack.wire.bodies_admin import BrokerStats as StatsBody
-from netstack.wire.bodies_admin import StatsSpan
+from netstack.wire.bodies_admin import BrokerStats, StatsSpan
 from netstack.wire.bodies_route import DataVersion, KvTable, properties_text
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import VERSION, RemotingCommand
@@ -90,7 +89,7 @@ class RuntimeInfo:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         minute, hour, day = map(_span, views)
-        return Reply(request.reply(body=StatsBody(minute, hour, day).to_bytes()))
+        return Reply(request.reply(body=BrokerStats(minute, hour, day).to_bytes()))
 
     def handle_config(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_CONFIG (26): Apache's names with this box's values."""

@@ -45,7 +45,7 @@ class Bench:
         return len(records)
 
     def on_truncated(self, records: Sequence[PendingAppend]) -> None:
-        self.events += [f"rewound {r.log_offset}" for r in records]
+        self.events += [f"truncated {r.log_offset}" for r in records]
 
     def no_room(self, reason: str) -> None:
         self.events.append("no room")
@@ -175,7 +175,7 @@ async def test_without_room_for_the_next_segment_what_was_synced_stays_and_the_r
         assert "No space left" in (told or "")
         assert (bench.log.committed, bench.log.end, bench.log.failure) == (SIZE, SIZE, None)
         assert bench.events[:4] == ["dispatch 0 durable 0", "dispatch 400 durable 0", "woke 400 None", "woke 800 None"]
-        assert bench.events[4:6] == [f"rewound {SIZE}", f"rewound {SIZE + 400}"]
+        assert bench.events[4:6] == [f"truncated {SIZE}", f"truncated {SIZE + 400}"]
         assert bench.events[6] == "no room"
         assert all("No space left" in event for event in bench.events[7:])
         bench.disk.before, bench.disk.fail_at, bench.events = (lambda step: None), None, []
@@ -202,8 +202,8 @@ async def test_a_write_that_ends_early_is_answered_record_by_record(code: int) -
         woken = [event for event in bench.events if event.startswith("woke")]
         assert woken[:3] == ["woke 110 None", "woke 210 None", "woke 310 None"]
         assert woken[3:] == [f"woke 410 {told}"]
-        assert [event for event in bench.events if event.startswith("rewound")] == (
-            ["rewound 310"] if code == errno.ENOSPC else []
+        assert [event for event in bench.events if event.startswith("truncated")] == (
+            ["truncated 310"] if code == errno.ENOSPC else []
         )
         assert bench.file(0)[:360] == b"x" * 310 + bytes(50)
         if code == errno.ENOSPC:

@@ -100,15 +100,15 @@ async def test_entries_damaged_under_a_running_store_are_put_right_before_anythi
         places = await fill(store)
         assert await numbers(store) == list(range(COUNT))
         store._lookup.files.forget(QUEUE)
-        store._tables._files.forget(QUEUE)
+        store._flusher._files.forget(QUEUE)
         harm(root)
         assert await numbers(store) == list(range(COUNT))
         raw = b"".join(queue_file(root, number).read_bytes() for number in range(3))
         assert [entry[0] for entry in ENTRY.iter_unpack(raw)][:COUNT] == places
-        mended = store._parts.mender.mended
+        mended = store._parts.queue_repair.mended
         assert mended > 0
         assert await numbers(store) == list(range(COUNT))
-        assert store._parts.mender.mended == mended, "the same entries were put right twice"
+        assert store._parts.queue_repair.mended == mended, "the same entries were put right twice"
 
 
 async def test_a_damaged_record_is_a_gap_for_every_reader_and_is_looked_for_once(tmp_path: Path) -> None:

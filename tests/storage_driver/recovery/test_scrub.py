@@ -65,10 +65,10 @@ async def test_a_queue_deleted_while_the_scrub_waits_gets_no_old_entry_back(tmp_
     async with open_store(config(root), now_ms=lambda: 1) as store:
         await put(store, 9)
         old = records(store)
-        async with trio.open_nursery() as nursery, store._tables.guard:  # as a round under way holds it
+        async with trio.open_nursery() as nursery, store._flusher.guard:  # as a round under way holds it
             nursery.start_soon(store.delete_topic, "T")
             await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(store._tables.heal, old)
+            nursery.start_soon(store._flusher.heal, old)
             await trio.testing.wait_all_tasks_blocked()
         assert not (root / QUEUE_FILE).exists()
         await put(store, 8)
@@ -84,7 +84,7 @@ async def test_a_record_of_a_deleted_topic_does_not_fill_a_hole_of_the_new_one(t
         await store.delete_topic("T")
         await put(store, 9)
         spoil(root, 8, HOLE)
-        assert await store._tables.heal(old[8:9]) == 0
+        assert await store._flusher.heal(old[8:9]) == 0
         assert entry(root, 8) == ENTRY.unpack(HOLE)
 
 

@@ -1,9 +1,9 @@
 """A table of files that nobody reads, for tests of what lists them."""
 
-from uplink_spark.jobs.commits import CommitTable, DataFile, Version
+from uplink_spark.jobs.commits import DataFile, Table, Version
 
 
-def add(table: CommitTable, day: str, name: str, rows: int = 5) -> str:
+def add(table: Table, day: str, name: str, rows: int = 5) -> str:
     """Write and commit one file of a landed day; return its path."""
     path = f"data/landed_day={day}/{name}"
     whole = table.root / path

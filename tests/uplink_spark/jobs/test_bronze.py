@@ -16,7 +16,7 @@ import pytest
 from uplink_spark.errors import LandingError
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_bronze, tasks_of
-from uplink_spark.jobs.commits import CommitTable, TableError
+from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
 from uplink_spark.testing import MadeLanding, gap_piece
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
@@ -37,7 +37,7 @@ def test_each_record_is_in_the_table_once_and_a_second_run_adds_nothing(
     fleet.land("box-1", 3)
     run_bronze(spark, config, once=True)
     assert in_table(config.table) == fleet.expected
-    assert [(v.start, v.end) for v in CommitTable(config.table).versions()] == [
+    assert [(v.start, v.end) for v in Table(config.table).versions()] == [
         ({"0": 0}, {"0": 4}),
         ({"0": 4}, {"0": 5}),
     ]
@@ -80,9 +80,9 @@ def test_of_two_drivers_with_the_same_batch_one_commits(spark: Any, fleet: Fleet
 
     Bronze(config, step=rival).write(items)  # finds version 1 taken, adds only what is lacking
     assert in_table(config.table) == fleet.expected
-    assert [version.end for version in CommitTable(config.table).versions()] == [{"0": 1}, {"0": 2}]
+    assert [version.end for version in Table(config.table).versions()] == [{"0": 1}, {"0": 2}]
     files = len(list(Path(config.table).glob("data/*/*.parquet")))
-    assert files > len(CommitTable(config.table).snapshot().part("data"))  # the loser's files lie there unlisted
+    assert files > len(Table(config.table).snapshot().part("data"))  # the loser's files lie there unlisted
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_packs_that_are_lost_at_the_centre_stop_the_job_or_become_declared_losse
     Path(config.landing, lost.pack).unlink()
     with pytest.raises(LandingError, match="failOnDataLoss=false"):
         Bronze(config).write(items)
-    assert CommitTable(config.table).snapshot().version == 0
+    assert Table(config.table).snapshot().version == 0
     Bronze(replace(config, fail_on_loss=False)).write(items)
     assert sum(in_table(config.table).values()) == 2 + 4
     (gap,) = tables.gaps(spark, config.table).collect()
@@ -259,10 +259,8 @@ def test_writers_killed_at_each_step_leave_each_row_once(fleet: Fleet, config: B
         fleet.land("box-1", 20)
         process = commit_process(config, stop_at=stop_at)
         assert process.wait(60) == -signal.SIGKILL
-        assert CommitTable(config.table).snapshot().version == versions
-    assert len(list(Path(config.table).glob("data/*/*.parquet"))) > len(
-        CommitTable(config.table).snapshot().part("data")
-    )
+        assert Table(config.table).snapshot().version == versions
+    assert len(list(Path(config.table).glob("data/*/*.parquet"))) > len(Table(config.table).snapshot().part("data"))
     assert commit_process(config).wait(60) == 0
     assert in_table(config.table) == fleet.expected
 

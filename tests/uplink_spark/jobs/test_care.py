@@ -9,7 +9,7 @@ import pytest
 
 from uplink_spark.jobs import care, compact, expire, tables, vacuum
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import CommitTable, TableError
+from uplink_spark.jobs.commits import Table, TableError
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def test_compaction_keeps_every_row_in_one_sorted_file(spark: Any, fleet: Fleet,
     done = care.compact(spark, config.table, DAY)
     assert (done.files_before, done.files_after, done.rows) == (3, 1, 60)
     assert in_table(config.table) == fleet.expected
-    table = CommitTable(config.table)
+    table = Table(config.table)
     (path,) = table.paths(table.snapshot().part("data"))
     rows = pq.read_table(path, columns=["box", "topic", "store_time"]).to_pylist()
     assert rows == sorted(rows, key=lambda row: (row["box"], row["topic"], row["store_time"]))
@@ -38,7 +38,7 @@ def test_compaction_keeps_every_row_in_one_sorted_file(spark: Any, fleet: Fleet,
 
 def test_compaction_gives_up_where_another_changed_its_files(spark: Any, fleet: Fleet, config: BronzeConfig) -> None:
     filled(spark, fleet, config)
-    table = CommitTable(config.table)
+    table = Table(config.table)
     old = table.snapshot().part("data")
     care.replace(table, "other", old[:1], [])
     with pytest.raises(TableError, match="has left the table"):
@@ -57,7 +57,7 @@ def test_rows_that_arrive_during_compaction_stay(
     monkeypatch.setattr(care, "stop_at", arrive)
     care.compact(spark, config.table, DAY)
     assert in_table(config.table) == fleet.expected
-    assert [version.op for version in CommitTable(config.table).versions()] == ["append"] * 4 + ["replace"]
+    assert [version.op for version in Table(config.table).versions()] == ["append"] * 4 + ["replace"]
 
 
 def test_compaction_killed_before_its_commit_changes_nothing_and_may_be_run_again(
@@ -72,7 +72,7 @@ def test_compaction_killed_before_its_commit_changes_nothing_and_may_be_run_agai
         patch.setattr(care, "stop_at", die)
         with pytest.raises(SystemExit):
             care.compact(spark, config.table, DAY)
-    assert CommitTable(config.table).snapshot().version == 3
+    assert Table(config.table).snapshot().version == 3
     assert in_table(config.table) == fleet.expected
     assert care.compact(spark, config.table, DAY).files_after == 1
     assert len(care.vacuum(config.table, 7, min_age_s=0)) == 1  # the file of the killed run

@@ -18,7 +18,7 @@ import pytest
 
 from tests.ports import free_port
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.commits import CommitTable
+from uplink_spark.jobs.commits import Table
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.testing import Fleet, in_table
 
@@ -153,7 +153,7 @@ def run_with_kills(cluster: Cluster, fleet: Fleet, config: BronzeConfig, cwd: Pa
     assert killed
     assert f"rows={sum(fleet.expected.values())}" in out
     assert in_table(config.table) == fleet.expected
-    assert CommitTable(config.table).snapshot().end == {"0": 40}
+    assert Table(config.table).snapshot().end == {"0": 40}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from uplink_spark.jobs import bronze
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.commits import CommitTable
+from uplink_spark.jobs.commits import Table
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.testing import Fleet, in_table
 
@@ -45,7 +45,7 @@ def test_spark_submit_runs_the_bronze_job_and_its_settings_win(
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert f"rows={sum(fleet.expected.values())}" in ran.stdout
     assert in_table(config.table) == fleet.expected
-    assert CommitTable(config.table).snapshot().end == {"0": 4}
+    assert Table(config.table).snapshot().end == {"0": 4}
     (log,) = events.iterdir()
     told = [json.loads(line) for line in log.read_text().splitlines()]
     (settings,) = (event["Spark Properties"] for event in told if event["Event"] == "SparkListenerEnvironmentUpdate")

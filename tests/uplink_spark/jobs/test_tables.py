@@ -13,7 +13,7 @@ import pytest
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.jobs import bronze, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import CommitTable, TableError, Version
+from uplink_spark.jobs.commits import Table, TableError, Version
 from uplink_spark.jobs.parquet import folder_of, spark_columns, write_file
 from uplink_spark.jobs.testing import Fleet, landed_items, source_of
 from uplink_spark.spark.rows import SCHEMA, RowSelection
@@ -34,7 +34,7 @@ def root(spark: Any, fleet: Fleet, config: BronzeConfig) -> str:
 
 
 def test_files_that_cannot_hold_the_rows_are_not_opened(spark: Any, root: str) -> None:
-    table = CommitTable(root)
+    table = Table(root)
     data = table.snapshot().part("data")
     Path(root, data[0].path).unlink()  # box-a, topic A
     assert tables.bronze(spark, root, topics=["B"]).count() == 10
@@ -46,7 +46,7 @@ def test_files_that_cannot_hold_the_rows_are_not_opened(spark: Any, root: str) -
 
 
 def test_a_file_no_commit_lists_is_no_part_of_the_table(spark: Any, root: str) -> None:
-    path = Path(root, CommitTable(root).snapshot().part("data")[0].path)
+    path = Path(root, Table(root).snapshot().part("data")[0].path)
     path.with_name("twice.parquet").write_bytes(path.read_bytes())
     assert tables.bronze(spark, root).count() == 30
 
@@ -87,7 +87,7 @@ def test_silence_is_measured_by_landed_time(spark: Any, root: str) -> None:
 
 def commit_of_a_newer_program(root: str) -> None:
     """Five rows with a column that this program does not know."""
-    table = CommitTable(root)
+    table = Table(root)
     now = table.snapshot()
     wider = SCHEMA.append(pa.field("site", pa.string()))
     known = pq.read_table(table.paths(now.part("data"))[0], schema=SCHEMA).slice(0, 5)
@@ -108,7 +108,7 @@ def test_a_column_added_later_is_null_in_older_files_and_older_programs_go_on_wr
     Bronze(config).write(landed_items(fleet.landing.root))
     counts = tables.bronze(spark, root).groupBy("site").count().collect()
     assert {tuple(row) for row in counts} == {(None, 35), ("north", 5)}
-    assert CommitTable(root).snapshot().schema == 2
+    assert Table(root).snapshot().schema == 2
 
 
 def test_a_table_from_before_messages_had_their_trace_grows_by_its_columns(
@@ -126,11 +126,11 @@ def test_a_table_from_before_messages_had_their_trace_grows_by_its_columns(
     Bronze(config).write(landed_items(fleet.landing.root))
     rows = tables.bronze(spark, config.table)
     assert (rows.columns, rows.count(), rows.where("trace_id IS NULL").count()) == (SCHEMA.names, 15, 15)
-    assert CommitTable(config.table).snapshot().schema == 2
+    assert Table(config.table).snapshot().schema == 2
 
 
 def test_the_files_are_ordinary_parquet_with_partitions_and_statistics(root: str) -> None:
-    table = CommitTable(root)
+    table = Table(root)
     paths = table.paths(table.snapshot().part("data"))
     rows = ds.dataset(paths, partitioning="hive").to_table(columns=["box", "topic", "landed_day", "properties"])
     assert pc.unique(rows["landed_day"]).to_pylist() == ["2023-11-14"]
@@ -143,7 +143,7 @@ def test_the_files_are_ordinary_parquet_with_partitions_and_statistics(root: str
 
 def test_duckdb_reads_the_same_rows(root: str) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install duckdb")
-    table = CommitTable(root)
+    table = Table(root)
     paths = table.paths(table.snapshot().part("data"))
     query = "SELECT box, topic, count(*), max(log_offset), landed_day FROM read_parquet(?, hive_partitioning=true) "
     found = duckdb.execute(query + "GROUP BY ALL ORDER BY box, topic", [paths]).fetchall()

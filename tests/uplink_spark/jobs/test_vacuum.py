@@ -8,7 +8,7 @@ import pytest
 
 from tests.uplink_spark.jobs.small_table import add
 from uplink_spark.jobs import vacuum
-from uplink_spark.jobs.commits import CommitTable
+from uplink_spark.jobs.commits import Table
 
 DAY = "2026-11-03"
 
@@ -23,7 +23,7 @@ def leave(root: Path, name: str, hours: float) -> str:
 
 
 def test_only_unlisted_files_that_are_old_enough_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = add(CommitTable(str(tmp_path)), DAY, "listed.parquet")
+    listed = add(Table(str(tmp_path)), DAY, "listed.parquet")
     os.utime(tmp_path / listed, (1, 1))
     old, young = leave(tmp_path, "old.parquet", 25), leave(tmp_path, "young.parquet", 23)
     other = leave(tmp_path, "notes.txt", 99)
