@@ -131,4 +131,4 @@ class LogLimiter:
         return left_out
 
 
-PARTIAL_FREE = 64 * KIB  # an incomplete frame up to here is never held back
+PARTIAL_FREE = 16 * KIB  # an incomplete frame up to here is never held back

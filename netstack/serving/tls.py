@@ -21,6 +21,7 @@ from netstack.serving.limits import is_loopback, plain_address
 
 GREETING = 0x16
 CHECK_S = 30.0
+PORTION = 16_384
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _log = logging.getLogger("netstack")
 
@@ -72,6 +73,26 @@ class TlsStatistics(NamedTuple):
     failure: str  # why the files on disk are not in force, or empty
 
 
+class Portions(trio.abc.Stream):
+    """A stream that receives little at a time: OpenSSL holds what it has not decrypted, for each of its peers."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Return what came, 16 KiB at most."""
+        return await self._stream.receive_some(min(max_bytes or PORTION, PORTION))
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 class TlsDoor:
     """The `tls` of serve_remoting. Raises TlsUnusable when the files cannot be used at start."""
 
@@ -95,7 +116,7 @@ class TlsDoor:
             return stream
         if mode is TlsMode.DISABLED:
             raise ProtocolError("a TLS greeting, but tls.mode is disabled")
-        secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        secured = trio.SSLStream(Portions(stream), context, server_side=True, https_compatible=True)
         try:
             with trio.move_on_after(self._config.handshake_s):
                 await secured.do_handshake()

@@ -13,13 +13,24 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from netstack.serving.channel import open_channel
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
 from netstack.serving.peer import Peer
 from netstack.serving.server import open_listeners
-from netstack.serving.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsUnusable, client_context, not_after_ms
+from netstack.serving.tls import (
+    PORTION,
+    ClientAuth,
+    Portions,
+    TlsConfig,
+    TlsDoor,
+    TlsMode,
+    TlsUnusable,
+    client_context,
+    not_after_ms,
+)
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import Answer, Reply
@@ -239,3 +250,10 @@ async def test_tls_1_2_agrees_on_authenticated_ciphers_alone(
         else:
             with pytest.raises(ConnectionError, match="handshake"):
                 await remark(port, context)
+
+
+async def test_openssl_is_given_little_at_a_time_whatever_it_asks_for() -> None:
+    client, server = trio.testing.memory_stream_pair()
+    await client.send_all(bytes(100_000))
+    portions = Portions(server)
+    assert [len(await portions.receive_some(most)) for most in (None, 100, 65_536)] == [PORTION, 100, PORTION]
