@@ -152,7 +152,7 @@ def put_on_trial(machine: Machine, slot: Path, version: str, spoil: str) -> None
     if spoil:
         for path in target.glob("lib/python3*/site-packages/appliance/commands/box/serve.py"):
             path.write_text(spoil)
-        for path in target.glob("lib/python3*/site-packages/appliance/commands/__pycache__/serve*"):
+        for path in target.glob("lib/python3*/site-packages/appliance/commands/box/__pycache__/serve*"):
             path.unlink()
     state = json.loads((machine.opt / "slots/state.json").read_text())
     state |= {"trial": "b", "tries": 2, "versions": {"a": "1.0.0", "b": version}}
