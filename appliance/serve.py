@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -15,11 +14,11 @@ from appliance import admin, sockets
 from appliance.access.guard import Guard, make_guard
 from appliance.box_view import BoxView
 from appliance.broker.assembly import Assembled, BrokerTables, assemble, assignment_handlers, make_tables, rebuild_dedup
-from appliance.broker.delay.levels import parse_levels
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted
+from appliance.configuration.parts import net_limits, store_config, uplink_config
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
@@ -36,11 +35,9 @@ from appliance.observation import observe
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.supervision import HealthParts, Supervision, package_version
 from netstack.serving.governor import Governor
-from netstack.serving.limits import Limits
 from netstack.serving.server import serve_remoting
 from netstack.wire.bodies_route import properties_text
 from netstack.wire.codes import RequestCode
-from storage_driver.config import StoreConfig
 from storage_driver.errors import StoreUnwritable
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.layout_repair import free_tables
@@ -49,7 +46,6 @@ from storage_driver.files.state_file import StateFile
 from storage_driver.log.clock import wall_ms
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
-from storage_driver.retention import RetentionClass, RetentionRules
 from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:
@@ -57,16 +53,9 @@ if TYPE_CHECKING:
     from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-HOUR_MS = 3_600_000
-RESERVE_BYTES = 32 * MIB
 FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
 VIP_BELOW = 2
 LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
-SAME_IN_UPLINK = (
-    *("max_delay_s", "piece_bytes", "order", "backlog_share", "kbit_s", "codec", "express", "express_max_delay_s"),
-    *("when_full", "max_lag_bytes", "max_lag_hours"),
-)
 
 
 class Ready(NamedTuple):
@@ -313,25 +302,18 @@ def _start_uplink(
     Raises ConfigError.
     """
     from appliance.uplink_admin import uplink_actions  # none of it is loaded by a box without an uplink
-    from uplink_spark import config as uplink
     from uplink_spark.box.shipper import make_uplink
     from uplink_spark.errors import ConfigError as UplinkConfigError
 
-    said, supervision, root = context.config.uplink, context.supervision, store.config.root
+    supervision, root = context.supervision, store.config.root
     root = supervision.ledger_root(root) if supervision else root
-    settings = uplink.UplinkConfig(
-        gateway=said.gateway,
-        box=context.config.box.name,
-        certs=Path(said.certs) if said.certs else None,
-        windows=tuple(uplink.CapWindow(item.days, item.hours, item.kbit_s) for item in said.windows),
-        metered=uplink.Metered(said.metered.interfaces, said.metered.month_mbytes, said.metered.backlog),
-        software=f"rocketbox {package_version()}",
-        **{name: getattr(said, name) for name in SAME_IN_UPLINK},
-    )
+    settings = uplink_config(context.config, f"rocketbox {package_version()}")
     try:
         shipping = make_uplink(store, settings, root, now_ms=context.now_ms, clock_ok=context.clock_trusted)
     except UplinkConfigError as exc:
-        raise ConfigError("uplink", [ConfigProblem("uplink.gateway", said.gateway, str(exc), None)]) from exc
+        raise ConfigError(
+            "uplink", [ConfigProblem("uplink.gateway", context.config.uplink.gateway, str(exc), None)]
+        ) from exc
     nursery.start_soon(shipping.run)
     space.refusal, space.rejected = shipping.refusal, shipping.note_rejected
     return shipping, uplink_actions(shipping, context.data / "uplink.secret")
@@ -345,50 +327,6 @@ async def _save(flushes: Iterable[Callable[[], Awaitable[None]]]) -> None:
                 await flush()
             except OSError as exc:
                 log.error("event=table_not_saved reason=%r", str(exc))
-
-
-def store_config(
-    config: Config, data: Path, store_host: bytes, start_facts: Mapping[str, object] | None = None
-) -> StoreConfig:
-    """Return the store's settings."""
-    return StoreConfig(
-        root=data / "store",
-        store_host=store_host,
-        segment_bytes=config.store.segment_mib * MIB,
-        max_message_bytes=config.limits.message_mib * MIB,
-        flush_budget_ms=config.store.group_commit_ms,
-        delays_ms=parse_levels(config.broker.delay_levels),
-        verdicts=data / "verdicts",
-        start_facts=start_facts or {},
-        reserve_bytes=RESERVE_BYTES,
-        zero_ahead=config.store.zero_ahead,
-        retention=RetentionRules(
-            config.store.retention_h * HOUR_MS,
-            tuple(RetentionClass(each.topics, each.retention_h * HOUR_MS) for each in config.store.classes),
-            config.store.quota_gib * GIB,
-        ),
-    )
-
-
-def net_limits(config: Config) -> Limits:
-    """Return the limits of the two ports."""
-    limits, descriptors = config.limits, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return Limits(
-        connections=limits.connections,
-        connections_per_address=limits.connections_per_address,
-        descriptors=max(0, descriptors),  # -1: as many as one likes
-        new_per_s=limits.connects_per_s,
-        new_burst=limits.connects_burst,
-        first_frame_s=limits.first_frame_s,
-        frame_bytes=limits.frame_mib * MIB,
-        header_bytes=limits.header_kib * KIB,
-        ext_fields=limits.header_fields,
-        requests_in_flight=limits.requests_in_flight,
-        bytes_in_flight=limits.bytes_in_flight_mib * MIB,
-        unsent_bytes=limits.unsent_mib * MIB,
-        unsent_s=limits.unsent_s,
-        idle_s=limits.idle_s,
-    )
 
 
 def namesrv_state(

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from appliance.configuration.config import HostFacts, load_config
+from appliance.configuration.parts import store_config
 from appliance.device.probe import Probe
-from appliance.serve import store_config
 from appliance.supervision import DiskTrend, RestartLoop, Supervision, conditions_of_store, running_release
 from provisioning.slots import Slots, SlotState
 from storage_driver.record import encode_host

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from appliance.configuration.config import Config, HostFacts, load_config
+from appliance.configuration.parts import store_config
 from appliance.configuration.settings import AdvertiseRule, UplinkWindow, rules, tables
 from appliance.errors import ConfigError
-from appliance.serve import store_config
 
 FACTS = HostFacts(disk_bytes=100 << 30, serial_number="RBX-0007", host_name="bench.example")
 

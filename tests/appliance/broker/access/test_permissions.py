@@ -13,9 +13,10 @@ from appliance.broker.access.request_table import ROWS, AccessClass, Server
 from appliance.broker.assembly import assemble, make_tables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config
+from appliance.configuration.parts import store_config
 from appliance.namesrv.address import AnsweredAddress
 from appliance.namesrv.handlers import namesrv_handlers
-from appliance.serve import namesrv_state, store_config
+from appliance.serve import namesrv_state
 from appliance.testing import STORE_HOST, FakePeer, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, names_of
