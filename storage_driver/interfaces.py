@@ -5,7 +5,7 @@ from typing import Protocol
 
 from storage_driver.log.marks import Wake
 from storage_driver.log.segment import SegmentFacts
-from storage_driver.reading import ReadResult
+from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import Message, MessageQueue, Parts
 from storage_driver.statistics import AppendResult, BatchAppendResult
 
@@ -49,15 +49,7 @@ class Queues(Protocol):
 class Reading(Queues, Protocol):
     """Gives messages back, from memory or from the disk. Raises OSError."""
 
-    def read_hot(
-        self,
-        queue: MessageQueue,
-        queue_offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        accepts: Callable[[int], bool] | None = None,
-    ) -> ReadResult | None: ...
+    def read_hot(self, wanted: ReadRequest, /) -> ReadResult | None: ...
     async def read(
         self,
         queue: MessageQueue,

@@ -65,9 +65,9 @@ class Lookup:
         start = max(queue.min_cached[1], queue.first_file if queue.first_file is not None else queue.written)
         return min(start, queue.visible), queue.visible
 
-    def read_hot(self, queue: MessageQueue, wanted: ReadRequest) -> ReadResult | None:
+    def read_hot(self, wanted: ReadRequest) -> ReadResult | None:
         """Return messages without waiting for the disk, None when that cannot be done."""
-        found = self._queues.get(queue)
+        found = self._queues.get(wanted.queue)
         if found is None:
             return NO_QUEUE
         low, high = found.min_cached[1], found.visible
@@ -79,9 +79,9 @@ class Lookup:
         except (WouldBlock, SuspectEntry):
             return None
 
-    async def read(self, queue: MessageQueue, wanted: ReadRequest) -> ReadResult:
+    async def read(self, wanted: ReadRequest) -> ReadResult:
         """Return messages, waiting for the disk; a body that fails its check is left out and noted. Raises OSError."""
-        found = self._queues.get(queue)
+        found = self._queues.get(wanted.queue)
         if found is None:
             return NO_QUEUE
         self.cold_reads += 1
@@ -93,7 +93,7 @@ class Lookup:
                 if doubtful.number in mended:
                     break  # nothing of it is left, or its queue goes
                 await self._mend(found, doubtful.number)
-                self.files.forget(queue)
+                self.files.forget(wanted.queue)
                 mended.add(doubtful.number)
         return await self._read(found, wanted, doubt=False)
 

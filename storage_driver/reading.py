@@ -7,7 +7,7 @@ from typing import Protocol
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
-from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK, MessageQueue
 
 MOST_SCANNED = 800  # entries, as Apache's 16000 bytes
 SLICE = 64
@@ -42,8 +42,9 @@ class ReadResult(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """What a read asks for."""
+    """What a read asks for; `accepts` takes a tag code, `accepts_record` a whole record."""
 
+    queue: MessageQueue
     queue_offset: int
     max_count: int
     max_bytes: int

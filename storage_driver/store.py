@@ -178,17 +178,9 @@ class MessageStore:
 
     # ---- reading
 
-    def read_hot(
-        self,
-        queue: MessageQueue,
-        queue_offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        accepts: Callable[[int], bool] | None = None,
-    ) -> ReadResult | None:
+    def read_hot(self, wanted: ReadRequest) -> ReadResult | None:
         """Return messages without waiting for the disk, None when that cannot be done: then use `read`."""
-        return self._lookup.read_hot(queue, ReadRequest(queue_offset, max_count, max_bytes, accepts))
+        return self._lookup.read_hot(wanted)
 
     async def read(
         self,
@@ -201,7 +193,8 @@ class MessageStore:
         accepts_record: Callable[[memoryview], bool] | None = None,
     ) -> ReadResult:
         """Return messages, waiting for the disk in a thread if need be; bodies are checked. Raises OSError."""
-        return await self._lookup.read(queue, ReadRequest(queue_offset, max_count, max_bytes, accepts, accepts_record))
+        wanted = ReadRequest(queue, queue_offset, max_count, max_bytes, accepts, accepts_record)
+        return await self._lookup.read(wanted)
 
     async def record_at(self, log_offset: int, size: int | None = None) -> bytes | None:
         """Return the whole record that begins there, None when there is none. Raises OSError."""

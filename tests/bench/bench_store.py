@@ -25,6 +25,7 @@ import trio
 from appliance.gc_tuning import settle
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import DiskFile, RealDisk
+from storage_driver.reading import ReadRequest
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 
@@ -213,7 +214,7 @@ async def replay(store: MessageStore) -> int:
     for queue_id in range(QUEUES):
         queue, at = MessageQueue("Cold", queue_id), 0
         while at < store.max_offset(queue):
-            found = store.read_hot(queue, at, max_count=32, max_bytes=1 << 18)
+            found = store.read_hot(ReadRequest(queue, at, 32, 1 << 18))
             found = found or await store.read(queue, at, max_count=32, max_bytes=1 << 18)
             count, at = count + found.records, found.next_offset
             await trio.lowlevel.checkpoint()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage_driver.config import StoreConfig
 from storage_driver.index.index_file import IndexSize
 from storage_driver.lookup import search_spans
-from storage_driver.reading import FoundStatus
+from storage_driver.reading import FoundStatus, ReadRequest
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
 from storage_driver.retention import RetentionClass, RetentionRules
 from storage_driver.store import MessageStore, open_store
@@ -128,7 +128,7 @@ async def test_a_deleted_segment_moves_the_queues_begin_and_what_asks_below_it_i
         assert await store.drop_first(0)
         low = next(n for n, place in enumerate(places) if place >= SEGMENT)
         assert low == 4
-        hot = store.read_hot(QUEUE, 0, max_count=1, max_bytes=1)
+        hot = store.read_hot(ReadRequest(QUEUE, 0, 1, 1))
         assert hot is None or hot.status is FoundStatus.OFFSET_TOO_SMALL
         found = await store.read(QUEUE, 0, max_count=1, max_bytes=1)
         assert (found.status, found.next_offset, found.min_offset) == (FoundStatus.OFFSET_TOO_SMALL, low, low)

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
 from storage_driver.reading import MOST_SCANNED, RUN_BYTES, FoundStatus, ReadRequest, SuspectEntry, collect, edge, fetch
-from storage_driver.record import TRANSACTION_ROLLBACK, Message, decode_record, encode_host, encode_record, encode_topic
+from storage_driver.record import (
+    TRANSACTION_ROLLBACK,
+    Message,
+    MessageQueue,
+    decode_record,
+    encode_host,
+    encode_record,
+    encode_topic,
+)
+
+QUEUE = MessageQueue("T", 0)
 
 HOST = encode_host("127.0.0.1", 10911)
 ANY = 1 << 30
@@ -75,6 +85,7 @@ def test_reading_on_gives_each_wanted_message_once_in_order_and_within_the_limit
         got = collect(
             source,
             ReadRequest(
+                QUEUE,
                 at,
                 max_count,
                 max_bytes,
@@ -110,7 +121,7 @@ def test_reading_on_gives_each_wanted_message_once_in_order_and_within_the_limit
 def test_an_offset_outside_the_queue_is_told_where_to_go_on(
     at: int, low: int, high: int, status: FoundStatus, goes_on_at: int
 ) -> None:
-    found = edge(ReadRequest(at, 32, ANY), low, high)
+    found = edge(ReadRequest(QUEUE, at, 32, ANY), low, high)
     assert found is not None
     assert (found.status, found.next_offset, found.records, found.chunks) == (status, goes_on_at, 0, [])
     assert (found.min_offset, found.max_offset) == (low, high)
@@ -118,25 +129,25 @@ def test_an_offset_outside_the_queue_is_told_where_to_go_on(
 
 @pytest.mark.parametrize("at", [3, 8])
 def test_an_offset_within_the_queue_has_no_edge(at: int) -> None:
-    assert edge(ReadRequest(at, 32, ANY), 3, 9) is None
+    assert edge(ReadRequest(QUEUE, at, 32, ANY), 3, 9) is None
 
 
 def test_a_filter_that_takes_nothing_ends_after_800_entries_or_as_many_as_were_asked_for() -> None:
     source = Memory([0] * 1200)
     for asked, looked_at in ((32, MOST_SCANNED), (1000, 1000)):
-        found = collect(source, ReadRequest(10, asked, ANY, lambda code: False), 0, 1200)
+        found = collect(source, ReadRequest(QUEUE, 10, asked, ANY, lambda code: False), 0, 1200)
         assert (found.status, found.next_offset) == (FoundStatus.NO_MATCHED, 10 + looked_at)
 
 
 def test_a_message_above_the_byte_limit_comes_alone() -> None:
     source = Memory([0] * 3, body_bytes=5000)
-    found = collect(source, ReadRequest(0, 32, 100), 0, 3)
+    found = collect(source, ReadRequest(QUEUE, 0, 32, 100), 0, 3)
     assert (numbers(found.chunks), found.next_offset) == ([0], 1)
 
 
 def test_neighbours_in_the_log_come_in_one_piece_and_runs_end_at_their_limit() -> None:
     source = Memory([0] * 20, body_bytes=30_000)
-    found = collect(source, ReadRequest(0, 32, ANY), 0, 20)
+    found = collect(source, ReadRequest(QUEUE, 0, 32, ANY), 0, 20)
     assert numbers(found.chunks) == list(range(20))
     assert len(found.chunks) == -(-20 // (RUN_BYTES // source.size))
     assert max(map(len, found.chunks)) <= RUN_BYTES
@@ -147,18 +158,18 @@ def test_an_entry_of_zeros_is_doubted_by_its_number_and_skipped_only_when_told_s
     source = Memory([0] * 100)
     source.queue[70 * ENTRY_BYTES : 71 * ENTRY_BYTES] = wrong
     with pytest.raises(SuspectEntry) as doubt:
-        collect(source, ReadRequest(60, 32, ANY), 0, 100)
+        collect(source, ReadRequest(QUEUE, 60, 32, ANY), 0, 100)
     assert doubt.value.number == 70
-    found = collect(source, ReadRequest(60, 32, ANY), 0, 100, doubt=False)
+    found = collect(source, ReadRequest(QUEUE, 60, 32, ANY), 0, 100, doubt=False)
     assert numbers(found.chunks) == [*range(60, 70), *range(71, 93)]
 
 
 def test_entries_that_cannot_be_read_are_doubted_and_then_passed_one_by_one() -> None:
     source = Memory([0] * 3)
     with pytest.raises(SuspectEntry) as doubt:
-        collect(source, ReadRequest(3, 32, ANY), 0, 9)
+        collect(source, ReadRequest(QUEUE, 3, 32, ANY), 0, 9)
     assert doubt.value.number == 3
-    found = collect(source, ReadRequest(3, 32, ANY), 0, 9, doubt=False)
+    found = collect(source, ReadRequest(QUEUE, 3, 32, ANY), 0, 9, doubt=False)
     assert (found.status, found.next_offset) == (FoundStatus.OFFSET_FOUND_NULL, 4)
 
 
@@ -166,12 +177,12 @@ def test_a_record_that_is_gone_costs_none_of_its_neighbours() -> None:
     source = Memory([0] * 6)
     source.gone = {source.places[2]}
     with pytest.raises(SuspectEntry) as doubt:
-        collect(source, ReadRequest(0, 32, ANY), 0, 6)
+        collect(source, ReadRequest(QUEUE, 0, 32, ANY), 0, 6)
     assert doubt.value.number == 2
-    found = collect(source, ReadRequest(0, 32, ANY), 0, 6, doubt=False)
+    found = collect(source, ReadRequest(QUEUE, 0, 32, ANY), 0, 6, doubt=False)
     assert (numbers(found.chunks), found.next_offset) == ([0, 1, 3, 4, 5], 6)
     source.gone = set(source.places)
-    found = collect(source, ReadRequest(0, 32, ANY), 0, 6, doubt=False)
+    found = collect(source, ReadRequest(QUEUE, 0, 32, ANY), 0, 6, doubt=False)
     assert (found.status, found.next_offset) == (FoundStatus.REMOVING, 6)
 
 

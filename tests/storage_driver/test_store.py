@@ -11,7 +11,7 @@ from storage_driver.errors import Full, MessageIllegal, StoreRefused
 from storage_driver.files.disk import DiskFile, RealDisk
 from storage_driver.index.index_file import IndexSize
 from storage_driver.queues.dispatch import Arrival
-from storage_driver.reading import FoundStatus
+from storage_driver.reading import FoundStatus, ReadRequest
 from storage_driver.record import Message, MessageQueue, Parts, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
 
@@ -82,7 +82,7 @@ async def test_what_was_put_is_read_with_its_offsets(tmp_path: Path) -> None:
         assert (store.min_offset(queue), store.max_offset(queue), store.committed == store.end) == (0, 50, True)
         assert await bodies(store) == [b"%d" % i for i in range(50)]
         assert [a.queue_offset for a in arrivals] == list(range(50))
-        found = store.read_hot(queue, 40, max_count=3, max_bytes=1 << 20)
+        found = store.read_hot(ReadRequest(queue, 40, 3, 1 << 20))
         if found is None:  # a round has just moved the entries to their file, which nobody has opened yet
             found = await store.read(queue, 40, max_count=3, max_bytes=1 << 20)
         assert (found.status, found.records, found.next_offset) == (FoundStatus.FOUND, 3, 43)
@@ -268,7 +268,7 @@ async def test_reads_outside_the_queue_say_where_it_is(tmp_path: Path) -> None:
         queue = MessageQueue("T", 0)
 
         def ask(at: int, asked: MessageQueue = queue) -> tuple[FoundStatus, int]:
-            found = store.read_hot(asked, at, max_count=32, max_bytes=1000)
+            found = store.read_hot(ReadRequest(asked, at, 32, 1000))
             assert found is not None
             return found.status, found.next_offset
 
@@ -282,10 +282,10 @@ async def test_filters_are_asked_and_scanned_entries_count(tmp_path: Path) -> No
     async with open_store(small(tmp_path, max_message_bytes=32 * 1024), now_ms=Clock()) as store:
         await put_all(store, [message(b"%d" % i, TAGS="a" if i % 100 == 99 else "b") for i in range(1000)])
         queue = MessageQueue("T", 0)
-        found = store.read_hot(queue, 0, max_count=3, max_bytes=1 << 20, accepts=lambda code: code == 97)
+        found = store.read_hot(ReadRequest(queue, 0, 3, 1 << 20, lambda code: code == 97))
         assert found is not None
         assert (found.records, found.next_offset) == (3, 399 + 0)
-        none = store.read_hot(queue, 0, max_count=3, max_bytes=1 << 20, accepts=lambda code: False)
+        none = store.read_hot(ReadRequest(queue, 0, 3, 1 << 20, lambda code: False))
         assert none is not None
         assert (none.status, none.next_offset) == (FoundStatus.NO_MATCHED, 800)
         by_record = await store.read(

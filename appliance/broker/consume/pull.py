@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
-from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader, QueueRead
+from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
 from appliance.broker.filter.subscriptions import (
     SQL92,
@@ -32,7 +32,7 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import PullMessageHeader
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import FoundStatus, ReadResult
+from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
 
 SHORT_POLL_S = 1.0
@@ -81,7 +81,7 @@ class Pull(NamedTuple):
 
     request: RemotingCommand
     header: PullMessageHeader
-    wanted: QueueRead
+    wanted: ReadRequest
 
 
 class Pulls:
@@ -106,14 +106,13 @@ class Pulls:
                 self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = MessageQueue(header.topic, header.queue_id)
         count = min(header.max_count, MAX_COUNT)
-        accepts = tags_predicate(subscription), _record_predicate(subscription)
-        wanted = QueueRead(queue, header.queue_offset, count, _max_bytes(header), *accepts)
-        pull = Pull(request, header, wanted)
+        tags, record = tags_predicate(subscription), _record_predicate(subscription)
+        pull = Pull(request, header, ReadRequest(queue, header.queue_offset, count, _max_bytes(header), tags, record))
         if self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return Reply(moved)
-        if wanted.accepts_record is not None and header.queue_offset != self._store.max_offset(queue):
+        if record is not None and header.queue_offset != self._store.max_offset(queue):
             return self._later(self._read_then_wait, pull, peer, subscription)
-        found = self._reader.in_memory(wanted)
+        found = self._store.read_hot(pull.wanted)
         if found is None:
             return self._later(self._read_then_wait, pull, peer, subscription)
         if _is_to_wait(header, found):

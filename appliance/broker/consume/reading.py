@@ -10,12 +10,10 @@ from typing import Protocol
 
 import trio
 
-from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, split_records
+from appliance.broker.filter.subscriptions import AcceptsRecord, split_records
 from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
 from storage_driver.interfaces import Reading
-from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import FoundStatus, ReadResult
-from storage_driver.record import MessageQueue
+from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 
 MOST_SCANNED = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
 MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
@@ -30,34 +28,17 @@ class Room(Protocol):
     def give_back(self, size: int, /) -> None: ...
 
 
-class QueueRead(NamedTuple):
-    """The request of a reader for one queue."""
-
-    queue: MessageQueue
-    queue_offset: int
-    max_count: int
-    max_bytes: int
-    accepts: AcceptsTags | None = None
-    accepts_record: AcceptsRecord | None = None
-
-
 class FilteredReader:
     """Reads for whoever consumes; one object per broker, whatever doors it has."""
 
     def __init__(self, store: Reading, arrivals: Arrivals) -> None:
         self._store, self._arrivals = store, arrivals
 
-    def in_memory(self, wanted: QueueRead) -> ReadResult | None:
+    def in_memory(self, wanted: ReadRequest) -> ReadResult | None:
         """Return what tags alone select in memory, None when it is not all there."""
-        return self._store.read_hot(
-            wanted.queue,
-            wanted.queue_offset,
-            max_count=wanted.max_count,
-            max_bytes=wanted.max_bytes,
-            accepts=wanted.accepts,
-        )
+        return self._store.read_hot(wanted)
 
-    async def read(self, wanted: QueueRead, room: Room) -> ReadResult:
+    async def read(self, wanted: ReadRequest, room: Room) -> ReadResult:
         """Read when there is room: one message may have 4 MiB, whatever was asked."""
         await room.reserve(MAX_BYTES)
         try:
@@ -73,7 +54,7 @@ class FilteredReader:
             room.give_back(LARGEST_BYTES)
 
     async def wait(
-        self, wanted: Sequence[QueueRead], room: Room, *, group: str, timeout_s: float
+        self, wanted: Sequence[ReadRequest], room: Room, *, group: str, timeout_s: float
     ) -> tuple[int, ReadResult]:
         """Wait for a match in one of several different queues; return which one, and what is there, also nothing.
 
@@ -98,12 +79,12 @@ class FilteredReader:
             return 0, results[0]._replace(status=FoundStatus.NO_MATCHED, next_offset=wanted[0].queue_offset)
         return 0, results[0]
 
-    async def _from_memory(self, wanted: QueueRead) -> ReadResult | None:
+    async def _from_memory(self, wanted: ReadRequest) -> ReadResult | None:
         if wanted.accepts_record is None:
             return self.in_memory(wanted)
         return await self._filtered(wanted, wanted.accepts_record)
 
-    async def _from_disk(self, wanted: QueueRead) -> ReadResult:
+    async def _from_disk(self, wanted: ReadRequest) -> ReadResult:
         return await self._store.read(
             wanted.queue,
             wanted.queue_offset,
@@ -113,7 +94,7 @@ class FilteredReader:
             accepts_record=wanted.accepts_record,
         )
 
-    async def _filtered(self, wanted: QueueRead, accepts: AcceptsRecord) -> ReadResult | None:
+    async def _filtered(self, wanted: ReadRequest, accepts: AcceptsRecord) -> ReadResult | None:
         """Return what matches among the next messages in memory, None when they are not; others run in between."""
         at, scanned = wanted.queue_offset, 0
         picked: list[bytes] = []
@@ -142,10 +123,10 @@ class FilteredReader:
         return found
 
 
-def _is_passed(wanted: QueueRead, found: ReadResult) -> bool:
+def _is_passed(wanted: ReadRequest, found: ReadResult) -> bool:
     """Tell whether messages came that the filter refused."""
     return wanted.accepts_record is not None and found.status is FoundStatus.NO_MATCHED
 
 
-def _after(wanted: QueueRead, found: ReadResult) -> QueueRead:
+def _after(wanted: ReadRequest, found: ReadResult) -> ReadRequest:
     return wanted._replace(queue_offset=found.next_offset) if _is_passed(wanted, found) else wanted

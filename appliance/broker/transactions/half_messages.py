@@ -23,7 +23,7 @@ from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
 from storage_driver.interfaces import Messages
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.reading import ReadResult
+from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -107,9 +107,7 @@ class TransactionEnds:
         if header.verdict not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             text = f"commitOrRollback is {header.verdict}, expected 8, 12 or 0"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        found = self.store.read_hot(
-            HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES, accepts=None
-        )
+        found = self.store.read_hot(ReadRequest(HALF_QUEUE, header.queue_offset, 1, ONE_RECORD_BYTES))
         if found is None:
             return AsyncReply(partial(self._end_cold, request, header, peer.signer))
         mark = self._end(header, _checked(header, _only(found), peer.signer))

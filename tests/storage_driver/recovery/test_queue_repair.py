@@ -8,6 +8,7 @@ import pytest
 from storage_driver.config import StoreConfig
 from storage_driver.index.index_file import IndexSize
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
+from storage_driver.reading import ReadRequest
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host
 from storage_driver.store import MessageStore, open_store
 
@@ -48,7 +49,7 @@ async def numbers(store: MessageStore) -> list[int]:
     """Read the queue as a consumer does, from memory where that is possible."""
     found, at = [], 0
     while at < store.max_offset(QUEUE):
-        got = store.read_hot(QUEUE, at, max_count=32, max_bytes=1 << 20)
+        got = store.read_hot(ReadRequest(QUEUE, at, 32, 1 << 20))
         if got is None:
             got = await store.read(QUEUE, at, max_count=32, max_bytes=1 << 20)
         assert got.next_offset > at

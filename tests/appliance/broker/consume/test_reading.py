@@ -6,9 +6,9 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from appliance.broker.consume.reading import FilteredReader, QueueRead
+from appliance.broker.consume.reading import FilteredReader
 from appliance.testing import FakePeer, SmallStore, small_store
-from storage_driver.reading import FoundStatus
+from storage_driver.reading import FoundStatus, ReadRequest
 from storage_driver.record import Message, MessageQueue, encode_properties
 
 QUEUES = [MessageQueue("T", number) for number in range(3)]
@@ -21,9 +21,9 @@ def put(small: SmallStore, queue: MessageQueue, body: bytes, tag: str = "") -> N
     )
 
 
-def wanted(queue: MessageQueue, queue_offset: int = 0, letter: bytes = b"") -> QueueRead:
+def wanted(queue: MessageQueue, queue_offset: int = 0, letter: bytes = b"") -> ReadRequest:
     """Want a queue's messages, or those that have a letter in them."""
-    return QueueRead(
+    return ReadRequest(
         queue, queue_offset, 32, 1 << 18, None, (lambda record: letter in bytes(record)) if letter else None
     )
 
