@@ -3,8 +3,9 @@
 python tests/bench/bench_cost.py [--load sends] [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
 
 A box of each commit runs as a process of its own and takes the same requests from one raw client; its processor time
-comes from /proc. Loads: `sends` of 1 KiB, `pulls` of one message each that is in memory, `waits` (a pull waits, a send
-wakes it; the figure is for both). With --against the other commit is checked out below .build.
+comes from /proc. Loads: `sends` of 1 KiB, `batches` of 50 of them, `pulls` of one message each that is in memory,
+`backlog` of 32 messages a pull, `waits` (a pull waits, a send wakes it; the figure is for both). The figure is for one
+message. With --against the other commit is checked out below .build.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import argparse
 import os
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,10 +33,12 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 WARM_UP, COUNTED, CONNECTIONS, TOGETHER, QUEUES = 8_000, 40_000, 4, 64, 4
 SHORTER = 5  # the load that waits for the disk at each step
+IN_BATCH, IN_PULL = 50, 32  # messages
+LOADS = ("sends", "batches", "pulls", "backlog", "waits")
 
 
-def sends(count: int) -> list[bytes]:
-    """Return frames as a Java producer makes them, 1 KiB of body each."""
+def sends(count: int, *, batches: bool = False) -> list[bytes]:
+    """Return frames as a Java producer makes them, of one message or of a batch, 1 KiB of body each."""
     made = []
     for number in range(count):
         ext = {
@@ -45,24 +50,35 @@ def sends(count: int) -> list[bytes]:
             "f": "0",
             "g": "1700000000000",
         }
-        ext |= {"h": "0", "i": f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false"}
-        command = request(310, ext, bytes(1024))
+        own = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
+        ext |= {"h": "0", "i": "" if batches else own, "j": "0", "k": "false", "m": str(batches).lower()}
+        command = request(320, ext, batch_of(number)) if batches else request(310, ext, bytes(1024))
         command.opaque = number
         made.append(encode_command(command))
     return made
 
 
-def pulls(count: int, *, waits: bool = False) -> list[bytes]:
-    """Return frames as a Java push consumer makes them, for one message each."""
+def batch_of(number: int) -> bytes:
+    """Return the body of a batch of messages."""
+    made = []
+    for inner in range(number * IN_BATCH, (number + 1) * IN_BATCH):
+        properties = f"UNIQ_KEY\x01{inner:032X}\x02WAIT\x01true\x02".encode()
+        rest = struct.pack(">iiii1024xh", 0, 0, 0, 1024, len(properties)) + properties
+        made.append(struct.pack(">i", 4 + len(rest)) + rest)
+    return b"".join(made)
+
+
+def pulls(count: int, *, waits: bool = False, each: int = 1) -> list[bytes]:
+    """Return frames as a Java push consumer makes them, for so many messages each."""
     made = []
     for number in range(count):
         ext = {
             "consumerGroup": "CG",
             "topic": "Cost",
             "queueId": str(number % QUEUES),
-            "queueOffset": str(number // QUEUES),
+            "queueOffset": str(number // QUEUES * each),
         }
-        ext |= {"maxMsgNums": "1", "sysFlag": "6" if waits else "4", "commitOffset": "0", "subscription": "*"}
+        ext |= {"maxMsgNums": str(each), "sysFlag": "6" if waits else "4", "commitOffset": "0", "subscription": "*"}
         ext |= {"suspendTimeoutMillis": "15000", "subVersion": "1", "expressionType": "TAG"}
         command = request(11, ext, b"")
         command.opaque = number
@@ -102,11 +118,14 @@ class Load:
     """The requests of one name, the same for each box."""
 
     def __init__(self, name: str) -> None:
-        shorter = SHORTER if name == "waits" else 1
-        self._warm_up, self.counted = WARM_UP // shorter, COUNTED // shorter
-        total = self._warm_up + self.counted
-        self._sent = sends(total)
-        self._pulled = pulls(total, waits=name == "waits") if name != "sends" else []
+        each = {"batches": IN_BATCH, "backlog": IN_PULL, "waits": SHORTER}.get(name, 1)
+        portion = TOGETHER * CONNECTIONS
+        self._warm_up, counted = (max(portion, count // each // portion * portion) for count in (WARM_UP, COUNTED))
+        total = self._warm_up + counted
+        self.messages = counted * (1 if name == "waits" else each)
+        pulled = {"pulls": 1, "backlog": IN_PULL, "waits": 1}.get(name, 0)
+        self._sent = sends(total * max(1, pulled), batches=name == "batches")
+        self._pulled = pulls(total, waits=name == "waits", each=pulled) if pulled else []
         self._waits = name == "waits"
 
     def prepare(self, connections: Sequence[socket.socket]) -> None:
@@ -127,7 +146,7 @@ class Load:
 
 
 def cost_us(tree: Path, load: Load) -> float:
-    """Return the microseconds of processor time that the box of a tree takes for one request of a load."""
+    """Return the microseconds of processor time that the box of a tree takes for one message of a load."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="cost-") as folder:
         command = ["-m", "appliance", "serve", "--data", folder, "--namesrv-port", str(free_port())]
@@ -147,6 +166,7 @@ def cost_us(tree: Path, load: Load) -> float:
             connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
             process = psutil.Process(box.pid)
             load.prepare(connections)
+            settle(process)
             before = process.cpu_times()
             load.run(connections)
             after = process.cpu_times()
@@ -156,7 +176,15 @@ def cost_us(tree: Path, load: Load) -> float:
             box.terminate()
             box.wait()
     spent_s = float(after.user + after.system - before.user - before.system)
-    return spent_s / load.counted * 1e6
+    return spent_s / load.messages * 1e6
+
+
+def settle(process: psutil.Process) -> None:
+    """Wait until a box has done what the messages so far left to do: its index is written two seconds later."""
+    spent_s = -1.0
+    while (now_s := sum(process.cpu_times()[:2])) > spent_s + 0.03:
+        spent_s = now_s
+        time.sleep(1)
 
 
 def checked_out(commit: str) -> Path:
@@ -170,7 +198,7 @@ def checked_out(commit: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Processor time of a request, of two commits in turns.")
-    parser.add_argument("--load", choices=("sends", "pulls", "waits"), default="sends")
+    parser.add_argument("--load", choices=LOADS, default="sends")
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--most", type=float, help="the largest ratio of the medians that is good")
