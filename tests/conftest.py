@@ -1,6 +1,7 @@
 """What every test gets: `async def` under trio, `soak` only when asked for, a list of what wants the mark `slow`."""
 
 import inspect
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import trio.testing
 
 SLOW_S = 0.25  # above this a test carries the marker `slow`
+HANGS_S = 300  # above this a test that is not marked `soak` hangs: it fails, and the others go on
 # What takes minutes goes first, so that no worker ends long after the others (pytest-xdist, --dist loadgroup).
 LANES = (
     "systemd",
@@ -95,6 +97,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
             inner.inner_test = trio.testing.trio_test(inner.inner_test)
     elif inspect.iscoroutinefunction(test):
         pyfuncitem.obj = trio.testing.trio_test(test)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """End a test that hangs: whatever it waits for, its main thread gets an exception."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"{item.nodeid} did not end within {HANGS_S} s")
+
+    if item.get_closest_marker("soak"):
+        return (yield)
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(HANGS_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
