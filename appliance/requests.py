@@ -22,15 +22,16 @@ from storage_driver.named_tuple import NamedTuple
 log = logging.getLogger("appliance.requests")
 REMEMBERED_REFUSALS, LONGEST_LOGGED = 4096, 500
 LARGE = 65_536  # bytes of a body: some ms to read
-SENDS = frozenset(
+UNREAD = frozenset(
     map(
         int,
         (
+            *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
             *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
             *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
         ),
     )
-)  # their bodies are no text to be read
+)  # their bodies are not read as text, or not at all
 UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
 
 
@@ -108,7 +109,7 @@ class Responder:
                 except Refused:
                     self._denied[code] += 1
                     raise
-            if request.send is None and len(request.body) > LARGE and code not in SENDS:
+            if request.send is None and len(request.body) > LARGE and code not in UNREAD:
                 answer: Answer = AsyncReply(partial(self._one_by_one, handle, request, peer))
             else:
                 answer = handle(request, peer)
@@ -123,16 +124,22 @@ class Responder:
     async def _one_by_one(
         self, handle: Handle, request: RemotingCommand, peer: RequestPeer
     ) -> RemotingCommand | bytes | None:
-        """Answer a request whose body may become fifty MiB of objects: no two of them at a time."""
+        """Answer a request whose body may become fifty MiB of objects: no two of them at a time.
+
+        What an answer waits for once the body has been read (a client that is asked, the disk) keeps nobody waiting.
+        """
         async with self._large:
-            match handle(request, peer):
-                case Reply(response=response):
-                    return response
-                case AsyncReply(run=run):
-                    return await run()
-                case DeferredReply(when=when, mark=mark, response=answer, failed=failed):
-                    reason = await _until(when, mark)
-                    return answer if reason is None else failed(reason)
+            found = handle(request, peer)
+            if isinstance(found, AsyncReply) and found.needs_body:
+                return await found.run()
+        match found:
+            case Reply(response=response):
+                return response
+            case AsyncReply(run=run):
+                return await run()
+            case DeferredReply(when=when, mark=mark, response=answer, failed=failed):
+                reason = await _until(when, mark)
+                return answer if reason is None else failed(reason)
         raise AssertionError("no such answer")
 
     def statistics(self) -> ResponderStatistics:

@@ -63,15 +63,21 @@ class AsyncReply:
     """An answer that really has to be waited for: the only kind that gets a task. None means nothing is sent.
 
     A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection. What
-    `reads` messages reserves room for them in the outbox itself, all else begins when there is room.
+    `reads` messages reserves room for them in the outbox itself, all else begins when there is room. What
+    `needs_body` turns the request's into objects in `run`; every other answer has done so before.
     """
 
-    __slots__ = ("pull", "reads", "run")
+    __slots__ = ("needs_body", "pull", "reads", "run")
 
     def __init__(
-        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]], *, pull: bool = False, reads: bool = False
+        self,
+        run: Callable[[], Awaitable[RemotingCommand | bytes | None]],
+        *,
+        pull: bool = False,
+        reads: bool = False,
+        needs_body: bool = False,
     ) -> None:
-        self.run, self.pull, self.reads = run, pull, reads or pull
+        self.run, self.pull, self.reads, self.needs_body = run, pull, reads or pull, needs_body
 
 
 Answer = Reply | DeferredReply | AsyncReply | None

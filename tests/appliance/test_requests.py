@@ -10,6 +10,7 @@ from appliance.requests import (
     LARGE,
     Answer,
     AsyncReply,
+    Handle,
     RefusedWith,
     Reply,
     RequestPeer,
@@ -88,36 +89,71 @@ def test_two_parts_cannot_claim_one_code_and_a_port_can_leave_some_out() -> None
     assert set(without(merged({10: fine}, {11: fine}), [11])) == {10}
 
 
-async def test_requests_with_large_bodies_are_answered_one_after_the_other_whatever_their_answer_is() -> None:
-    wakes: list[Callable[[str | None], None]] = []
-    begun: list[int] = []
+class LargeRequests:
+    """Requests with large bodies to one responder: what began, and what was answered, by their numbers."""
 
-    async def later() -> RemotingCommand:
-        await trio.lowlevel.checkpoint()
-        return RemotingCommand(0, opaque=2)
+    def __init__(self, handle: Handle) -> None:
+        self.begun: list[int] = []
+        self.answered: list[int] = []
+        self._handle = handle
+        self._responder = Responder({200: self._noted})
 
-    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
-        begun.append(request.opaque)
-        if request.opaque == 1:
-            answer = RemotingCommand(0, opaque=1)
-            return DeferredReply(lambda mark, wake: wakes.append(wake), 5, answer, lambda reason: RemotingCommand(7))
-        return AsyncReply(later) if request.opaque == 2 else Reply(RemotingCommand(0, opaque=3))
+    def _noted(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        self.begun.append(request.opaque)
+        return self._handle(request, peer)
 
-    respond, answers = Responder({200: handle}), list[int]()
-
-    async def ask(opaque: int, size: int) -> None:
-        answer = respond(RemotingCommand(200, opaque=opaque, body=bytes(size)), FakePeer())
+    async def ask(self, opaque: int, size: int = LARGE + 1) -> None:
+        answer = self._responder(RemotingCommand(200, opaque=opaque, body=bytes(size)), FakePeer())
         if isinstance(answer, AsyncReply):
             response = await answer.run()
             assert isinstance(response, RemotingCommand)
-            answers.append(response.opaque)
+            self.answered.append(response.opaque)
 
+
+async def test_large_bodies_are_read_one_after_the_other() -> None:
+    read = trio.Event()
+
+    async def reading() -> RemotingCommand:
+        await read.wait()
+        return RemotingCommand(0, opaque=1)
+
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        if request.opaque == 1:
+            return AsyncReply(reading, needs_body=True)
+        return Reply(RemotingCommand(0, opaque=request.opaque))
+
+    requests = LargeRequests(handle)
+    async with trio.open_nursery() as nursery:
+        for opaque in (1, 2):
+            nursery.start_soon(requests.ask, opaque)
+            await trio.testing.wait_all_tasks_blocked()
+        assert requests.begun == [1], "the second waits until the body of the first is read"
+        await requests.ask(3, LARGE)
+        assert (requests.begun, requests.answered) == ([1, 3], []), "a small one waits for nobody"
+        read.set()
+    assert (requests.begun, requests.answered) == ([1, 3, 2], [1, 2])
+
+
+async def test_an_answer_that_waits_with_its_body_read_keeps_no_other_large_body_waiting() -> None:
+    wakes: list[Callable[[str | None], None]] = []
+    asked = trio.Event()
+
+    async def asking() -> RemotingCommand:
+        await asked.wait()
+        return RemotingCommand(0, opaque=2)
+
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        if request.opaque == 1:
+            answer = RemotingCommand(0, opaque=1)
+            return DeferredReply(lambda mark, wake: wakes.append(wake), 5, answer, lambda reason: RemotingCommand(7))
+        return AsyncReply(asking) if request.opaque == 2 else Reply(RemotingCommand(0, opaque=3))
+
+    requests = LargeRequests(handle)
     async with trio.open_nursery() as nursery:
         for opaque in (1, 2, 3):
-            nursery.start_soon(ask, opaque, LARGE + 1)
+            nursery.start_soon(requests.ask, opaque)
             await trio.testing.wait_all_tasks_blocked()
-        assert begun == [1], "the first waits for the disk, and the others for it"
-        await ask(3, LARGE)
-        assert (begun, answers) == ([1, 3], []), "a small one waits for nobody"
+        assert (requests.begun, requests.answered) == ([1, 2, 3], [3])
         wakes[0](None)
-    assert (begun, answers) == ([1, 3, 2, 3], [1, 2, 3])
+        asked.set()
+    assert sorted(requests.answered) == [1, 2, 3]

@@ -65,7 +65,7 @@ class Sessions:
     def handle_heartbeat(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """HEART_BEAT (34): store the client, its groups and their subscriptions."""
         if len(request.body) > LARGE:
-            return AsyncReply(lambda: self._handle_large_heartbeat(request, peer))
+            return AsyncReply(lambda: self._handle_large_heartbeat(request, peer), needs_body=True)
         beat = read_heartbeat(request.body)
         for joining in beat.consumers:
             self._join(beat.client_id, joining, request, peer)
@@ -137,7 +137,7 @@ class Sessions:
         async def later() -> RemotingCommand:
             return run(await read_in_thread(read_lock, request))
 
-        return AsyncReply(later)
+        return AsyncReply(later, needs_body=True)
 
     def handle_check(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""
