@@ -165,7 +165,7 @@ class QueueFiles:
         try:
             self._disk.make_folder(folder)
         except OSError as exc:
-            if exc.errno not in (errno.EEXIST, *NO_WAY):
+            if exc.errno != errno.EEXIST and exc.errno not in NO_WAY:
                 raise
             # all in here is derived: what is no folder only stands in the way
             for path in (folder.parent, folder):
