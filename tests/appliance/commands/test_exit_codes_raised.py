@@ -275,6 +275,7 @@ def started(words: list[str], home: Path, **environ: str) -> subprocess.Popen[st
     return subprocess.Popen(
         [sys.executable, "-m", "appliance", *words], cwd=home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": import_path(), **environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by jobs in the background
     )  # fmt: skip
 
 
