@@ -25,8 +25,6 @@ from storage_driver.record import (
 )
 from storage_driver.statistics import AppendResult, BatchAppendResult
 
-_new = tuple.__new__  # a named tuple's own takes twice as long
-
 
 class Appender:
     """Gives every message its place in the log and its number in its queue."""
@@ -83,8 +81,8 @@ class Appender:
         )
         if queued:
             target.next_offset = queue_offset + 1
-        pending = _new(PendingRecord, (target, log_offset, size, queue_offset, sys_flag, stored_ms, properties))
-        return _new(AppendResult, (queue_offset, log_offset, size, self._log.append(data, pending), stored_ms))
+        pending = PendingRecord(target, log_offset, size, queue_offset, sys_flag, stored_ms, properties)
+        return AppendResult(queue_offset, log_offset, size, self._log.append(data, pending), stored_ms)
 
     def put_batch(self, shared: Message, parts: Parts, *, crcs: Sequence[int] | None = None) -> BatchAppendResult:
         """Append messages to one queue, one after the other in one segment, all or none. Raises as `put`.

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from storage_driver.named_tuple import NamedTuple
 
 
-class AppendResult(NamedTuple):
+class AppendResult:
     """Where a message is; `end` is the mark for `when_committed`."""
 
-    queue_offset: int
-    log_offset: int
-    size: int
-    end: int
-    stored_ms: int
+    __slots__ = ("end", "log_offset", "queue_offset", "size", "stored_ms")
+
+    def __init__(self, queue_offset: int, log_offset: int, size: int, end: int, stored_ms: int) -> None:
+        self.queue_offset, self.log_offset, self.size = queue_offset, log_offset, size
+        self.end, self.stored_ms = end, stored_ms
 
 
 class BatchAppendResult(NamedTuple):

@@ -19,8 +19,9 @@ from appliance.page import search, words
 from appliance.page.tickets import Change
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.headers import ResetOffsetHeader, SendMessageHeader, SendMessageReply, UpdateConsumerOffsetHeader
+from netstack.wire.headers import ResetOffsetHeader, UpdateConsumerOffsetHeader
 from netstack.wire.headers_admin import CreateTopicHeader
+from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
 from storage_driver.record import MessageQueue, StoredMessage, decode_properties, encode_properties
 
 TEMPLATE, READ_WRITE = "TBW102", 6

@@ -24,8 +24,8 @@ from netstack.client.text import RETRY
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand, encode_command, request
-from netstack.wire.headers import SendMessageHeader
 from netstack.wire.json_body import MessageQueue
+from netstack.wire.message_headers import SendMessageHeader
 
 STATUSES: dict[int, str] = {
     ResponseCode.SUCCESS: "SEND_OK",

@@ -6,7 +6,6 @@ Source: RocketMQ 4.9.8 RemotingCommand, RocketMQSerializable, RemotingSerializab
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +18,7 @@ from netstack.wire.codes import ResponseCode
 from netstack.wire.frame import BINARY, JSON, Frame, encode_frame
 
 if TYPE_CHECKING:
-    from netstack.wire.headers import SendMessageHeader
+    from netstack.wire.message_headers import SendMessageHeader
 
 VERSION = 409  # V4_9_8
 RESPONSE, ONEWAY = 1, 2
@@ -45,20 +44,41 @@ class ExtFields(Protocol):
     def to_ext(self) -> dict[str, str]: ...
 
 
-@dataclass(slots=True)
 class RemotingCommand:
-    """A request or a response; what its header and its body say."""
+    """A request or a response; what its header and its body say.
 
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    language: str = "JAVA"
-    version: int = VERSION
-    remark: str | None = None
-    ext: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    serialize_type: int = JSON
-    send: "SendMessageHeader | None" = None  # what ext says, already read; then ext itself is empty
+    `send` is what ext says, already read; then ext itself is empty.
+    """
+
+    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "send", "serialize_type", "version")
+
+    def __init__(
+        self,
+        code: int,
+        opaque: int = 0,
+        flag: int = 0,
+        language: str = "JAVA",
+        version: int = VERSION,
+        remark: str | None = None,
+        ext: dict[str, str] | None = None,
+        body: bytes = b"",
+        serialize_type: int = JSON,
+        send: "SendMessageHeader | None" = None,
+    ) -> None:
+        self.code, self.opaque, self.flag, self.language, self.version = code, opaque, flag, language, version
+        self.remark, self.body, self.serialize_type, self.send = remark, body, serialize_type, send
+        self.ext: dict[str, str] = {} if ext is None else ext
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotingCommand) and self._values() == other._values()
+
+    def _values(self) -> tuple[object, ...]:
+        flags = self.code, self.opaque, self.flag, self.language, self.version, self.serialize_type
+        return *flags, self.remark, self.ext, self.body, self.send
+
+    def __repr__(self) -> str:
+        said = f"code={self.code}, opaque={self.opaque}, flag={self.flag}, {self.language} {self.version}"
+        return f"RemotingCommand({said}, remark={self.remark!r}, ext={self.ext}, body of {len(self.body)} bytes)"
 
     @property
     def is_response(self) -> bool:
@@ -103,7 +123,7 @@ def ext_dict(ext: Mapping[str, str] | ExtFields | None) -> dict[str, str]:
 
 def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingCommand:
     """Return what the frame says. Raises ProtocolError."""
-    kind, header, body = frame
+    kind, header, body = frame.kind, frame.header, frame.body
     if kind == BINARY:
         return _decode_binary(header, body, max_ext)
     if len(header) > HEADER.values and fastjson.values_in(header) > HEADER.values:

@@ -78,6 +78,14 @@ def _fields_of(header: type) -> tuple[Field, ...]:
 fields_of: Callable[[type], tuple[Field, ...]] = cache(_fields_of)
 
 
+def wire_names(header: type) -> list[tuple[str, bool]]:
+    """Return the name on the wire of each field, and whether it is required; also of `message_headers`."""
+    names: tuple[str, ...] = getattr(header, "WIRE", ())
+    if names:
+        return [(name, at < getattr(header, "REQUIRED", 0)) for at, name in enumerate(names)]
+    return [(item.wire, item.required) for item in fields_of(header)]
+
+
 def _kind_and_notes(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return str, int or bool and what the annotations around it say."""
     if get_origin(hint) is Annotated:

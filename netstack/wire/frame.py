@@ -9,7 +9,6 @@ Source: RocketMQ 4.9.8 NettyDecoder, RemotingCommand.decode.
 """
 
 from struct import Struct
-from typing import NamedTuple
 
 from netstack.errors import ProtocolError
 
@@ -21,10 +20,20 @@ TLS_GREETING = 0x1603  # as the first bytes of a length: 369 MB, never a frame
 _LENGTH, _MARK, _BOTH = Struct(">i"), Struct(">I"), Struct(">II")
 
 
-class Frame(NamedTuple):
-    kind: int
-    header: bytes
-    body: bytes
+class Frame:
+    """One whole frame; `kind` is JSON or BINARY."""
+
+    __slots__ = ("body", "header", "kind")
+
+    def __init__(self, kind: int, header: bytes, body: bytes) -> None:
+        self.kind, self.header, self.body = kind, header, body
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frame) and self.astuple() == other.astuple()
+
+    def astuple(self) -> tuple[int, bytes, bytes]:
+        """Return kind, header and body."""
+        return self.kind, self.header, self.body
 
 
 class FrameDecoder:
@@ -70,6 +79,8 @@ class FrameDecoder:
         if have < 8:
             self._look_at_length(have)
             return None
+        length: int
+        mark: int
         length, mark = _BOTH.unpack_from(held, at)
         body_at, end = at + 8 + (mark & 0xFFFFFF), at + 4 + length
         if (

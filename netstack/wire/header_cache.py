@@ -6,14 +6,14 @@ look as Java writes it takes the ordinary way, and so does a signed one.
 """
 
 import re
-from typing import NamedTuple
+from typing import Any
 
 import orjson
 
 from netstack.errors import Refused
 from netstack.wire.command import MAX_EXT_FIELDS, RemotingCommand, decode_command
 from netstack.wire.frame import JSON, Frame
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 
 MOST_REMEMBERED = 4096  # of all connections of a process: one per producer group and queue that is sent to
 MOST_BYTES = 4096  # of a header that is worth a look
@@ -26,16 +26,22 @@ _LOADS = orjson.loads
 Constant = tuple[bytes, bytes, bytes, bytes]
 
 
-class _Seen(NamedTuple):
-    """What a command says besides opaque, and the values of its header around born_ms, flag and properties."""
+class _Seen:
+    """A command with its header, of which time, properties and opaque change with every message."""
 
-    code: int
-    flag: int
-    language: str
-    version: int
-    before: tuple[str, str, str, int, int, int]
-    message_flag: int
-    behind: tuple[int, bool, int | None, bool, str | None]
+    __slots__ = ("_command", "_header")
+
+    def __init__(self, command: RemotingCommand, header: SendMessageHeader) -> None:
+        self._command, self._header = command, header
+
+    def with_changed(self, born_ms: int, properties: str, opaque: int, body: bytes) -> RemotingCommand:
+        """Return the command of another message."""
+        was, h = self._command, self._header
+        send = SendMessageHeader(
+            h.producer_group, h.topic, h.default_topic, h.default_queue_count, h.queue_id, h.sys_flag, born_ms, h.flag,
+            properties, h.reconsume_times, h.unit_mode, h.max_reconsume_times, h.batch, h.broker_name,
+        )  # fmt: skip
+        return RemotingCommand(was.code, opaque, was.flag, was.language, was.version, None, None, body, JSON, send)
 
 
 class HeaderCache:
@@ -47,24 +53,22 @@ class HeaderCache:
 
     def decode(self, frame: Frame) -> RemotingCommand:
         """Return what the frame says. Raises ProtocolError."""
-        kind, header, body = frame
-        parts = _SPLIT(header) if kind == JSON and len(header) <= MOST_BYTES else None
+        header = frame.header
+        parts = _SPLIT(header) if frame.kind == JSON and len(header) <= MOST_BYTES else None
         if parts is None:
             return decode_command(frame, self._max_ext)
-        before, born, between, properties, behind, opaque, last = parts.groups()
-        constant = before, between, behind, last
+        groups: tuple[Any, ...] = parts.groups()
+        constant: Constant = groups[0], groups[2], groups[4], groups[6]
         seen = self._seen.get(constant)
         if seen is None:
             command = decode_command(frame, self._max_ext)
             self._remember(constant, command)
             return command
         try:
-            text = _LOADS(properties)
+            text: str = _LOADS(groups[3])
         except orjson.JSONDecodeError:  # ends in an escaped quote
             return decode_command(frame, self._max_ext)
-        code, flag, language, version, first, message_flag, more = seen
-        send = SendMessageHeader(*first, int(born), message_flag, text, *more)
-        return RemotingCommand(code, int(opaque), flag, language, version, None, {}, body, JSON, send)
+        return seen.with_changed(int(groups[1]), text, int(groups[5]), frame.body)
 
     def _remember(self, constant: Constant, command: RemotingCommand) -> None:
         if len(self._seen) >= MOST_REMEMBERED:
@@ -74,10 +78,9 @@ class HeaderCache:
         if sum(map(len, constant)) > MOST_KEPT:
             return
         try:
-            h = SendMessageHeader.from_ext(command.ext)
+            header = SendMessageHeader.from_ext(command.ext)
         except Refused:
             return  # by its handler, every time
-        first = (h.producer_group, h.topic, h.default_topic, h.default_queue_count, h.queue_id, h.sys_flag)
-        more = (h.reconsume_times, h.unit_mode, h.max_reconsume_times, h.batch, h.broker_name)
-        fixed = (command.code, command.flag, command.language, command.version)
-        self._seen[constant] = _Seen(*fixed, first, h.flag, more)
+        alike = RemotingCommand(command.code, 0, command.flag, command.language, command.version)
+        header.properties = ""
+        self._seen[constant] = _Seen(alike, header)

@@ -6,7 +6,7 @@ import orjson
 
 from netstack.wire.command import VERSION, RemotingCommand
 from netstack.wire.frame import JSON
-from netstack.wire.headers import SendMessageReply
+from netstack.wire.message_headers import SendMessageReply
 
 _MARKS = Struct(">ii")
 

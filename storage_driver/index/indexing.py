@@ -91,13 +91,20 @@ def _add(keys: KeyCollector, record: PendingRecord | PendingRun) -> None:
 
 def _add_alike(keys: KeyCollector, records: Sequence[PendingRecord | PendingRun]) -> bool:
     """Take single records of one topic, column by column; False, and none are taken, when they are something else."""
-    if set(map(type, records)) != {PendingRecord}:
-        return False
-    queues, log_offsets, _, _, flags, times, properties = zip(*records, strict=True)
-    topics, kinds = {queue.key.topic for queue in set(queues)}, {flag & TRANSACTION_MASK for flag in set(flags)}
-    if len(topics) > 1 or TRANSACTION_ROLLBACK in kinds or b"" in properties:
-        return False
-    keys.add_run(topics.pop(), log_offsets, times, properties)
+    topic: str | None = None
+    log_offsets, times, properties = list[int](), list[int](), list[bytes]()
+    for record in records:
+        if isinstance(record, PendingRun) or not record.properties:
+            return False
+        if topic is None:
+            topic = record.queue.key.topic
+        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK or record.queue.key.topic != topic:
+            return False
+        log_offsets.append(record.log_offset)
+        times.append(record.stored_ms)
+        properties.append(record.properties)
+    if topic is not None:
+        keys.add_run(topic, log_offsets, times, properties)
     return True
 
 

@@ -31,16 +31,23 @@ class Arrival(NamedTuple):
     size: int
 
 
-class PendingRecord(NamedTuple):
+class PendingRecord:
     """An appended record that is not durable yet."""
 
-    queue: ConsumeQueue
-    log_offset: int
-    size: int
-    queue_offset: int
-    sys_flag: int
-    stored_ms: int
-    properties: bytes
+    __slots__ = ("log_offset", "properties", "queue", "queue_offset", "size", "stored_ms", "sys_flag")
+
+    def __init__(
+        self,
+        queue: ConsumeQueue,
+        log_offset: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        stored_ms: int,
+        properties: bytes,
+    ) -> None:
+        self.queue, self.log_offset, self.size, self.queue_offset = queue, log_offset, size, queue_offset
+        self.sys_flag, self.stored_ms, self.properties = sys_flag, stored_ms, properties
 
 
 class PendingRun(NamedTuple):
@@ -100,16 +107,17 @@ class Dispatcher:
                 held += sum(map(len, record.properties)) + RUN_BYTES * len(record.sizes)
                 self._dispatch_run(record)
                 continue
-            queue, log_offset, size, queue_offset, sys_flag, stored_ms, properties = record
+            queue, sys_flag, properties = record.queue, record.sys_flag, record.properties
             held += len(properties)
             if (sys_flag & TRANSACTION_MASK and not is_queued(sys_flag)) or queue.dropped:
                 continue
             key = queue.key
-            code = tags_code(key.topic, properties, stored_ms, delays_ms)
-            queue.add(queue_offset, log_offset, size, code)
+            code = tags_code(key.topic, properties, record.stored_ms, delays_ms)
+            queue.add(record.queue_offset, record.log_offset, record.size, code)
             dirty[key] = queue
             if watched is None or key in watched:
-                arrived(Arrival(key, queue_offset, code, stored_ms, log_offset, size))
+                stored = record.stored_ms, record.log_offset, record.size
+                arrived(Arrival(key, record.queue_offset, code, *stored))
         count = len(records) + in_runs
         if records:
             self.last_stored_ms = records[-1].stored_ms

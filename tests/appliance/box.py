@@ -15,7 +15,7 @@ from netstack.serving.channel import Channel, open_channel
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.headers import PullMessageHeader, SendMessageHeader
+from netstack.wire.message_headers import PullMessageHeader, SendMessageHeader
 from storage_driver.record import StoredMessage, decode_record
 
 FACTS = HostFacts(8 << 30, "", "test-box")

@@ -13,7 +13,7 @@ from netstack.serving.channel import Channel
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import Reply
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.record import StoredMessage, decode_properties, decode_record
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 

@@ -11,7 +11,7 @@ from netstack.testing import read_commands
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, encode_command, request
 from netstack.wire.frame import MIB
-from netstack.wire.headers import PullMessageHeader
+from netstack.wire.message_headers import PullMessageHeader
 from tests.appliance.box import ask, connected, pull, running_box, send
 from tests.costs import peak
 

@@ -1,6 +1,6 @@
 """Transactions over a real store, for the tests of their parts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,12 @@ class Bench:
         peer = FakePeer(number)
         self.clients.producer_joined(peer, "P", Member(f"p{number}", "JAVA", 409, wall_ms()))
         return peer
+
+
+def copy_of(half: AppendResult, ext: Mapping[str, str]) -> AppendResult:
+    """Return where a check-back says that a half message is now."""
+    place = int(ext["tranStateTableOffset"]), int(ext["commitLogOffset"])
+    return AppendResult(*place, half.size, half.end, half.stored_ms)
 
 
 @asynccontextmanager

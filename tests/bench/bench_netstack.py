@@ -20,7 +20,7 @@ from netstack.serving.peer import Peer
 from netstack.serving.server import open_listeners, serve_remoting
 from netstack.wire.command import RemotingCommand, encode_command
 from netstack.wire.conversation import Answer, DeferredReply, Reply
-from netstack.wire.headers import SendMessageHeader, SendMessageReply
+from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
 from tests.netstack import samples
 
 SEND_EXT = samples.SEND_EXT | {"i": "UNIQ_KEY\x017F00000100002A9F0000000000000000\x02WAIT\x01true\x02TAGS\x01TagA"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from appliance.broker.access.request_table import ROWS, AccessClass, Needs, RequestRow, Server
 from appliance.broker.access.signed_fields import header_of
 from netstack.wire.codes import RequestCode, names_of
-from netstack.wire.ext import ExtHeader, fields_of
+from netstack.wire.ext import wire_names
 
 HEAD = """# Requests
 
@@ -44,17 +44,10 @@ def _lines() -> Iterator[str]:
 
 def _line(row: RequestRow) -> str:
     header, names = header_of(row), names_of(RequestCode)
-    fields = [name if required else f"*{name}*" for name, required in _fields(header)] if header else []
+    fields = [name if required else f"*{name}*" for name, required in wire_names(header)] if header else []
     grants = row.needs.value if row.access is AccessClass.DATA and row.needs is not Needs.SIGNATURE else ""
     cells = (str(row.code), names[row.code], row.summary, row.access.value, grants, ", ".join(fields))
     return "| " + " | ".join(cells) + " |"
-
-
-def _fields(header: type[ExtHeader]) -> Iterator[tuple[str, bool]]:
-    """Yield the name on the wire of each field and whether it is required."""
-    names: tuple[str, ...] = getattr(header, "WIRE", ())  # of headers with a decoder of their own
-    for at, field in enumerate(fields_of(header)):
-        yield names[at] if names else field.wire, field.required
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class RequestRow(NamedTuple):
 
 
 _C = RequestCode
-_H, _A, _N = "headers.", "headers_admin.", "headers_namesrv."
+_M, _H, _A, _N = "message_headers.", "headers.", "headers_admin.", "headers_namesrv."
 
 
 def _data(code: int, summary: str, header: str = "", needs: Needs = Needs.SIGNATURE) -> RequestRow:
@@ -99,17 +99,17 @@ def _namesrv(code: int, access: AccessClass, summary: str, header: str = "") -> 
 
 _DATA, _READ, _CHANGE, _JOIN = AccessClass.DATA, AccessClass.READ, AccessClass.CHANGE, AccessClass.JOIN
 _PUBLISH = (
-    _data(_C.SEND_MESSAGE, "store one message", _H + "SendMessageHeader", Needs.SEND),
-    _data(_C.SEND_MESSAGE_V2, "store one message, short field names", _H + "SendMessageHeader", Needs.SEND),
-    _data(_C.SEND_BATCH_MESSAGE, "store a batch of messages", _H + "SendMessageHeader", Needs.SEND),
-    _data(_C.SEND_REPLY_MESSAGE, "send a reply to a requester", _H + "SendMessageHeader", Needs.REPLY),
-    _data(_C.SEND_REPLY_MESSAGE_V2, "the same, short field names", _H + "SendMessageHeader", Needs.REPLY),
+    _data(_C.SEND_MESSAGE, "store one message", _M + "SendMessageHeader", Needs.SEND),
+    _data(_C.SEND_MESSAGE_V2, "store one message, short field names", _M + "SendMessageHeader", Needs.SEND),
+    _data(_C.SEND_BATCH_MESSAGE, "store a batch of messages", _M + "SendMessageHeader", Needs.SEND),
+    _data(_C.SEND_REPLY_MESSAGE, "send a reply to a requester", _M + "SendMessageHeader", Needs.REPLY),
+    _data(_C.SEND_REPLY_MESSAGE_V2, "the same, short field names", _M + "SendMessageHeader", Needs.REPLY),
     _data(_C.END_TRANSACTION, "commit or roll back a half message", _H + "EndTransactionHeader"),
     _data(_C.RECALL_MESSAGE, "recall a timed message", _H + "RecallHeader", Needs.RECALL),
 )
 _CONSUME = (
-    _data(_C.PULL_MESSAGE, "read messages of a queue, or wait for them", _H + "PullMessageHeader", Needs.PULL),
-    _data(_C.LITE_PULL_MESSAGE, "the same for the 5.x lite pull consumer", _H + "PullMessageHeader", Needs.PULL),
+    _data(_C.PULL_MESSAGE, "read messages of a queue, or wait for them", _M + "PullMessageHeader", Needs.PULL),
+    _data(_C.LITE_PULL_MESSAGE, "the same for the 5.x lite pull consumer", _M + "PullMessageHeader", Needs.PULL),
     _data(_C.CONSUMER_SEND_MSG_BACK, "retry a message later", _H + "SendBackHeader", Needs.GROUP_OF_RETRY),
     _data(_C.HEART_BEAT, "name the groups and subscriptions of a client", "", Needs.HEARTBEAT),
     _data(_C.UNREGISTER_CLIENT, "leave a group", _H + "UnregisterClientHeader", Needs.LEAVE),

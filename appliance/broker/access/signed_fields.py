@@ -11,7 +11,7 @@ from importlib import import_module
 
 from appliance.broker.access.request_table import ROWS, RequestRow
 from netstack.wire.acl import ACCESS_KEY, CHANNEL, SECURITY_TOKEN, SIGNATURE
-from netstack.wire.ext import ExtHeader, fields_of
+from netstack.wire.ext import wire_names
 
 SIGNING = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, CHANNEL))
 ANY_5X = frozenset(("ns", "nsd", "bname", "oway", "lo"))  # Source: RocketMQ 5.3 RpcRequestHeader, TopicRequestHeader
@@ -22,16 +22,16 @@ def allowed(code: int) -> frozenset[str]:
     """Return the field names of a code that changes something."""
     row = ROWS[code]
     header = header_of(row)
-    named = [field.wire for field in fields_of(header)] if header is not None else []
+    named = [name for name, _ in wire_names(header)] if header is not None else []
     return SIGNING | ANY_5X | frozenset(named) | frozenset(row.fields)
 
 
-def header_of(row: RequestRow) -> type[ExtHeader] | None:
+def header_of(row: RequestRow) -> type | None:
     """Return the class of a row's fields, imported now; None for a request that is all body."""
     if not row.header:
         return None
     module, _, name = row.header.partition(".")
-    found: type[ExtHeader] = getattr(import_module(f"netstack.wire.{module}"), name)
+    found: type = getattr(import_module(f"netstack.wire.{module}"), name)
     return found
 
 

@@ -29,7 +29,7 @@ from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.headers import PullMessageHeader
+from netstack.wire.message_headers import PullMessageHeader
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult

@@ -38,7 +38,7 @@ from appliance.broker.tables.topics import (
 from appliance.requests import RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.interfaces import MarkedAppending
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property
@@ -184,10 +184,10 @@ class Publishing:
             times = header.reconsume_times
             message = Message(topic.name, queue_id, body, stored, *flags, header.born_ms, peer.born_host, times)
             placed = self._store.put(message, crc=crc)
-        queue_offset, log_offset, size, end, _ = placed
+        queue_offset, log_offset, end = placed.queue_offset, placed.log_offset, placed.end
         if key:
             self._dedup.remember(key, (queue_id, queue_offset, log_offset, end, peer, self._dedup.now_s, b"", 0))
-        self._tables.stats.put(topic.name, queue_id, 1, size)
+        self._tables.stats.put(topic.name, queue_id, 1, placed.size)
         return queue_id, queue_offset, log_offset, end, key, recall
 
     def _draft(

@@ -16,7 +16,8 @@ from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.headers import PushReplyHeader, SendMessageHeader, SendMessageReply
+from netstack.wire.headers import PushReplyHeader
+from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
 from storage_driver.errors import LogFailed
 from storage_driver.interfaces import Marks
 from storage_driver.named_tuple import NamedTuple

@@ -13,7 +13,7 @@ from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Refuse
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import ONEWAY, RemotingCommand
-from netstack.wire.headers import SendMessageHeader, SendMessageReply
+from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
 from netstack.wire.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.interfaces import Marks

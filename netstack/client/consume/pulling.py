@@ -23,8 +23,9 @@ from netstack.errors import ProtocolError, Refused
 from netstack.wire.bodies import SubscriptionData
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.headers import PullMessageHeader, PullMessageReply
+from netstack.wire.headers import PullMessageReply
 from netstack.wire.json_body import MessageQueue
+from netstack.wire.message_headers import PullMessageHeader
 
 FLOW_CONTROL_S = 0.02
 ANSWERED = (

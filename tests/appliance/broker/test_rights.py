@@ -18,7 +18,7 @@ from netstack.serving.channel import Channel
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import Reply
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.record import parse_message_id
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, KEYS_MODE, PUB, REMARK, SECRET, SUB, signed, write

@@ -20,8 +20,8 @@ from netstack.client.send_request import (
 )
 from netstack.wire.command import decode_command, encode_command, request
 from netstack.wire.frame import FrameDecoder
-from netstack.wire.headers import SendMessageHeader
 from netstack.wire.json_body import MessageQueue
+from netstack.wire.message_headers import SendMessageHeader
 
 ID = "7F00000117CA18B4AAC2108BF0C70001"
 OPTIONS = ProducerOptions()

@@ -11,7 +11,7 @@ from netstack.wire.command import RemotingCommand, decode_command
 from netstack.wire.conversation import Answer, Reply
 from netstack.wire.frame import BINARY, JSON, Frame, encode_frame
 from netstack.wire.header_cache import MOST_REMEMBERED, HeaderCache
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 
 # As the stock Java client 4.9.7 wrote it.
 JAVA = (

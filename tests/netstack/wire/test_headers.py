@@ -9,13 +9,11 @@ from netstack.wire import headers, headers_admin, headers_namesrv
 from netstack.wire.ext import ExtHeader, fields_of
 from netstack.wire.headers import (
     EndTransactionHeader,
-    PullMessageHeader,
     PullMessageReply,
-    SendMessageHeader,
-    SendMessageReply,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from netstack.wire.message_headers import PullMessageHeader, SendMessageHeader, SendMessageReply
 from tests.netstack.samples import SEND_EXT
 
 V1 = {

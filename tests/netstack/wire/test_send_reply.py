@@ -2,7 +2,7 @@ import pytest
 
 from netstack.wire.command import RemotingCommand, decode_command, encode_command, request
 from netstack.wire.frame import FrameDecoder
-from netstack.wire.headers import SendMessageReply
+from netstack.wire.message_headers import SendMessageReply
 from netstack.wire.send_reply import SendReplies
 
 

@@ -12,7 +12,7 @@ from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from netstack.serving.channel import Channel
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import ONEWAY, RemotingCommand
-from netstack.wire.headers import PullMessageHeader
+from netstack.wire.message_headers import PullMessageHeader
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
 

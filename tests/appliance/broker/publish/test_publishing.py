@@ -18,7 +18,7 @@ from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import FakePeer, MemoryStateFile, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
 from netstack.wire.command import RemotingCommand
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 
 
 class Library:

@@ -16,7 +16,7 @@ from appliance.testing import STORE_HOST, FakePeer, SmallStore, answered, small_
 from netstack.errors import AskTimeout
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.headers import SendMessageHeader
+from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.record import decode_properties
 
 PROPERTIES = "CORRELATION_ID\x01c1\x02REPLY_TO_CLIENT\x01asker@1\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"

@@ -9,7 +9,7 @@ from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.record import decode_record, message_id
-from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench
+from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench, copy_of
 from tests.waiting import until
 
 
@@ -24,7 +24,7 @@ async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path:
         assert (ext["msgId"], ext["transactionId"]) == ("K", "K")
         assert (asked.topic, asked.queue_id, asked.body) == ("T", 1, b"body")
         assert int(ext["commitLogOffset"]) != half.log_offset
-        copy = half._replace(queue_offset=int(ext["tranStateTableOffset"]), log_offset=int(ext["commitLogOffset"]))
+        copy = copy_of(half, ext)
         assert (await b.end(copy, COMMIT)).code == 0
         assert [message.body for message in await b.small.wait_for("T", 1, 1)] == [b"body"]
 

@@ -9,7 +9,7 @@ from appliance.broker.transactions.half_messages import half_divert
 from appliance.testing import STORE_HOST
 from netstack.errors import Refused
 from storage_driver.record import decode_record
-from tests.appliance.transaction_bench import COMMIT, HALF, OP, QUICK, ROLLBACK, UNKNOWN, bench
+from tests.appliance.transaction_bench import COMMIT, HALF, OP, QUICK, ROLLBACK, UNKNOWN, bench, copy_of
 
 
 async def test_a_committed_half_is_delivered_with_all_it_had_and_before_that_nobody_sees_it(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_after_a_restart_open_halves_are_open_and_decided_ones_are_decided
         _, ext, body = (await peer.wait_told())[0]
         assert decode_record(body).body == b"open"
         assert (await b.end(done, COMMIT)).code == 0
-        copy = undone._replace(queue_offset=int(ext["tranStateTableOffset"]), log_offset=int(ext["commitLogOffset"]))
+        copy = copy_of(undone, ext)
         await b.end(copy, COMMIT)
         assert [message.body for message in await b.small.wait_for("T", 2, 1)] == [b"done", b"open"]
 
