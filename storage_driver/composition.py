@@ -84,6 +84,7 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         log,
         flusher,
         queues,
+        first_file=opened.first,
         dispatcher=dispatcher,
         appender=appender,
         lookup=lookup,

@@ -34,6 +34,7 @@ class Deletion:
         flusher: Flusher,
         queues: dict[MessageQueue, ConsumeQueue],
         *,
+        first_file: FirstFile,
         dispatcher: Dispatcher,
         appender: Appender,
         lookup: Lookup,
@@ -43,8 +44,7 @@ class Deletion:
         self._disk, self._log, self._flusher, self._queues = disk, log, flusher, queues
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
         self._wait_committed = wait_committed
-        self._first_file = FirstFile(disk, config.root)
-        self._first_file.load()
+        self._first_file = first_file
         self._one_thread = trio.CapacityLimiter(1)
 
     async def delete_topic(self, topic: str) -> None:

@@ -53,10 +53,12 @@ class Opened:
         *,
         boot: bytes,
         committed: CommittedFile | None,
+        first: FirstFile,
         losses: Losses,
     ) -> None:
         self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
         self.committed = committed  # of a shared log
+        self.first = first  # where the log begins, as it was saved
         self.losses = losses
 
 
@@ -170,7 +172,7 @@ def _recover(
     if not fresh or verdict.verdict != "clean":
         _leave_verdict(config, disk, recovered, lineage, now_ms())
     boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
-    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, losses=losses)
+    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, first=first, losses=losses)
 
 
 def _make_recovery(
