@@ -24,6 +24,11 @@ def filled(spark: Any, fleet: Fleet, config: BronzeConfig, versions: int = 3) ->
     return bronze
 
 
+def soon() -> int:
+    """A moment (ms) that every file of the test is older than, whatever the clock of the file system says."""
+    return time.time_ns() // 1_000_000 + 10_000
+
+
 def test_compaction_keeps_every_row_in_one_sorted_file(spark: Any, fleet: Fleet, config: BronzeConfig) -> None:
     filled(spark, fleet, config)
     done = care.compact(spark, config.table, DAY)
@@ -75,7 +80,7 @@ def test_compaction_killed_before_its_commit_changes_nothing_and_may_be_run_agai
     assert Table(config.table).snapshot().version == 3
     assert in_table(config.table) == fleet.expected
     assert care.compact(spark, config.table, DAY).files_after == 1
-    assert len(care.vacuum(config.table, 7, min_age_s=0)) == 1  # the file of the killed run
+    assert len(care.vacuum(config.table, 7, min_age_s=0, now_ms=soon())) == 1  # the file of the killed run
     assert in_table(config.table) == fleet.expected
 
 
@@ -87,9 +92,9 @@ def test_vacuum_removes_what_no_recent_version_lists_and_nothing_else(
     stray = Path(config.table, f"data/landed_day={DAY}/stray.parquet")
     stray.write_bytes(b"left by a killed task")
     assert care.vacuum(config.table, 7) == []  # all of it is younger than 24 hours
-    assert care.vacuum(config.table, 7, min_age_s=0) == [f"data/landed_day={DAY}/stray.parquet"]
+    assert care.vacuum(config.table, 7, min_age_s=0, now_ms=soon()) == [f"data/landed_day={DAY}/stray.parquet"]
     assert len(list(Path(config.table).glob("data/*/*.parquet"))) == 4
-    assert len(care.vacuum(config.table, 0, min_age_s=0, now_ms=time.time_ns() // 1_000_000 + 10_000)) == 3
+    assert len(care.vacuum(config.table, 0, min_age_s=0, now_ms=soon())) == 3
     assert in_table(config.table) == fleet.expected
 
 
