@@ -316,20 +316,21 @@ class Flusher:
 
     async def heal(self, entries: list[DispatchEntry]) -> int:
         """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
-        async with self.guard:  # a queue that is deleted meanwhile must not get a file again
+        async with self.guard:  # a queue, or the start of one, that is deleted meanwhile must not get a file again
             segments, wanted = tuple(self._log.segments), []
             for entry in entries:
                 key = MessageQueue(entry.topic, entry.queue_id)
                 queue = self._queues.get(key)
-                if queue is not None and queue.first_file is not None and entry.queue_offset < queue.written:
+                if queue is not None and _in_files(queue, entry.queue_offset):
                     code = tags_code(entry.topic, entry.properties, entry.stored_ms, self._config.delays_ms)
                     wanted.append((key, entry.queue_offset, ENTRY.pack(entry.log_offset, entry.size, code)))
             return await trio.to_thread.run_sync(_heal, self._files, wanted, segments, limiter=self._one_thread)
 
     async def replace(self, queue: ConsumeQueue, queue_offset: int, entries: bytes) -> bool:
-        """Write entries over those in a queue's files, unless its topic was deleted meanwhile. Raises OSError."""
+        """Write entries over those in a queue's files, unless these were deleted meanwhile. Raises OSError."""
         async with self.guard:
-            if queue.dropped or queue_offset + len(entries) // ENTRY_BYTES > queue.written:
+            last = queue_offset + len(entries) // ENTRY_BYTES - 1
+            if queue.dropped or not (_in_files(queue, queue_offset) and _in_files(queue, last)):
                 return False
             write = [QueueWrite(queue.key, queue_offset, entries, True)]
             self._unsynced |= await trio.to_thread.run_sync(_write_queues, self._files, write, limiter=self._one_thread)
@@ -354,6 +355,10 @@ def _write_queues(files: QueueFiles, writes: list[QueueWrite]) -> set[Path]:
     for key, queue_offset, entries, has_files in writes:
         touched |= files.write(key, queue_offset, entries, has_files=has_files)
     return touched
+
+
+def _in_files(queue: ConsumeQueue, queue_offset: int) -> bool:
+    return queue.first_file is not None and queue.first_file <= queue_offset < queue.written
 
 
 def _heal(files: QueueFiles, wanted: list[tuple[MessageQueue, int, bytes]], segments: Sequence[Segment]) -> int:

@@ -76,6 +76,19 @@ async def test_a_queue_deleted_while_the_scrub_waits_gets_no_old_entry_back(tmp_
         assert store.max_offset(QUEUE) == 8, "entry 8 of the deleted topic came back behind the new ones"
 
 
+async def test_files_that_left_with_the_log_while_the_scrub_waited_do_not_come_back(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    async with open_store(config(root), now_ms=lambda: 1) as store:
+        await put(store, 1500)
+        old = records(store)
+        assert await store.drop_first()
+        kept = sorted(path.name for path in (root / QUEUE_FILE).parent.iterdir())
+        assert kept[0] != Path(QUEUE_FILE).name
+        await store._flusher.heal(old)
+        assert not await store._flusher.replace(store._queues[QUEUE], 0, HOLE)
+        assert sorted(path.name for path in (root / QUEUE_FILE).parent.iterdir()) == kept
+
+
 async def test_a_record_of_a_deleted_topic_does_not_fill_a_hole_of_the_new_one(tmp_path: Path) -> None:
     root = tmp_path / "store"
     async with open_store(config(root), now_ms=lambda: 1) as store:
