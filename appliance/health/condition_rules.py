@@ -71,7 +71,8 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
         ranges = "1 damaged range" if seen.damaged_ranges == 1 else f"{seen.damaged_ranges} damaged ranges"
         text = f"{ranges} in the log; the scrub has read {size(seen.scrubbed_bytes)} since the start"
         step = (
-            "read quarantine/; see D104; the next start covers them with filler; the centre gets them marked as damaged"
+            "read quarantine/; see D104; a start that reads this part of the log covers the damage with filler; "
+            "the centre gets it marked as damaged"
         )
         found.append(Condition("data_damaged", text, step, "scrub", seen.damaged_ranges))
     if seen.unsaved:
