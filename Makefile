@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PY := $(CURDIR)/.venv/bin/python
 CODE := appliance storage_driver netstack watchdog provisioning uplink_spark
-TYPED := $(CODE) docs/examples tests
+TYPED := $(CODE) docs/examples tests systemd/compiled
 
 # The Java that set-up chose, and every cache and temporary file of tools, inside the checkout.
 IN := JAVA_HOME=$(CURDIR)/.venv/java TMPDIR=$(CURDIR)/.build/tmp PYSPARK_PYTHON=$(PY) PYTHONPATH=$(CURDIR) \
@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled
+.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -40,7 +40,7 @@ help:
 	@echo 'make test-quickstart  (root) run the commands of README and docs/quickstart-box.md on an empty Debian'
 	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
 
-setup: .venv/java/.ready compiled
+setup: .venv/java/.ready compiled library
 	@echo "ready: .venv, Java $$(.venv/java/bin/java -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p')"
 
 .venv/.ready: .constraints.txt .lock-box.txt .lock-gateway.txt pyproject.toml
@@ -105,6 +105,10 @@ audit: .build/lock/.ready
 compiled: .venv/.ready .venv/.spark-compiled
 	@$(PY) -m compileall -q $(CODE)
 
+# The modules that every message passes, by mypyc; without a C compiler they run as pure Python (systemd/compiled/build.py).
+library: .venv/.ready
+	@$(PY) systemd/compiled/build.py appliance/native --if-changed
+
 # Spark's Python workers import out of zip files of sources, and would compile them at each start: a second of a core.
 .venv/.spark-compiled: .venv/.ready
 	@mkdir -p .build/tmp; scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
@@ -119,13 +123,19 @@ run: .venv/java/.ready compiled
 # One worker per processor; what shares a JVM, a Spark or a container stays on one of them (tests/conftest.py).
 LANES := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-test: .venv/java/.ready compiled
+# All of them as pure Python; then those of the hot path and of durability with the compiled modules.
+HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut
+
+test: .venv/java/.ready compiled library
 	@mkdir -p .build/tmp; bad=; \
 	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); \
 	step 'ruff check' .venv/bin/ruff check . ; \
 	step 'ruff format' .venv/bin/ruff format --check . ; \
 	step 'mypy --strict' .venv/bin/mypy $(TYPED) ; \
-	step 'pytest' $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
+	step 'pytest, pure Python' env ROCKETBOX_PURE=1 $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
+	if [ -n "$(strip $(ARGS))" ]; then :; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
+	step 'pytest, compiled' env ROCKETBOX_PURE=0 $(PY) -m pytest -q $(LANES) $(HOT) ; \
+	else echo '== pytest, compiled: left out, nothing is compiled here'; fi ; \
 	if [ -n "$$bad" ]; then echo "failed:$${bad#;}"; exit 1; fi
 
 bench: .venv/java/.ready compiled

@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from appliance.clock import clock_trusted
+from appliance.compiled import why_pure
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
 from appliance.health.condition_rules import StoreSeen, store_conditions
@@ -296,12 +297,12 @@ def package_version() -> str:
 
 def running_release(base: Path = Path("/opt")) -> Release:
     """Return what runs: the slot's version on a box, the package's elsewhere."""
-    slots, own = Slots(base), package_version()
+    slots, own, pure = Slots(base), package_version(), why_pure()
     try:
         state, slot = slots.load(), slots.running()
     except (SlotError, OSError):
-        return Release(own, "-", True)
+        return Release(own, "-", True, pure)
     here = Path(__file__).resolve()  # below a slot, or below the image that a slot is a link to
     if slot is None or not any(here.is_relative_to((base / name).resolve()) for name in ("slots", "appliance")):
-        return Release(own, "-", True)
-    return Release(state.version(slot), slot, state.trial != slot)
+        return Release(own, "-", True, pure)
+    return Release(state.version(slot), slot, state.trial != slot, pure)

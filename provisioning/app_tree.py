@@ -55,7 +55,7 @@ def build_tree(target: Path, top: Path, python: str, version: str, *, machine: s
 def copy_packages(top: Path, site: Path) -> None:
     """Copy our own six packages without what tests and the centre alone need."""
     for name in PACKAGES:
-        shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", TESTING))
+        shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", "native", TESTING))
     for name in CENTRE_ONLY:
         unwanted = site / name
         shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """What every test gets: `async def` under trio, `soak` only when asked for, a list of what wants the mark `slow`."""
 
 import inspect
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import hypothesis
 import pytest
 import trio.testing
+
+import appliance.compiled  # before any module of the product: it decides whether they are compiled or pure
 
 SLOW_S = 0.25  # above this a test carries the marker `slow`
 HANGS_S = 300  # above this a test that is not marked `soak` hangs: it fails, and the others go on
@@ -44,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("ROCKETBOX_PURE") == "0" and (why := appliance.compiled.why_pure()):
+        pytest.exit(f"ROCKETBOX_PURE=0 asks for the compiled modules, but: {why}", returncode=2)
     # The same examples in every run, so that a change alone can turn a test red; --soak looks for new ones.
     # No deadline: what a loaded machine takes for an example says nothing.
     hypothesis.settings.register_profile(
@@ -71,6 +76,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_lane(item)))
         items.sort(key=lambda item: LANES.index(lane) if (lane := _lane(item)) in LANES else len(LANES))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("pure") and not appliance.compiled.why_pure():
+        pytest.skip("looks into modules that are compiled here; ROCKETBOX_PURE=1 runs it")
 
 
 def _lane(item: pytest.Item) -> str:

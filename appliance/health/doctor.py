@@ -222,6 +222,15 @@ def _slots(facts: Facts) -> Iterator[Finding]:
             yield Finding("D203", "ok", f"{kind} {held.get('active', '')} committed".replace("  ", " "))
 
 
+def _build(facts: Facts) -> Iterator[Finding]:
+    pure = facts.get("health", {}).get("pure")
+    if pure:
+        reason = "each message costs about 1.5 times the processor time"
+        yield Finding("D205", "ok", f"pure Python: {pure}", reason)
+    elif pure is not None:
+        yield Finding("D205", "ok", "compiled")
+
+
 def _boots(facts: Facts) -> Iterator[Finding]:
     boots = facts.get("boots_24h")
     if boots is not None:
@@ -308,5 +317,5 @@ def _is_down(facts: Facts) -> bool:
 
 CHECKS: tuple[Check, ...] = (
     *(_state, _sync, _write_cache, _file_system, _wear, _life, _tuning, _space),
-    *(_clock, _watchdog, _slots, _boots, _network, _access, _uplink, _names),
+    *(_clock, _watchdog, _slots, _build, _boots, _network, _access, _uplink, _names),
 )

@@ -37,11 +37,12 @@ class DiskUsage(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What runs: `committed` is False while a new version is on trial."""
+    """What runs: `committed` is False while a new version is on trial; `pure` says why no module is compiled, if so."""
 
     version: str
     slot: str
     committed: bool
+    pure: str = ""
 
 
 Source = Callable[[], Iterable[Condition]]  # what is wrong now
@@ -96,6 +97,7 @@ class HealthBoard:
             "state": state,
             "since_s": int(time.monotonic() - self._since_s),
             "version": release.version,
+            "pure": release.pure,
             "slot": release.slot,
             "committed": release.committed,
             "ports": self._ports,

@@ -67,7 +67,7 @@ def describe(health: Mapping[str, Any]) -> str:
     if "version" in health:
         tried = "" if health.get("committed", True) else ", on trial"
         slot = "" if health.get("slot", "-") == "-" else f" in slot {health['slot']}"  # apt and pip have none
-        lines.append(f"Version   {health['version']}{slot}{tried}")
+        lines.append(f"Version   {health['version']}{slot}{tried}, {_build(health)}".removesuffix(", "))
         lines.append(f"Boot      {health.get('boot')}, because of {health.get('reset_reason')}")
     if health.get("ports"):
         lines.append("Ports     " + ", ".join(f"{name} {port}" for name, port in health["ports"].items()))
@@ -84,6 +84,12 @@ def describe(health: Mapping[str, Any]) -> str:
         lines.append(f"  ! {reason['code']}  {reason['text']}\n          next: {reason['next']}")
     lines += [f"  muted {each['id']}: {each['text']}" for each in health.get("muted", [])]
     return "\n".join(lines)
+
+
+def _build(health: Mapping[str, Any]) -> str:
+    """Return how the modules of the hot path run; nothing about a version that does not say it."""
+    pure = health.get("pure")
+    return "" if pure is None else f"pure Python: {pure}" if pure else "compiled"
 
 
 def _scrub(passes: int, left_s: float) -> str:

@@ -120,6 +120,7 @@ async def _compare(disk: MemoryDisk, bodies: list[bytes]) -> None:
         assert [decode_record(last.chunks[0], at).body for at in (0, len(last.chunks[0]) // 2)] == bodies[-2:]
 
 
+@pytest.mark.pure
 async def test_a_deletion_ends_although_the_full_disk_took_back_what_was_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,7 +70,7 @@ def read_check(body: bytes) -> tuple[str, Subscription | None]:
     if kind == TAG:
         return str(content.get("group") or ""), _subscription(given)
     return str(content.get("group") or ""), parse_subscription(
-        str(given.get("topic")), str(given.get("subString")), kind
+        str(given.get("topic")), str(given.get("subString")), str(kind)
     )
 
 

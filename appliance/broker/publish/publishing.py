@@ -312,7 +312,8 @@ class Publishing:
         """Count a send that was refused, and why, if space was missing."""
         self._tables.stats.put_failed()
         if topic is not None:
-            self._space.note(topic.name, exc.__cause__ if isinstance(exc, Refused) else exc)
+            from_it = exc.__cause__ or exc.__context__  # a compiled `raise … from` sets the context alone
+            self._space.note(topic.name, from_it if isinstance(exc, Refused) else exc)
 
     def _batch_sent(
         self, items: Iterable[tuple[bytes, int]], first: int, topic: str, peer: RequestPeer, whole: int

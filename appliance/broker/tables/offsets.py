@@ -7,6 +7,7 @@ come from clients, so what they may take up is limited: also for a group and a t
 import json
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import trio
 
@@ -178,7 +179,7 @@ class OffsetTable:
             self._saved = changes
 
 
-def _queues_from_json(row: Mapping[str, int]) -> dict[int, int]:
+def _queues_from_json(row: Mapping[str, Any]) -> dict[int, int]:
     return {int(queue_id): int(queue_offset) for queue_id, queue_offset in row.items()}
 
 

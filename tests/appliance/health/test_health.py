@@ -106,6 +106,7 @@ def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
         "state": "degraded",
         "since_s": 0,
         "version": "1.4.0",
+        "pure": "",
         "slot": "a",
         "committed": True,
         "ports": {"namesrv": 9876, "broker": 10911},

@@ -129,6 +129,7 @@ async def test_what_one_connection_sent_is_known_of_the_next() -> None:
     assert known == [False, True]
 
 
+@pytest.mark.pure
 def test_what_one_message_says_is_not_kept() -> None:
     seen = HeaderCache()
     header = like_java(properties="KEYS\1" + "order-4711 " * 200)

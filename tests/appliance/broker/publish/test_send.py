@@ -248,6 +248,7 @@ class Turns(trio.abc.Instrument):
         self.count += 1
 
 
+@pytest.mark.pure
 async def test_long_batches_are_stored_one_at_a_time_and_others_go_on_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +281,7 @@ async def test_a_long_batch_that_cannot_be_stored_is_refused_as_others_are(
         assert (answer.code, answer.ext["TRACE_ON"]) == (13, "true")
 
 
+@pytest.mark.pure
 async def test_no_other_task_waits_while_a_long_batch_is_taken_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
