@@ -12,6 +12,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.errors import StoreUnwritable
 from storage_driver.files.checkpoint import CommittedFile
 from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.journal_file import JournalFile
 from storage_driver.files.state_file import StateFile
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.segment import SegmentFacts
@@ -252,6 +253,10 @@ class MessageStore:
         file = StateFile(self._disk, state_path(self.config.root, name, folder))
         self._state_files.append(file)
         return file
+
+    def journal_file(self, name: str) -> JournalFile:
+        """Return a journal in `rocketbox`; its owner loads, replaces and appends."""
+        return JournalFile(self._disk, self.config.root / "rocketbox" / name)
 
     def unsaved(self) -> list[str]:
         """Return which tables could not be saved the last time, and why."""

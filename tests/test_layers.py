@@ -70,6 +70,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "publish": {"intake", "large_bodies", "rights", "tables", "delay"},
         "consume": {"intake", "large_bodies", "rights", "tables", "filter"},
         "transactions": {"intake", "rights", "tables", "delay"},
+        "pop": {"intake", "rights", "tables", "filter", "delay", "consume"},
         "access": {"rights", "tables", "consume"},
         "admin": {"rights", "tables", "filter", "delay", "consume", "access"},
     },
@@ -92,6 +93,7 @@ SANS_IO = {
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
     *(f"appliance.broker.filter.{name}" for name in ("subscriptions", "sql92")),
+    *(f"appliance.broker.pop.{name}" for name in ("pop_queue", "pop_records", "retry_topics")),
     "appliance.broker.access.permissions",
     *(f"watchdog.{name}" for name in ("proof", "reset_reason", "escalate")),
     "provisioning.frame",
@@ -317,7 +319,8 @@ def test_every_import_follows_the_table_of_packages(modules: dict[str, Module]) 
 
 
 def test_the_meaning_of_a_send_and_of_a_read_knows_no_wire(modules: dict[str, Module]) -> None:
-    for name in ("publish.publishing", "consume.reading", "intake"):
+    pop = ("pop_queue", "pop_records", "pop_table", "pop_waits", "retry_topics", "copies", "revival", "engine")
+    for name in ("publish.publishing", "consume.reading", "intake", *(f"pop.{each}" for each in pop)):
         targets = {found.target for found in modules[f"appliance.broker.{name}"].imports}
         assert not {
             target for target in targets if target.startswith(("netstack.wire.command", "netstack.wire.conversation"))

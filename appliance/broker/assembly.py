@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,6 +19,7 @@ from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_leve
 from appliance.broker.delay.recall import Recalls
 from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Intake, Space
+from appliance.broker.pop.lazy_pop import LazyPop
 from appliance.broker.publish.dedup import DedupRules, DedupWindow
 from appliance.broker.publish.publishing import Publishing, PublishRules, PublishTables
 from appliance.broker.publish.questions import Questions
@@ -39,8 +41,12 @@ from appliance.configuration.settings import Config
 from appliance.requests import Handle, deferred, merged
 from netstack.wire.codes import RequestCode
 from netstack.wire.json_body import MessageQueue
+from storage_driver.files.journal_file import JournalFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
+
+if TYPE_CHECKING:
+    from appliance.broker.pop.engine import PopEngine
 
 MIB = 1 << 20
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -81,6 +87,7 @@ class Assembled(NamedTuple):
     flushes: tuple[Loop, ...]
     keep_from: Callable[[], int]  # retention must not pass this log offset: something below it is not delivered yet
     waiting: Waiting
+    pop: LazyPop
 
 
 def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_ms: Clock) -> BrokerTables:
@@ -163,14 +170,15 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     )
     used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
     unused = Unused(used_by, store, tables.creations)
+    pop = _pop(store, tables, now_ms)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent)
-    rest = (unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
+    rest = (pop.run, unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
     loops = (*(table.run for table in saved), *rest)
-    flushes = (*(table.flush for table in saved), delays.flush, timers.flush)
+    flushes = (*(table.flush for table in saved), delays.flush, timers.flush, pop.flush)
     halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
     waiting = Waiting(delays.progress, lambda: len(timers.index), halves)
     floor = lambda: min(delays.floor(), checks.floor(), timers.floor())  # noqa: E731
-    return Assembled(handlers, loops, flushes, floor, waiting)
+    return Assembled(handlers, loops, flushes, floor, waiting, pop)
 
 
 def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
@@ -182,6 +190,16 @@ def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[Mes
         return Assignments(tables.clients, readable).handlers()
 
     return deferred([RequestCode.QUERY_ASSIGNMENT], make)
+
+
+def _pop(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> LazyPop:
+    def make(file: JournalFile) -> "PopEngine":
+        from appliance.broker.pop.engine import PopEngine, PopTables  # most boxes have no consumer that uses POP
+
+        used = PopTables(tables.topics, tables.groups, tables.offsets, tables.arrivals, tables.stats)
+        return PopEngine(file, store, used, now_ms=now_ms)
+
+    return LazyPop(store.journal_file("pop.journal"), make)
 
 
 def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:

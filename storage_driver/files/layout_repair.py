@@ -14,7 +14,7 @@ from storage_driver.files.disk import NOWHERE, Disk, FileFacts
 FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
 LOCK, QUARANTINE, TIMERS, POSITION = "lock", "quarantine", "timers", "position"
 _ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp")
-_TABLES = (".json", ".json.bak", ".json.tmp")
+_TABLES = (".json", ".json.bak", ".json.tmp", ".journal", ".journal.tmp")
 
 
 def is_segment_name(name: str) -> bool:

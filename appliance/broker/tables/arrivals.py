@@ -109,6 +109,13 @@ class Arrivals:
             for waiter in waiters:
                 waiter.arrived(arrival)
 
+    def watch(self, queue: MessageQueue, waiter: Waiter) -> None:
+        """Tell a waiter of each arrival in a queue, until `unwatch`."""
+        _add(self._waiters, queue, waiter)
+
+    def unwatch(self, queue: MessageQueue, waiter: Waiter) -> None:
+        _discard(self._waiters, queue, waiter)
+
     def release(self, group: str) -> None:
         """Wake all pulls of a group: what it subscribes to has changed."""
         for waiter in self._by_group.get(group, ()):

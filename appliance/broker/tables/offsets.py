@@ -7,7 +7,7 @@ come from clients, so what they may take up is limited: also for a group and a t
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -27,6 +27,13 @@ AT_ONCE = 256  # pairs encoded in one go, about a millisecond
 NOT_STORED = -1
 
 
+class OffsetWatcher(Protocol):
+    """Is told when others than consumers change offsets."""
+
+    def offset_moved(self, group: str, topic: str, queue_id: int, queue_offset: int, /) -> None: ...
+    def offsets_dropped(self, group: str, topic: str, /) -> None: ...
+
+
 class OffsetTable:
     """(topic, group) -> queue id -> next queue offset to consume."""
 
@@ -35,6 +42,7 @@ class OffsetTable:
         self._changes = self._saved = 0
         table = load_table(file, "offsets").get("offsetTable")
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
+        self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
         self._offsets: dict[str, dict[int, int]] = rows_of(table, _queues_from_json, "offsets")
         self._stored = sum(map(len, self._offsets.values()))
@@ -58,6 +66,7 @@ class OffsetTable:
         if queue_offset >= 0:
             self.resets.pop((group, topic, queue_id), None)
             self._store(group, topic, queue_id, queue_offset)
+            self._tell_moved(group, topic, queue_id, queue_offset)
 
     def _store(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         name = f"{topic}@{group}"
@@ -84,8 +93,14 @@ class OffsetTable:
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store an offset that the next pull of the queue is sent to. Source: RocketMQ 5.3 assignResetOffset."""
-        self.move(group, topic, queue_id, queue_offset)
+        if queue_offset >= 0:
+            self._store(group, topic, queue_id, queue_offset)
         self.resets[group, topic, queue_id] = queue_offset
+        self._tell_moved(group, topic, queue_id, queue_offset)
+
+    def _tell_moved(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        for watcher in self.watchers:
+            watcher.offset_moved(group, topic, queue_id, queue_offset)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return where a pull of this queue is to go instead, once; None when there is no reset."""
@@ -145,6 +160,9 @@ class OffsetTable:
         if dropped is not None:
             self._stored -= len(dropped)
             self._pairs_bytes -= _pair_bytes(name)
+        topic, _, group = name.rpartition("@")
+        for watcher in self.watchers:
+            watcher.offsets_dropped(group, topic)
 
     def table(self) -> Mapping[str, Mapping[int, int]]:
         """Return "topic@group" -> queue id -> offset; not to be changed."""

@@ -1,0 +1,97 @@
+"""Messages that POP stores a second time: expired ones in their retry topic, given up ones among the dead letters.
+
+Source: RocketMQ 5.5.0 PopReviveService.reviveRetry. Apache's broker brings an expired message again for ever; here
+it becomes a dead letter after as many deliveries as the group allows, as after a send-back.
+"""
+
+from typing import Protocol
+
+from appliance.broker.consume.send_back import ORIGIN_ID, RETRY_TOPIC
+from appliance.broker.delay.redelivery import put_patiently
+from appliance.broker.intake import MessageDraft
+from appliance.broker.pop.retry_topics import FIRST_POP_TIME, ORIGIN_GROUP, first_topic, retry_topic_to_write
+from appliance.broker.tables.groups import Group, GroupTable
+from appliance.broker.tables.topics import DEAD_PREFIX, TopicTable
+from storage_driver.errors import RecordDamaged
+from storage_driver.interfaces import Messages
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue, StoredMessage, decode_record
+from storage_driver.statistics import AppendResult
+
+TRANSACTION_FLAGS = 0xC
+
+
+class PutStats(Protocol):
+    """Counters of stored messages."""
+
+    def put(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
+
+
+class CopyTables(NamedTuple):
+    """State that copies need."""
+
+    topics: TopicTable
+    groups: GroupTable
+    stats: PutStats
+
+
+class Copies:
+    """Stores messages of queues again."""
+
+    def __init__(self, store: Messages, tables: CopyTables) -> None:
+        self._store, self._tables = store, tables
+
+    async def find(self, queue: MessageQueue, offset: int) -> StoredMessage | None:
+        """Return a message by its place, None when the log no longer has it. Raises OSError."""
+        found = await self._store.read(queue, offset, max_count=1, max_bytes=1)
+        for chunk in found.chunks:
+            try:
+                stored = decode_record(chunk)
+            except RecordDamaged:
+                return None
+            return stored if stored.queue_offset == offset else None
+        return None
+
+    async def again(self, group: str, stored: StoredMessage, pop_ms: int) -> AppendResult:
+        """Store an expired message for its group; it is durable later. Raises LogFailed, MessageIllegal."""
+        draft = _draft(stored)
+        if stored.reconsume_times >= (self._tables.groups.get(group) or Group(group)).retry_max_times:
+            return await self._put(self._dead(group, stored))
+        tables = self._tables
+        draft.topic = retry_topic_to_write(group, stored.topic, lambda name: tables.topics.get(name) is not None)
+        draft.reconsume_times += 1
+        draft.properties.setdefault(FIRST_POP_TIME, str(pop_ms))
+        draft.properties[ORIGIN_GROUP] = group
+        tables.topics.ensure(draft.topic, queues=1)
+        return await self._put(draft)
+
+    async def dead(self, group: str, stored: StoredMessage) -> AppendResult:
+        """Store a message among the dead letters of a group; it is durable later. Raises LogFailed, MessageIllegal."""
+        return await self._put(self._dead(group, stored))
+
+    def _dead(self, group: str, stored: StoredMessage) -> MessageDraft:
+        draft = _draft(stored)
+        draft.topic = self._tables.topics.ensure(f"{DEAD_PREFIX}{group}", queues=1).name
+        draft.properties.setdefault(RETRY_TOPIC, first_topic(group, stored.topic))
+        draft.properties.setdefault(ORIGIN_ID, stored.message_id)
+        return draft
+
+    async def _put(self, draft: MessageDraft) -> AppendResult:
+        placed = await put_patiently(self._store, draft.to_message())
+        self._tables.stats.put(draft.topic, 0, 1, placed.size)
+        return placed
+
+
+def _draft(stored: StoredMessage) -> MessageDraft:
+    """Return what is stored in queue 0 of another topic: body, properties and times stay."""
+    return MessageDraft(
+        stored.topic,
+        0,
+        stored.body,
+        stored.property_map,
+        stored.flag,
+        stored.sys_flag & ~TRANSACTION_FLAGS,
+        stored.born_ms,
+        stored.born_host,
+        stored.reconsume_times,
+    )

@@ -1,0 +1,183 @@
+"""What POP writes to its journal: one record per change of a queue. Sans I/O.
+
+    Q  number u32, next i64, queue id u32, length of group u16, length of topic u16, both in UTF-8: a queue is known
+    T  number u32, pop_ms i64, due_ms i64, next i64, deliveries u16, order u8, count u16, offsets i64: a take, a renewal
+    D  number u32, count u16, offsets i64: done
+    M  number u32, queue offset i64, log offset i64: done if the log is durable up to there, where the copy ends
+    R  number u32, next i64: a reset
+    F  number u32, floor i64: what is below was consumed by others
+    X  number u32: forgotten
+
+Records are whole inside a frame whose checksum was right, so one that cannot be read is of a later version.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct, pack, unpack_from
+
+from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue
+
+_QUEUE, _TAKE, _DONE = Struct(">cIqIHH"), Struct(">cIqqqHBH"), Struct(">cIH")
+_MOVED, _AT, _FORGOTTEN = Struct(">cIqq"), Struct(">cIq"), Struct(">cI")
+MOST_OFFSETS = 65_535  # of one record
+
+
+class RecordUnknown(ValueError):
+    """A record that this version cannot read."""
+
+
+class OpenedRecord(NamedTuple):
+    """Q"""
+
+    number: int
+    start: int
+    key: PopKey
+
+
+class TakenRecord(NamedTuple):
+    """T"""
+
+    number: int
+    pop_ms: int
+    due_ms: int
+    following: int
+    deliveries: int
+    order: bool
+    offsets: tuple[int, ...]
+
+
+class DoneRecord(NamedTuple):
+    """D"""
+
+    number: int
+    offsets: tuple[int, ...]
+
+
+class MovedRecord(NamedTuple):
+    """M"""
+
+    number: int
+    offset: int
+    log_end: int
+
+
+class ResetRecord(NamedTuple):
+    """R"""
+
+    number: int
+    start: int
+
+
+class FloorRecord(NamedTuple):
+    """F"""
+
+    number: int
+    floor: int
+
+
+class ForgottenRecord(NamedTuple):
+    """X"""
+
+    number: int
+
+
+PopRecord = OpenedRecord | TakenRecord | DoneRecord | MovedRecord | ResetRecord | FloorRecord | ForgottenRecord
+
+
+def opened(queue: PopQueue) -> bytes:
+    """Return the record of a queue that begins where it stands."""
+    group, topic = queue.key.group.encode(), queue.key.queue.topic.encode()
+    head = _QUEUE.pack(b"Q", queue.number, queue.next, queue.key.queue.queue_id, len(group), len(topic))
+    return head + group + topic
+
+
+def taken(take: Take, offsets: Sequence[int] | None = None) -> bytes:
+    """Return the record of a take, or of what is left of it."""
+    offsets = take.offsets if offsets is None else offsets
+    queue, count = take.queue, len(offsets)
+    head = (b"T", queue.number, take.pop_ms, take.due_ms, queue.next, take.deliveries, take.order, count)
+    return _TAKE.pack(*head) + pack(f">{count}q", *offsets)
+
+
+def done(queue: PopQueue, offsets: Sequence[int]) -> bytes:
+    """Return the record of messages that need nothing more."""
+    return _DONE.pack(b"D", queue.number, len(offsets)) + pack(f">{len(offsets)}q", *offsets)
+
+
+def moved(queue: PopQueue, offset: int, log_end: int) -> bytes:
+    """Return the record of a message whose copy ends at a log offset."""
+    return _MOVED.pack(b"M", queue.number, offset, log_end)
+
+
+def reset(queue: PopQueue) -> bytes:
+    """Return the record of a queue that was reset to where it stands."""
+    return _AT.pack(b"R", queue.number, queue.next)
+
+
+def floor_moved(queue: PopQueue) -> bytes:
+    """Return the record of what others of the group consumed."""
+    return _AT.pack(b"F", queue.number, queue.floor)
+
+
+def forgotten(queue: PopQueue) -> bytes:
+    """Return the record of a queue whose topic or group is gone."""
+    return _FORGOTTEN.pack(b"X", queue.number)
+
+
+def snapshot(queues: Iterable[PopQueue]) -> list[bytes]:
+    """Return records that amount to these queues, a payload per queue."""
+    payloads = []
+    for queue in queues:
+        takes: dict[Take, list[int]] = {}
+        ended = []
+        for offset, take in queue.in_flight.items():
+            if take is None:
+                ended.append(offset)
+            else:
+                takes.setdefault(take, []).append(offset)
+        parts = [opened(queue), *(taken(take, offsets) for take, offsets in takes.items())]
+        for offset in ended:  # due at once after a restart
+            again = Take(queue, (offset,), 0, (0, 0.0))
+            again.order, again.deliveries = offset in queue.again, max(queue.again.get(offset, 0) - 1, 0)
+            parts.append(taken(again))
+            if offset in queue.moving:
+                parts.append(moved(queue, offset, queue.moving[offset]))
+        payloads.append(b"".join(parts))
+    return payloads
+
+
+def read_records(payload: bytes) -> Iterator[PopRecord]:
+    """Yield the records of a frame. Raises RecordUnknown."""
+    at = 0
+    while at < len(payload):
+        record, at = _read(payload, at)
+        yield record
+
+
+def _read(raw: bytes, at: int) -> tuple[PopRecord, int]:
+    kind = raw[at : at + 1]
+    if kind == b"T":
+        _, number, pop_ms, due_ms, following, deliveries, order, count = _TAKE.unpack_from(raw, at)
+        at += _TAKE.size
+        offsets = unpack_from(f">{count}q", raw, at)
+        return TakenRecord(number, pop_ms, due_ms, following, deliveries, bool(order), offsets), at + 8 * count
+    if kind == b"D":
+        _, number, count = _DONE.unpack_from(raw, at)
+        at += _DONE.size
+        return DoneRecord(number, unpack_from(f">{count}q", raw, at)), at + 8 * count
+    if kind == b"Q":
+        _, number, start, queue_id, group, topic = _QUEUE.unpack_from(raw, at)
+        at += _QUEUE.size
+        names = raw[at : at + group + topic]
+        queue = MessageQueue(names[group:].decode(), queue_id)
+        return OpenedRecord(number, start, PopKey(names[:group].decode(), queue)), at + group + topic
+    if kind == b"M":
+        return MovedRecord(*_MOVED.unpack_from(raw, at)[1:]), at + _MOVED.size
+    if kind == b"R":
+        return ResetRecord(*_AT.unpack_from(raw, at)[1:]), at + _AT.size
+    if kind == b"F":
+        return FloorRecord(*_AT.unpack_from(raw, at)[1:]), at + _AT.size
+    if kind == b"X":
+        return ForgottenRecord(*_FORGOTTEN.unpack_from(raw, at)[1:]), at + _FORGOTTEN.size
+    raise RecordUnknown(f"record {kind!r} at byte {at}")

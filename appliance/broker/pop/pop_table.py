@@ -1,0 +1,328 @@
+"""All queues of all groups that use POP: every change goes through here, into memory and into the journal.
+
+Each change returns the mark of the journal that an answer about it waits for. Takes are bounded for each queue of a
+group, for each owner (a client) and in all: at a bound a receiver finds nothing more until something is acknowledged.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+import trio
+
+from appliance.broker.pop import pop_records as records
+from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from netstack.errors import Refused
+from netstack.wire.codes import ResponseCode
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import MessageQueue
+
+log = logging.getLogger("appliance.broker")
+
+Handle = tuple[PopKey, int, int]
+"""Queue of a group, queue offset, pop time in ms: what names one delivery of a message."""
+
+
+class PopLimits(NamedTuple):
+    """How many messages may be in flight, and how many queues of groups are known."""
+
+    queue: int = 10_000  # as RocketMQ's popInflightMessageThreshold
+    owner: int = 20_000
+    all: int = 100_000  # some 200 bytes each
+    queues: int = 50_000
+
+
+class PopOffsets(Protocol):
+    """The consumer offsets of groups; a negative one is not stored."""
+
+    def get(self, group: str, topic: str, queue_id: int) -> int: ...
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None: ...
+
+
+class PopJournal(Protocol):
+    """Takes records; `add` returns the mark under which one is durable."""
+
+    def add(self, entry: bytes, /) -> int: ...
+
+
+class Renewed(NamedTuple):
+    """A message in flight got another time."""
+
+    pop_ms: int
+    due_ms: int
+    mark: int
+
+
+class PopTable:
+    """PopKey -> PopQueue, and what is due when."""
+
+    def __init__(
+        self,
+        journal: PopJournal,
+        offsets: PopOffsets,
+        *,
+        now_ms: Callable[[], int],
+        limits: PopLimits = PopLimits(),  # noqa: B008
+    ) -> None:
+        self.limits, self.in_flight = limits, 0
+        self.sooner = trio.Event()  # set when something is due earlier than anything before it
+        self._journal, self._offsets, self._now_ms = journal, offsets, now_ms
+        self._queues: dict[PopKey, PopQueue] = {}
+        self._numbers = 0
+        self._due: list[Take] = []
+        self._owners: dict[str, int] = {}
+
+    # ---- queues
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, key: PopKey) -> PopQueue | None:
+        """Return the queue, None while nobody received from it."""
+        return self._queues.get(key)
+
+    def all(self) -> Iterable[PopQueue]:
+        """Return every queue; not to be changed meanwhile."""
+        return self._queues.values()
+
+    def open(self, key: PopKey, start: int) -> PopQueue:
+        """Return a queue that becomes known, from an offset on. Raises Refused at the limit."""
+        if len(self._queues) >= self.limits.queues:
+            text = f"{len(self._queues)} queues of groups are consumed by POP, which is the limit: delete unused groups"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        self._numbers += 1
+        queue = self._queues[key] = PopQueue(key, self._numbers, start)
+        self._journal.add(records.opened(queue))
+        self._commit(queue)
+        return queue
+
+    def forget(self, chosen: Callable[[PopKey], bool]) -> None:
+        """Forget queues: their topic or group is gone."""
+        for key in [key for key in self._queues if chosen(key)]:
+            queue = self._queues.pop(key)
+            self._journal.add(records.forgotten(queue))
+            self._count_takes(queue.in_flight.values())
+            queue.reset(queue.next)
+
+    def reset(self, key: PopKey, start: int) -> None:
+        """A tool put the group elsewhere: what is in flight is forgotten, handles of it are no longer valid."""
+        queue = self._queues.get(key)
+        if queue is not None:
+            self._count_takes(queue.in_flight.values())
+            queue.reset(start)
+            self._journal.add(records.reset(queue))
+            self._commit(queue)
+
+    def follow(self, queue: PopQueue) -> None:
+        """Notice what members that pull have consumed: their commits are above the floor."""
+        group, (topic, queue_id) = queue.key
+        stored = self._offsets.get(group, topic, queue_id)
+        if stored > queue.floor:
+            takes = [queue.in_flight[offset] for offset in queue.in_flight if offset < stored]
+            self._count_takes(takes)
+            queue.move_floor(stored)
+            self._journal.add(records.floor_moved(queue))
+
+    # ---- messages
+
+    def room(self, queue: PopQueue, owner: str) -> int:
+        """Return how many messages may be taken from a queue now."""
+        limits = self.limits
+        return min(
+            limits.queue - len(queue.in_flight),
+            limits.owner - self._owners.get(owner, 0),
+            limits.all - self.in_flight,
+        )
+
+    def take(self, take: Take, following: int) -> int:
+        """Messages were given out; return the mark of the journal."""
+        queue = take.queue
+        more = sum(offset not in queue.in_flight or queue.in_flight[offset] is None for offset in take.offsets)
+        self.in_flight += more
+        self._owners[take.owner] = self._owners.get(take.owner, 0) + more
+        queue.take(take, following)
+        self._push(take)
+        return self._journal.add(records.taken(take))
+
+    def pass_over(self, queue: PopQueue, following: int) -> None:
+        """What is below an offset and not in flight was refused by the group's filter, or is gone."""
+        queue.pass_over(following)
+        self._commit(queue)
+
+    def acknowledge(self, handle: Handle) -> int | None:
+        """A message was consumed; return the mark of the journal, None for a handle that is not valid (any more)."""
+        key, offset, pop_ms = handle
+        queue = self._queues.get(key)
+        if queue is None or queue.find(offset, pop_ms) is None:
+            return None
+        self._count_takes((queue.in_flight[offset],))
+        queue.done(offset)
+        self._commit(queue)
+        return self._journal.add(records.done(queue, (offset,)))
+
+    def renew(self, handle: Handle, invisible_ms: int) -> Renewed | None:
+        """Give a message another time from now on; None for a handle that is not valid (any more)."""
+        key, offset, pop_ms = handle
+        queue = self._queues.get(key)
+        take = queue.find(offset, pop_ms) if queue is not None else None
+        if queue is None or take is None:
+            return None
+        due = self.due_in(invisible_ms)
+        renewed = Take(queue, (offset,), pop_ms, due, take.owner)
+        renewed.order, renewed.deliveries = take.order, take.deliveries
+        queue.renew(renewed)
+        self._push(renewed)
+        return Renewed(pop_ms, due[0], self._journal.add(records.taken(renewed)))
+
+    def due_in(self, invisible_ms: int) -> tuple[int, float]:
+        """Return when a time that begins now is over: in ms of the wall, and in seconds of trio's clock."""
+        return self._now_ms() + invisible_ms, trio.current_time() + invisible_ms / 1000
+
+    # ---- expiry
+
+    def next_due_s(self) -> float | None:
+        """Return when the next take may be due, by trio's clock; None when nothing is in flight."""
+        return self._due[0].due_s if self._due else None
+
+    def expire(self, most: int) -> list[tuple[Take, list[int]]]:
+        """Return takes whose time is over, with what is left of each; about `most` messages at a time."""
+        found: list[tuple[Take, list[int]]] = []
+        count, now_s = 0, trio.current_time()
+        while self._due and self._due[0].due_s <= now_s and count < most:
+            take = heappop(self._due)
+            left = take.queue.expire(take)
+            if left:
+                self._count_takes([take] * len(left))
+                found.append((take, left))
+                count += len(left)
+        return found
+
+    def bring_again(self, queue: PopQueue, offset: int, deliveries: int) -> None:
+        """An expired message is given out again from its place."""
+        queue.bring_again(offset, deliveries)
+
+    def moving(self, queue: PopQueue, offset: int, log_end: int) -> None:
+        """An expired message was stored again: once the log is durable up to there it is done."""
+        if offset in queue.in_flight:
+            queue.moving[offset] = log_end
+            self._journal.add(records.moved(queue, offset, log_end))
+
+    def not_moved(self, take: Take, offsets: Sequence[int]) -> None:
+        """The log took the copies back: these messages are still to be stored again."""
+        again = Take(take.queue, offsets, take.pop_ms, (take.due_ms, take.due_s))
+        for offset in offsets:
+            take.queue.moving.pop(offset, None)
+        self._journal.add(records.taken(again))
+
+    def moved(self, queue: PopQueue, offsets: Iterable[int]) -> None:
+        """Expired messages are stored again, durably, or nothing is left of them."""
+        offsets = [offset for offset in offsets if offset in queue.in_flight]
+        told = [offset for offset in offsets if offset not in queue.moving]
+        for offset in offsets:
+            queue.done(offset)
+        if told:
+            self._journal.add(records.done(queue, told))
+        self._commit(queue)
+
+    # ---- journal
+
+    def snapshot(self) -> list[bytes]:
+        """Return records that amount to all queues, as payloads of frames."""
+        return records.snapshot(self._queues.values())
+
+    def load(self, payloads: Iterable[bytes], committed: int) -> list[str]:
+        """Take over what an earlier run left; `committed`: how far the log goes. Return what could not be read."""
+        faults = []
+        numbers: dict[int, PopQueue] = {}
+        for payload in payloads:
+            try:
+                for record in records.read_records(payload):
+                    self._apply(record, numbers)
+            except (records.RecordUnknown, UnicodeDecodeError) as exc:
+                faults.append(str(exc))
+        for queue in self._queues.values():
+            self._settle(queue, committed)
+        return faults
+
+    def _apply(self, record: records.PopRecord, numbers: dict[int, PopQueue]) -> None:
+        if isinstance(record, records.OpenedRecord):
+            queue = numbers[record.number] = self._queues[record.key] = PopQueue(
+                record.key, record.number, record.start
+            )
+            self._numbers = max(self._numbers, record.number)
+            return
+        queue_found = numbers.get(record.number)
+        if queue_found is None:
+            return  # its first record was damaged: the group begins at its consumer offset
+        queue = queue_found
+        if isinstance(record, records.TakenRecord):
+            take = Take(queue, record.offsets, record.pop_ms, self._due_again(record.due_ms))
+            take.order, take.deliveries = record.order, record.deliveries
+            for offset in record.offsets:
+                queue.moving.pop(offset, None)
+            queue.take(take, record.following)
+        elif isinstance(record, records.DoneRecord):
+            for offset in record.offsets:
+                queue.in_flight.pop(offset, None)
+        elif isinstance(record, records.MovedRecord):
+            queue.moving[record.offset] = record.log_end
+        elif isinstance(record, records.ResetRecord):
+            queue.reset(record.start)
+        elif isinstance(record, records.FloorRecord):
+            queue.move_floor(record.floor)
+        else:
+            self._queues.pop(queue.key, None)
+
+    def _due_again(self, due_ms: int) -> tuple[int, float]:
+        return due_ms, trio.current_time() + max(0, due_ms - self._now_ms()) / 1000
+
+    def _settle(self, queue: PopQueue, committed: int) -> None:
+        """Count and schedule what is in flight after a start."""
+        for offset, log_end in list(queue.moving.items()):
+            if log_end <= committed:
+                queue.in_flight.pop(offset, None)
+        queue.moving.clear()
+        queue.floor = min(queue.in_flight, default=queue.next)
+        takes = {take for take in queue.in_flight.values() if take is not None}
+        for take in takes:
+            self._push(take)
+        count = len(queue.in_flight)
+        self.in_flight += count
+        self._owners[""] = self._owners.get("", 0) + count
+        self.follow(queue)
+        self._commit(queue)
+
+    # ---- within
+
+    def _push(self, take: Take) -> None:
+        heappush(self._due, take)
+        if self._due[0] is take:
+            self.sooner.set()
+        if len(self._due) > 1024 + 4 * self.in_flight:  # most of them were renewed or acknowledged
+            self._due = [take for take in self._due if any(take.queue.in_flight.get(o) is take for o in take.offsets)]
+            heapify(self._due)
+
+    def _count_takes(self, takes: Iterable[Take | None]) -> None:
+        """These are no longer in flight, one message each."""
+        owners = self._owners
+        for take in takes:
+            if take is not None:
+                self.in_flight -= 1
+                left = owners.get(take.owner, 0) - 1
+                if left > 0:
+                    owners[take.owner] = left
+                else:
+                    owners.pop(take.owner, None)
+
+    def _commit(self, queue: PopQueue) -> None:
+        group, (topic, queue_id) = queue.key
+        if self._offsets.get(group, topic, queue_id) != queue.floor:
+            with suppress(Refused):  # a full table: the journal knows
+                self._offsets.commit(group, topic, queue_id, queue.floor)
+
+
+def key_of(group: str, topic: str, queue_id: int) -> PopKey:
+    """Return the key of a group's queue."""
+    return PopKey(group, MessageQueue(topic, queue_id))

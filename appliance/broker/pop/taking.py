@@ -1,0 +1,192 @@
+"""Takes messages of one queue for a receiver: the next ones that it wants, or those that come again in their place.
+
+Source: RocketMQ 5.5.0 PopMessageProcessor.popMsgFromQueue, getInitOffset.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from appliance.broker.consume.reading import MAX_BYTES, FilteredReader, Room
+from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, split_records
+from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_table import PopTable
+from appliance.broker.pop.retry_topics import TopicKind
+from appliance.broker.tables.offsets import OffsetTable
+from storage_driver.interfaces import Reading
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.reading import FoundStatus, ReadRequest
+from storage_driver.record import MessageQueue
+
+
+class GotStats(Protocol):
+    """Counters of what consumers get."""
+
+    def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...
+
+
+class PopRequest(NamedTuple):
+    """What a receiver asks for; all has been checked.
+
+    `queue_id` -1: any queue of the topic. `from_end`: where a group without an offset begins. `poll_s`: how long to
+    wait for a first message. `owner`: whose messages are counted together, a client. `order`: nothing of a queue that
+    has messages in flight; a receiver that lost the answer gets them again with the same `attempt_id`.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    most: int
+    invisible_ms: int
+    poll_s: float = 0.0
+    accepts: AcceptsTags | None = None
+    accepts_record: AcceptsRecord | None = None
+    from_end: bool = False
+    owner: str = ""
+    order: bool = False
+    attempt_id: str = ""
+
+
+class PopSlice(NamedTuple):
+    """What was taken from one queue: records and their queue offsets, rising; deliveries before, if it is ordered.
+
+    `mark`: of the journal; the take is durable from there on.
+    """
+
+    kind: TopicKind
+    queue: MessageQueue
+    records: list[bytes]
+    offsets: list[int]
+    deliveries: int
+    mark: int
+
+
+class Left(NamedTuple):
+    """What a receiver may still take: so many messages, about so many bytes."""
+
+    messages: int
+    size: int
+    pop_ms: int
+
+    def less(self, records: Sequence[bytes]) -> "Left":
+        """Return what is left after some were taken."""
+        return Left(self.messages - len(records), self.size - sum(map(len, records)), self.pop_ms)
+
+
+class Found(NamedTuple):
+    """Records, their queue offsets, and the first offset that is not looked at yet."""
+
+    records: list[bytes]
+    offsets: list[int]
+    following: int
+
+
+class Taking:
+    """Takes from queues; one object per engine."""
+
+    def __init__(
+        self, store: Reading, reader: FilteredReader, table: PopTable, offsets: OffsetTable, stats: GotStats
+    ) -> None:
+        self._store, self._reader, self._table, self._offsets, self._stats = store, reader, table, offsets, stats
+
+    async def take(
+        self, wanted: PopRequest, place: tuple[TopicKind, PopKey], left: Left, room: Room
+    ) -> PopSlice | None:
+        """Take messages of one queue, None when there is nothing for the receiver. Raises Refused."""
+        kind, key = place
+        queue = self._table.get(key) or self._table.open(key, self._start(key, wanted, kind))
+        self._table.follow(queue)
+        if queue.busy:
+            return None
+        queue.busy = True
+        try:
+            same = self._same_attempt(queue, wanted) if wanted.order else []
+            if wanted.order and not same and queue.blocked:
+                return None
+            left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
+            if again := same or _alike(queue.again):
+                found = await self._read_again(queue, again[: left.messages], room)
+            else:
+                found = await self._read_next(queue, wanted, kind, left, room)
+            if not found.offsets or self._table.get(key) is not queue:
+                return None
+            return self._given(queue, wanted, kind, found, left.pop_ms)
+        finally:
+            queue.busy = False
+
+    def _given(self, queue: PopQueue, wanted: PopRequest, kind: TopicKind, found: Found, pop_ms: int) -> PopSlice:
+        """Note a take."""
+        offsets, records = found.offsets, found.records
+        take = Take(queue, tuple(offsets), pop_ms, self._table.due_in(wanted.invisible_ms), wanted.owner)
+        before = queue.in_flight.get(offsets[0])
+        take.deliveries = before.deliveries if before is not None else queue.again.get(offsets[0], 0)
+        if wanted.order:
+            take.order, queue.attempt_id = True, wanted.attempt_id
+        mark = self._table.take(take, found.following)
+        group, (topic, queue_id) = queue.key
+        self._stats.got(group, topic, queue_id, len(records), sum(map(len, records)))
+        return PopSlice(kind, queue.key.queue, records, offsets, take.deliveries, mark)
+
+    def _same_attempt(self, queue: PopQueue, wanted: PopRequest) -> list[int]:
+        """Return the batch of a receiver that lost its answer, nothing for any other."""
+        if not wanted.attempt_id or queue.attempt_id != wanted.attempt_id:
+            return []
+        return sorted(offset for offset, take in queue.in_flight.items() if take is not None)
+
+    async def _read_next(self, queue: PopQueue, wanted: PopRequest, kind: TopicKind, left: Left, room: Room) -> Found:
+        """Return the next records that the receiver wants."""
+        filters = (wanted.accepts, wanted.accepts_record) if kind is TopicKind.NORMAL else (None, None)
+        while left.messages > 0:
+            at = queue.next
+            found = await self._reader.read(ReadRequest(queue.key.queue, at, left.messages, left.size, *filters), room)
+            if queue.next != at:  # it was reset meanwhile
+                continue
+            if found.status is FoundStatus.FOUND:
+                records = [bytes(record) for chunk in found.chunks for record in split_records(chunk)]
+                return Found(records, [_offset_of(record) for record in records], found.next_offset)
+            if found.next_offset < at:  # the log was cut, or the topic deleted and made again
+                self._table.reset(queue.key, found.next_offset)
+            elif found.next_offset > at:
+                self._table.pass_over(queue, found.next_offset)
+            else:
+                break
+            await trio.lowlevel.checkpoint()
+        return Found([], [], queue.next)
+
+    async def _read_again(self, queue: PopQueue, offsets: Sequence[int], room: Room) -> Found:
+        """Return the records at these queue offsets; what the log no longer has is done."""
+        found: dict[int, bytes] = {}
+        for offset in offsets:
+            read = await self._reader.read(ReadRequest(queue.key.queue, offset, 1, MAX_BYTES), room)
+            record = read.chunks[0] if read.chunks else b""
+            if record and _offset_of(record) == offset:
+                found[offset] = record
+            else:
+                self._table.moved(queue, (offset,))
+        there = [offset for offset in offsets if offset in found and offset in queue.in_flight]
+        return Found([found[offset] for offset in there], there, queue.next)
+
+    def _start(self, key: PopKey, wanted: PopRequest, kind: TopicKind) -> int:
+        """Return where a group begins that never received from a queue. Source: PopMessageProcessor.getInitOffset."""
+        group, (topic, queue_id) = key
+        self._offsets.take_reset(group, topic, queue_id)
+        stored = self._offsets.get(group, topic, queue_id)
+        if stored >= 0:
+            return stored
+        low, high = self._store.min_offset(key.queue), self._store.max_offset(key.queue)
+        if not wanted.from_end or kind is not TopicKind.NORMAL:
+            return low
+        young = low == 0 and self._store.read_hot(ReadRequest(key.queue, 0, 1, 1)) is not None
+        return 0 if young else max(high - 1, 0)
+
+
+def _alike(again: dict[int, int]) -> list[int]:
+    """Return the offsets that come again after as many deliveries as the first of them."""
+    offsets = sorted(again)
+    return [offset for offset in offsets if again[offset] == again[offsets[0]]]
+
+
+def _offset_of(record: bytes) -> int:
+    """Return the queue offset of a whole record."""
+    return int.from_bytes(record[20:28], "big")

@@ -1,0 +1,380 @@
+"""What a receiver is promised: nothing before its time, nothing acknowledged again, handles that outlive a restart."""
+
+import math
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from appliance.broker.pop.engine import PollingFull
+from appliance.broker.pop.retry_topics import TopicKind
+from appliance.broker.pop.taking import PopRequest
+from appliance.broker.tables.groups import Group
+from appliance.testing import FakePeer, MemoryStateFile
+from tests.appliance.broker.pop.bench import GROUP, TOPIC, PopBench, bodies, handles, messages, pop_bench
+from tests.waiting import Clock, until
+
+RETRY = "%RETRY%G_T"
+
+
+async def test_messages_are_taken_once_and_acknowledged_one_by_one(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3")
+        first, second = await bench.receive(2), await bench.receive(2)
+        assert (bodies(first), bodies(second)) == ([b"1", b"2"], [b"3"])
+        assert bodies(await bench.receive()) == []
+        one, two = handles(first)
+        assert await bench.acknowledge(two) == [True]
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 0  # the first one is still out
+        assert await bench.acknowledge(one, one, *handles(second)) == [True, False, True]
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 3
+
+
+async def test_all_queues_of_a_topic_are_received_from_or_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"0", queue_id=0)
+        await bench.send(b"1", queue_id=1)
+        assert bodies(await bench.receive(queue_id=1)) == [b"1"]
+        await bench.send(b"11", queue_id=1)
+        assert sorted(bodies(await bench.receive())) == [b"0", b"11"]
+
+
+async def test_what_is_not_acknowledged_comes_again_in_the_retry_topic_when_its_time_is_over(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        began_s = trio.current_time()
+        first = await bench.receive(invisible_ms=100)
+        await bench.acknowledge(handles(first)[0])
+        again = await bench.receive(poll_s=10)
+        assert trio.current_time() - began_s >= 0.1
+        (message,) = messages(again)
+        assert (message.body, message.topic, message.reconsume_times, message.born_ms) == (b"2", RETRY, 1, 123)
+        assert message.property_map == {"1ST_POP_TIME": str(first.pop_ms), "ORIGIN_GROUP": GROUP}
+        assert again.slices[0].kind is TopicKind.RETRY
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 2
+        assert await bench.acknowledge(handles(first)[1]) == [False]  # it has another handle now
+        assert await bench.acknowledge(*handles(again)) == [True]
+
+
+async def test_a_message_that_is_never_acknowledged_becomes_a_dead_letter(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        times = []
+        for _ in range(3):  # retry_max_times = 2
+            answer = await bench.receive(invisible_ms=1, poll_s=10)
+            times += [message.reconsume_times for message in messages(answer)]
+        (dead,) = await bench.small.wait_for("%DLQ%G", 1)
+        assert times == [0, 1, 2]
+        assert (dead.body, dead.property_map["RETRY_TOPIC"]) == (b"1", TOPIC)
+        assert bodies(await bench.receive()) == []
+
+
+async def test_a_renewal_moves_the_time_and_keeps_the_handle(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        answer = await bench.receive(invisible_ms=80)
+        began_s = trio.current_time()
+        for handle in handles(answer):
+            renewed = bench.engine.renew(handle, 150)
+            assert renewed is not None
+            assert renewed.pop_ms == answer.pop_ms
+        await bench.acknowledge(handles(answer)[0])
+        again = await bench.receive(poll_s=10)
+        assert bodies(again) == [b"2"]
+        assert trio.current_time() - began_s >= 0.15
+        assert bench.engine.renew(handles(answer)[0], 1) is None
+
+
+async def test_a_message_that_is_given_back_comes_again_at_once(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        answer = await bench.receive()
+        assert bench.engine.renew(handles(answer)[0], 0) is not None
+        assert bodies(await bench.receive(poll_s=10)) == [b"1"]
+
+
+async def test_a_message_is_given_up_among_the_dead_letters_and_never_comes_again(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        (handle,) = handles(await bench.receive())
+        assert await bench.engine.dead_letter(handle)
+        assert not await bench.engine.dead_letter(handle)
+        assert [dead.body for dead in await bench.small.all("%DLQ%G")] == [b"1"]
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 1
+
+
+async def test_handles_outlive_a_restart_and_nothing_comes_before_its_time(tmp_path: Path) -> None:
+    offsets, clock = MemoryStateFile(), Clock()
+    async with pop_bench(tmp_path, offsets=offsets, now_ms=clock) as bench:
+        await bench.send(b"1", b"2", b"3", b"4")
+        answer = await bench.receive(3, invisible_ms=60_000)
+        one, two, three = handles(answer)
+        await bench.acknowledge(two)
+        bench.engine.renew(three, 120_000)
+        await bench.acknowledge(one)
+    clock.ms += 59_900
+    async with pop_bench(tmp_path, offsets=offsets, now_ms=clock) as bench:
+        assert bodies(await bench.receive()) == [b"4"]
+        assert await bench.acknowledge(two, one, three) == [False, False, True]
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 3
+    async with pop_bench(tmp_path, offsets=offsets, now_ms=clock) as bench:
+        assert bodies(await bench.receive()) == []
+        assert bench.table.in_flight == 1
+
+
+async def test_what_was_due_while_the_box_was_off_comes_again_at_the_start(tmp_path: Path) -> None:
+    clock = Clock()
+    async with pop_bench(tmp_path, now_ms=clock) as bench:
+        await bench.send(b"1")
+        await bench.receive(invisible_ms=60_000)
+    clock.ms += 60_000
+    async with pop_bench(tmp_path, now_ms=clock) as bench:
+        assert bodies(await bench.receive(poll_s=10)) == [b"1"]
+
+
+async def test_a_receiver_waits_for_the_first_message_and_others_for_the_next(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        got: list[bytes] = []
+
+        async def wait() -> None:
+            got.extend(bodies(await bench.receive(1, poll_s=60)))
+
+        for _ in range(3):
+            nursery.start_soon(wait)
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 3)
+        await bench.send(b"1", b"2")
+        await until(lambda: len(got) == 2)
+        assert bench.engine.waits.count(GROUP, TOPIC) == 1
+        await bench.send(b"3", queue_id=1)
+        await until(lambda: sorted(got) == [b"1", b"2", b"3"])
+
+
+async def test_a_receiver_that_goes_away_passes_its_turn_on(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        got: list[bytes] = []
+        first = trio.CancelScope()
+
+        async def wait(scope: trio.CancelScope) -> None:
+            with scope:
+                got.extend(bodies(await bench.receive(1, poll_s=60)))
+
+        nursery.start_soon(wait, first)
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 1)
+        nursery.start_soon(wait, trio.CancelScope())
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 2)
+        bench.engine.waits.wake_one(GROUP, TOPIC, next(iter(bench.small.arrivals.watched)))  # type: ignore[call-overload]
+        first.cancel()
+        await bench.send(b"1")
+        await until(lambda: got == [b"1"])
+
+
+async def test_a_receiver_gets_what_its_filter_accepts_and_the_offset_passes_the_rest(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"a", tags="A")
+        await bench.send(b"b", tags="B")
+        await bench.send(b"c", tags="A")
+        only_b = frozenset({ord("B")}).__contains__
+        answer = await bench.receive(accepts=only_b)
+        assert bodies(answer) == [b"b"]
+        await bench.acknowledge(*handles(answer))
+        assert bodies(await bench.receive(accepts=only_b)) == []
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 3
+
+
+@pytest.mark.parametrize(("from_end", "expected"), [(True, []), (False, [b"1"])])
+async def test_a_new_group_begins_where_it_asks(tmp_path: Path, from_end: bool, expected: list[bytes]) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        bench.offsets.commit("other", TOPIC, 0, 1)
+        stored = bench.offsets.get("other", TOPIC, 0)
+        answer = await bench.receive(group="other" if from_end else GROUP)
+        assert (stored, bodies(answer)) == (1, expected)
+
+
+async def test_a_reset_brings_messages_again_and_makes_handles_invalid(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        answer = await bench.receive()
+        bench.offsets.reset(GROUP, TOPIC, 0, 1)
+        assert await bench.acknowledge(*handles(answer)) == [False, False]
+        again = await bench.receive()
+        assert bodies(again) == [b"2"]
+        await bench.acknowledge(*handles(again))
+    async with pop_bench(tmp_path) as bench:
+        assert bodies(await bench.receive()) == []
+
+
+async def test_members_that_pull_move_the_group_on(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3")
+        answer = await bench.receive(1)
+        bench.offsets.commit(GROUP, TOPIC, 0, 2)
+        assert bodies(await bench.receive()) == [b"3"]
+        assert await bench.acknowledge(*handles(answer)) == [False]
+
+
+async def test_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        await bench.receive()
+        bench.offsets.drop_topic(TOPIC)
+        assert (bench.table.in_flight, [queue.key.queue.topic for queue in bench.table.all()]) == (0, [])
+
+
+async def test_no_more_than_the_limit_is_in_flight(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.table.limits = bench.table.limits._replace(queue=3, owner=5, all=6)
+        for queue_id in (0, 1):
+            await bench.send(*[b"x"] * 8, queue_id=queue_id)
+        one = await bench.receive(queue_id=0, owner="a")
+        two = await bench.receive(queue_id=1, owner="a")
+        three = await bench.receive(owner="b")
+        assert [len(bodies(each)) for each in (one, two, three)] == [3, 2, 1]
+        assert bodies(await bench.receive(owner="c")) == []
+        await bench.acknowledge(handles(one)[0])
+        assert len(bodies(await bench.receive(owner="c"))) == 1
+
+
+async def test_a_receiver_that_waits_for_room_gets_it_with_an_acknowledgement(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        bench.table.limits = bench.table.limits._replace(queue=1)
+        await bench.send(b"1", b"2")
+        got: list[bytes] = []
+        first = await bench.receive()
+
+        async def wait() -> None:
+            got.extend(bodies(await bench.receive(poll_s=60)))
+
+        nursery.start_soon(wait)
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 1)
+        await bench.acknowledge(*handles(first))
+        await until(lambda: got == [b"2"])
+
+
+async def test_too_many_that_wait_are_refused(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.small.arrivals.most_parked = 0
+        with pytest.raises(PollingFull):
+            await bench.receive(poll_s=1)
+
+
+async def test_a_retry_topic_of_the_second_naming_is_consumed_and_goes_on_being_used(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.topics.ensure("%RETRY%G+T", queues=1)
+        await bench.send(b"old", topic="%RETRY%G+T")
+        answer = await bench.receive(invisible_ms=1)
+        assert [found.kind for found in answer.slices] == [TopicKind.RETRY_V2]
+        await bench.send(b"new")
+        await bench.receive(invisible_ms=1)
+        found = await bench.small.wait_for("%RETRY%G+T", 3)
+        assert {message.body for message in found} == {b"new", b"old"}
+        assert bench.topics.get(RETRY) is None
+
+
+async def test_a_message_whose_retry_topic_would_have_too_long_a_name_comes_again_in_its_place(tmp_path: Path) -> None:
+    group = "g" * 125
+    async with pop_bench(tmp_path) as bench:
+        bench.groups.put(Group(group))
+        await bench.send(b"1")
+        first = await bench.receive(group=group, invisible_ms=1)
+        again = await bench.receive(group=group, poll_s=10)
+        assert bodies(again) == [b"1"]
+        assert await bench.acknowledge(*handles(first, group)) == [False]
+        assert await bench.acknowledge(*handles(again, group)) == [True]
+        assert bench.offsets.get(group, TOPIC, 0) == 1
+
+
+async def ordered(bench: PopBench, most: int = 32, **more: object) -> list[bytes]:
+    return bodies(await bench.receive(most, queue_id=0, order=True, **more))  # type: ignore[arg-type]
+
+
+async def test_an_ordered_queue_is_blocked_until_all_of_a_batch_is_acknowledged(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3")
+        answer = await bench.receive(2, queue_id=0, order=True)
+        assert await ordered(bench) == []
+        await bench.acknowledge(handles(answer)[1])
+        assert await ordered(bench) == []
+        await bench.acknowledge(handles(answer)[0])
+        assert await ordered(bench) == [b"3"]
+
+
+async def test_an_ordered_batch_comes_again_in_its_place_without_what_was_acknowledged(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3", b"4")
+        answer = await bench.receive(3, invisible_ms=80, queue_id=0, order=True)
+        await bench.acknowledge(handles(answer)[1])
+        again = await bench.receive(queue_id=0, order=True, poll_s=10)
+        assert (bodies(again), again.slices[0].deliveries) == ([b"1", b"3"], 1)
+        assert bodies(await bench.receive(queue_id=0, order=True)) == []
+        await bench.acknowledge(*handles(again))
+        assert await ordered(bench) == [b"4"]
+
+
+async def test_an_ordered_receiver_that_lost_its_answer_gets_the_same_batch(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3")
+        lost = await bench.receive(2, queue_id=0, order=True, attempt_id="a")
+        again = await bench.receive(2, queue_id=0, order=True, attempt_id="a")
+        assert (bodies(again), again.slices[0].deliveries) == (bodies(lost), 0)
+        assert await ordered(bench, attempt_id="b") == []
+
+
+async def test_receivers_that_wait_for_an_ordered_queue_rest_until_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        await bench.send(b"1", b"2")
+        first = await bench.receive(1, queue_id=0, order=True)
+        looks = 0
+        collect = bench.engine._collect
+
+        async def counted(*arguments: object) -> object:
+            nonlocal looks
+            looks += 1
+            return await collect(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(bench.engine, "_collect", counted)
+        got: list[bytes] = []
+
+        async def wait() -> None:
+            got.extend(await ordered(bench, poll_s=60))
+
+        for _ in range(2):
+            nursery.start_soon(wait)
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert looks == 2
+        await bench.acknowledge(*handles(first))
+        await until(lambda: got == [b"2"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_leaves_only_after_the_take_is_durable(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path, run=False) as bench, trio.open_nursery() as nursery:
+        await bench.send(b"1")
+        answered = trio.Event()
+
+        async def receive() -> None:
+            await bench.receive()
+            answered.set()
+
+        nursery.start_soon(receive)
+        await until(lambda: bench.table.in_flight == 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not answered.is_set()
+        nursery.start_soon(bench.engine.run)
+        await answered.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_waiting_receivers_count_as_parked_pulls_of_their_connection(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        nursery.start_soon(bench.receive, 1)
+        peer = FakePeer()
+        wanted = PopRequest(GROUP, TOPIC, -1, 1, 1000, poll_s=math.inf)
+        nursery.start_soon(bench.engine.receive, wanted, peer)
+        await until(lambda: bench.small.arrivals.parked == 1)
+        nursery.cancel_scope.cancel()
+    assert bench.small.arrivals.parked == 0

@@ -1,0 +1,182 @@
+"""The table of POP queues and its journal: what a second table makes of the first one's records."""
+
+from itertools import pairwise
+
+import pytest
+import trio
+
+from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_table import PopLimits, PopTable, key_of
+from appliance.broker.tables.offsets import OffsetTable
+from appliance.testing import MemoryStateFile
+from netstack.errors import Refused
+
+KEY = key_of("G", "T", 0)
+NOW_MS = 1_700_000_000_000
+
+
+class Entries:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+
+    def add(self, entry: bytes) -> int:
+        self.entries.append(entry)
+        return len(self.entries)
+
+
+class Bench:
+    """A table with its journal."""
+
+    def __init__(self, limits: PopLimits = PopLimits()) -> None:  # noqa: B008
+        self.journal, self.offsets = Entries(), OffsetTable(MemoryStateFile())
+        self.table = PopTable(self.journal, self.offsets, now_ms=lambda: NOW_MS, limits=limits)
+
+    def queue(self) -> PopQueue:
+        return self.table.get(KEY) or self.table.open(KEY, 0)
+
+    def take(self, *offsets: int, invisible_ms: int = 60_000, pop_ms: int = NOW_MS, owner: str = "") -> Take:
+        take = Take(self.queue(), offsets, pop_ms, self.table.due_in(invisible_ms), owner)
+        self.table.take(take, max(offsets) + 1)
+        return take
+
+    def restarted(self, committed: int = 0, *, anew: bool = False) -> "Bench":
+        """Return a table that loads this one's journal, or its snapshot."""
+        again = Bench()
+        again.offsets = self.offsets
+        again.table = PopTable(again.journal, self.offsets, now_ms=lambda: NOW_MS)
+        payloads = self.table.snapshot() if anew else self.journal.entries
+        assert again.table.load(payloads, committed) == []
+        return again
+
+    def state(self) -> list[tuple[PopKey, int, int, list[int]]]:
+        return [(q.key, q.floor, q.next, sorted(q.in_flight)) for q in self.table.all()]
+
+
+@pytest.fixture(params=[False, True], ids=["records", "snapshot"])
+def anew(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def test_a_restart_knows_what_was_out_and_what_was_done(anew: bool) -> None:
+    bench = Bench()
+    bench.take(0, 1, 2)
+    bench.take(4, 5, pop_ms=NOW_MS + 1)
+    for handle in ((KEY, 0, NOW_MS), (KEY, 4, NOW_MS + 1)):
+        assert bench.table.acknowledge(handle) is not None
+    again = bench.restarted(anew=anew)
+    assert again.state() == bench.state() == [(KEY, 1, 6, [1, 2, 5])]
+    assert again.table.in_flight == 3
+    assert again.table.acknowledge((KEY, 5, NOW_MS)) is None
+    assert again.table.acknowledge((KEY, 5, NOW_MS + 1)) is not None
+    again.take(6)
+    assert again.state() == [(KEY, 1, 7, [1, 2, 6])]
+
+
+async def test_a_restart_does_not_shorten_or_lengthen_a_time(anew: bool) -> None:
+    bench = Bench()
+    take = bench.take(0)
+    bench.table.renew((KEY, 0, NOW_MS), 90_000)
+    assert bench.table.expire(10) == []
+    again = bench.restarted(anew=anew).table
+    due_s = again.next_due_s()
+    assert due_s is not None
+    assert take.due_s < due_s <= trio.current_time() + 90
+    assert due_s > trio.current_time() + 89
+
+
+async def test_a_copy_that_the_log_has_counts_as_done_and_one_that_it_lost_does_not(anew: bool) -> None:
+    bench = Bench()
+    take = bench.take(0, 1, invisible_ms=0)
+    ((_, left),) = bench.table.expire(10)
+    assert (left, bench.table.in_flight) == ([0, 1], 0)
+    bench.table.moving(take.queue, 0, 500)
+    bench.table.moving(take.queue, 1, 600)
+    again = bench.restarted(committed=500, anew=anew)
+    assert again.state() == [(KEY, 1, 2, [1])]
+    assert [left for _, left in again.table.expire(10)] == [[1]]
+
+
+async def test_copies_that_the_log_took_back_are_due_again() -> None:
+    bench = Bench()
+    take = bench.take(0, invisible_ms=0)
+    bench.table.expire(10)
+    bench.table.moving(take.queue, 0, 500)
+    bench.table.not_moved(take, [0])
+    again = bench.restarted(committed=9999)
+    assert [left for _, left in again.table.expire(10)] == [[0]]
+
+
+async def test_messages_that_are_gone_are_done(anew: bool) -> None:
+    bench = Bench()
+    take = bench.take(0, 1, invisible_ms=0)
+    bench.table.expire(10)
+    bench.table.moved(take.queue, [0])
+    assert bench.restarted(anew=anew).state() == [(KEY, 1, 2, [1])]
+
+
+async def test_resets_and_other_members_are_known_after_a_restart(anew: bool) -> None:
+    bench = Bench()
+    bench.take(0, 1, 2)
+    bench.offsets.commit("G", "T", 0, 1)
+    bench.table.follow(bench.queue())
+    assert bench.restarted(anew=anew).state() == bench.state() == [(KEY, 1, 3, [1, 2])]
+    bench.offsets.commit("G", "T", 0, 0)
+    bench.table.reset(KEY, 0)
+    assert bench.restarted(anew=anew).state() == bench.state() == [(KEY, 0, 0, [])]
+    bench.table.forget(lambda key: key == KEY)
+    assert bench.restarted(anew=anew).state() == []
+
+
+async def test_an_ordered_take_stays_ordered_and_counts_on(anew: bool) -> None:
+    bench = Bench()
+    take = Take(bench.queue(), (0,), NOW_MS, bench.table.due_in(0))
+    take.order, take.deliveries = True, 3
+    bench.table.take(take, 1)
+    ((again, left),) = bench.restarted(anew=anew).table.expire(10)
+    assert (again.order, again.deliveries, left) == (True, 3, [0])
+
+
+async def test_limits_hold_for_a_queue_an_owner_and_all() -> None:
+    bench = Bench(PopLimits(queue=4, owner=3, all=6, queues=2))
+    bench.take(0, 1, owner="a")
+    assert bench.table.room(bench.queue(), "a") == 1
+    assert bench.table.room(bench.queue(), "b") == 2
+    other = bench.table.open(key_of("G", "T", 1), 0)
+    assert bench.table.room(other, "b") == 3
+    with pytest.raises(Refused, match="which is the limit"):
+        bench.table.open(key_of("G", "T", 2), 0)
+    bench.table.acknowledge((KEY, 0, NOW_MS))
+    assert bench.table.room(bench.queue(), "a") == 2
+
+
+async def test_takes_are_due_in_the_order_of_their_times_and_many_renewals_cost_no_memory() -> None:
+    bench = Bench()
+    bench.take(*range(10))
+    for _ in range(500):
+        for offset in range(10):
+            bench.table.renew((KEY, offset, NOW_MS), 1000 - offset)
+    assert len(bench.table._due) < 2000
+    bench.table.renew((KEY, 3, NOW_MS), 0)
+    times = [take.due_s for take, _ in bench.table.expire(100)]
+    assert all(early <= late for early, late in pairwise(times))
+    assert len(times) == 1
+
+
+async def test_who_waits_for_the_next_due_time_hears_of_an_earlier_one() -> None:
+    bench = Bench()
+    bench.take(0)
+    bench.table.sooner = trio.Event()
+    bench.take(1)
+    assert not bench.table.sooner.is_set()
+    bench.table.renew((KEY, 0, NOW_MS), 5)
+    assert bench.table.sooner.is_set()
+
+
+async def test_a_record_that_cannot_be_read_is_named_and_the_others_count() -> None:
+    bench = Bench()
+    bench.take(0)
+    again = Bench()
+    assert again.table.load([*bench.journal.entries, b"Z"], 0) == ["record b'Z' at byte 0"]
+    assert again.table.in_flight == 1

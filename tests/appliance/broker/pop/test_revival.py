@@ -1,0 +1,44 @@
+"""Expired messages: retention may have taken them, the log may take copies back."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.broker.delay import redelivery
+from storage_driver.errors import LogFailed
+from storage_driver.record import MessageQueue
+from tests.appliance.broker.pop.bench import GROUP, TOPIC, bodies, pop_bench
+from tests.waiting import until
+
+RETRY = MessageQueue("%RETRY%G_T", 0)
+
+
+async def test_an_expired_message_that_the_log_no_longer_has_is_done(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        await bench.receive(invisible_ms=50)
+        await bench.small.store.delete_topic(TOPIC)
+        await until(lambda: bench.engine._revival.gone == 1)
+        assert bench.table.in_flight == 0
+        assert bench.small.store.max_offset(RETRY) == 0
+
+
+async def test_copies_that_the_log_took_back_are_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        failures = [LogFailed("the disk is full, the copies were undone")]
+        wait = bench.small.store.wait_committed
+
+        async def wait_committed(log_offset: int) -> None:
+            if failures:
+                raise failures.pop()
+            await wait(log_offset)
+
+        monkeypatch.setattr(bench.small.store, "wait_committed", wait_committed)
+        await bench.receive(invisible_ms=1)
+        await until(lambda: bench.offsets.get(GROUP, TOPIC, 0) == 2)
+        assert bench.engine._revival.copied == 4  # the first two are there as well: only this test took them back
+        found = await bench.small.wait_for(RETRY.topic, 4)
+        assert [message.body for message in found] == [b"1", b"2", b"1", b"2"]
+        assert sorted(bodies(await bench.receive())) == [b"1", b"1", b"2", b"2"]

@@ -1,0 +1,67 @@
+"""Taking from one queue: where a group begins, how much it gets, and messages that are no longer there."""
+
+from pathlib import Path
+
+from storage_driver.record import MessageQueue
+from tests.appliance.broker.pop.bench import GROUP, TOPIC, bodies, handles, pop_bench
+
+
+async def test_a_group_without_an_offset_begins_at_the_start_of_a_young_queue_or_before_the_end(
+    tmp_path: Path,
+) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3")
+        assert bodies(await bench.receive(group="young", from_end=True)) == [b"1", b"2", b"3"]
+        store = bench.small.store
+        read_hot = store.read_hot
+        store.read_hot = lambda wanted: None if wanted.max_bytes == 1 else read_hot(wanted)  # type: ignore[method-assign]
+        assert bodies(await bench.receive(group="late", from_end=True)) == [b"3"]
+        assert bodies(await bench.receive(group="early")) == [b"1", b"2", b"3"]
+
+
+async def test_a_retry_topic_is_consumed_from_its_start(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.topics.ensure("%RETRY%G_T", queues=1)
+        await bench.send(b"1", b"2", topic="%RETRY%G_T")
+        assert bodies(await bench.receive(from_end=True)) == [b"1", b"2"]
+
+
+async def test_an_answer_has_at_most_32_messages_and_some_bytes(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(*[b"x"] * 40)
+        assert len(bodies(await bench.receive(1000))) == 32
+        await bench.send(*[b"x" * 60_000] * 8, queue_id=1)
+        assert len(bodies(await bench.receive(queue_id=1))) == 4
+
+
+async def test_messages_that_retention_took_are_passed_over(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        for _ in range(40):
+            await bench.send(*[b"x" * 60_000])
+        first = await bench.receive(1)
+        while bench.small.store.min_offset(MessageQueue(TOPIC, 0)) == 0:
+            await bench.small.store.drop_first()
+        low = bench.small.store.min_offset(MessageQueue(TOPIC, 0))
+        answer = await bench.receive(1)
+        assert answer.slices[0].offsets == [low]
+        await bench.acknowledge(*handles(first), *handles(answer))
+        assert bench.offsets.get(GROUP, TOPIC, 0) == low + 1
+
+
+async def test_an_offset_behind_the_end_goes_back_to_it(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        bench.offsets.commit(GROUP, TOPIC, 0, 99)
+        assert bodies(await bench.receive()) == []
+        await bench.send(b"2")
+        assert bodies(await bench.receive()) == [b"2"]
+
+
+async def test_two_receivers_do_not_read_the_same_queue_at_once(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1")
+        await bench.receive()
+        for queue in bench.table.all():
+            queue.busy = True
+        await bench.send(b"2")
+        assert bodies(await bench.receive()) == []
