@@ -15,6 +15,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
+    from appliance.replication.master import Master
     from uplink_spark.box.shipper import Uplink
 
 
@@ -32,3 +33,4 @@ class BoxView(NamedTuple):
     uplink: "Uplink | None"
     now_ms: Callable[[], int]
     door: TlsDoor | LazyTls | None = None
+    master: "Master | None" = None  # what serves slaves

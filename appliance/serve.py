@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined
-from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
+from appliance.namesrv.handlers import NamesrvState, OwnSlaves, expire_brokers, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import RouteTable
@@ -50,11 +50,13 @@ from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:
     from appliance.namesrv.registrar import Registrar
+    from appliance.replication.master import Master
     from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
 FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
-VIP_BELOW = 2
+VIP_BELOW, HA_ABOVE = 2, 1  # the broker's port: Apache's rule
+MASTER_ROLE = "master"
 LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
 
 
@@ -80,6 +82,7 @@ class Ports(NamedTuple):
     namesrv: list[trio.SocketListener]
     broker: list[trio.SocketListener]
     vip: list[trio.SocketListener]
+    replication: Sequence[trio.SocketListener] = ()  # where slaves fetch the log
 
     @property
     def broker_port(self) -> int:
@@ -102,9 +105,15 @@ async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports
     namesrv = taken.get("namesrv") or await sockets.open_port(listen.host, listen.namesrv_port, "listen.namesrv_port")
     broker = taken.get("broker") or await sockets.open_port(listen.host, listen.broker_port, "listen.broker_port")
     vip: list[trio.SocketListener] = []
-    if listen.vip:
+    master = config.replication.role == MASTER_ROLE
+    if listen.vip or master:  # a slave asks for the topics there
         vip = await sockets.open_port(listen.host, sockets.port_of(broker) - VIP_BELOW, "listen.broker_port (vip)")
-    return Ports(namesrv, broker, vip)
+    return Ports(namesrv, broker, vip, await _open_replication(config, sockets.port_of(broker)) if master else ())
+
+
+async def _open_replication(config: Config, broker_port: int) -> list[trio.SocketListener]:
+    port = config.replication.port or broker_port + HA_ABOVE
+    return await sockets.open_port(config.listen.host, port, "replication.port")
 
 
 def always(base: int, end: int) -> bool:
@@ -163,8 +172,12 @@ async def serve(
         await rebuild_dedup(tables, store, now_ms=now_ms)
         broker = assemble(config, store, tables, context.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
+        master = _master(context, store) if ports.replication else None
         namesrv = namesrv_state(config, data, tables, answered, disk)
-        registrar = _registrar(config, tables, answered) if config.namesrv.register_at else None
+        if master:
+            broker.handlers.update(master.handlers())
+            namesrv = namesrv._replace(slaves=OwnSlaves(master.admits, master.port))
+        registrar = _registrar(config, tables, answered, master) if config.namesrv.register_at else None
         if registrar:  # others know more brokers
             broker.handlers.update(registrar.telling(broker.handlers))
         else:
@@ -174,7 +187,8 @@ async def serve(
                 for loop in (*broker.loops, namesrv.kv_saver.run, *context.guard.loops):
                     nursery.start_soon(loop)
                 nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
-                await _let_in(nursery, context, store, tables, broker, namesrv_handlers(namesrv))
+                parts = _Parts(store, tables, broker, namesrv_handlers(namesrv), master)
+                await _let_in(nursery, context, parts)
                 if registrar:
                     nursery.start_soon(registrar.run)
                 verdict = store.verdict.verdict
@@ -231,22 +245,28 @@ def _receipts(context: _ServeContext) -> dict[str, int]:
         return {}
 
 
-async def _let_in(
-    nursery: trio.Nursery,
-    context: _ServeContext,
-    store: MessageStore,
-    tables: BrokerTables,
-    broker: Assembled,
-    namesrv: Mapping[int, Handle],
-) -> None:
+class _Parts(NamedTuple):
+    """What is to be opened to clients, and looked at."""
+
+    store: MessageStore
+    tables: BrokerTables
+    broker: Assembled
+    namesrv: Mapping[int, Handle]
+    master: "Master | None"
+
+
+async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
     config, guard, ports, now_ms = context.config, context.guard, context.ports, context.now_ms
+    store, tables, broker, namesrv, master = parts
     uplink, actions = _start_uplink(nursery, context, store, tables.space) if config.uplink.gateway else (None, {})
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
-    looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits)
+    if master:
+        nursery.start_soon(master.run, ports.replication)
+    looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits, master)
     told, muting = begin_telling(nursery, looked, guard.conditions)
     await nursery.start(admin.serve_admin, context.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
@@ -256,7 +276,7 @@ async def _let_in(
     board = await nursery.start(watch) if watch else None
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
-    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door)
+    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, master)
     await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
 
 
@@ -287,10 +307,18 @@ async def _open_to_clients(
     return governor, seen
 
 
-def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress) -> "Registrar":
+def _master(context: _ServeContext, store: MessageStore) -> "Master":
+    from appliance.replication.master import Master, MasterRules  # few boxes have slaves
+
+    said, port = context.config.replication, sockets.port_of(list(context.ports.replication))
+    return Master(MasterRules(port, said.slaves, said.most_slaves), store)
+
+
+def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress, master: "Master | None") -> "Registrar":
     from appliance.namesrv.registrar import Registrar, RegistrarRules  # few boxes have foreign name servers
 
-    rules = RegistrarRules(config.namesrv.register_at, answered, config.namesrv.register_s, config.broker.permission)
+    said, ha_port = config.namesrv, master.port if master else 0
+    rules = RegistrarRules(said.register_at, answered, said.register_s, config.broker.permission, ha_port)
     return Registrar(rules, tables.topics)
 
 

@@ -87,10 +87,11 @@ SANS_IO = {
         f"netstack.wire.{m}"
         for m in ("bodies", "bodies_admin", "bodies_route", "fastjson", "json_text", "lenient_json")
     ),
-    *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "send_reply")),
+    *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "replication", "send_reply")),
     *(f"netstack.client.{m}" for m in ("faults", "routes", "ids", "messages", "records", "send_request", "statistics")),
     *(f"netstack.client.{m}" for m in ("text", "errors")),
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
+    *(f"appliance.replication.{name}" for name in ("slave_progress", "slicing")),
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
     *(f"appliance.broker.filter.{name}" for name in ("subscriptions", "sql92")),
     *(f"appliance.broker.pop.{name}" for name in ("pop_queue", "pop_records", "retry_topics")),

@@ -203,6 +203,17 @@ class NamesrvSection(Section):
     order_messages: bool = key(False, Flag(), "routes carry the order configuration")
 
 
+class ReplicationSection(Section):
+    """Copies of the log on other brokers, as Apache's HA service makes them."""
+
+    role: str = key(
+        "alone", Choice(("alone", "master")), "master: slaves fetch the log at `port`; the VIP channel is open too"
+    )
+    port: int = key(0, PORT, "port at which slaves fetch the log; 0: broker_port + 1")
+    slaves: tuple[str, ...] = key((), Many(Network()), "networks of slaves, beside this machine; they read every topic")
+    most_slaves: int = key(4, Whole(1, 16), "slaves at a time")
+
+
 class WatchdogSection(Section):
     """Supervision of the process."""
 
@@ -318,6 +329,7 @@ class Config(NamedTuple):
     store: StoreSection = StoreSection()
     broker: BrokerSection = BrokerSection()
     namesrv: NamesrvSection = NamesrvSection()
+    replication: ReplicationSection = ReplicationSection()
     watchdog: WatchdogSection = WatchdogSection()
     conditions: ConditionsSection = ConditionsSection()
     update: UpdateSection = UpdateSection()

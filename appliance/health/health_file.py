@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ def describe(health: Mapping[str, Any]) -> str:
         lines.append(f"Disk      {health['disk']['used']:.0%} used" + (f", full in {full} h" if full else ""))
     if "scrub" in health:
         lines.append(f"Scrub     {_scrub(health['scrub']['passes'], health['scrub']['left_s'])}")
+    if "replication" in health:
+        lines.append(f"Slaves    {_slaves(health['replication']['slaves'])}")
     if "uplink" in health:
         lines.append(f"Uplink    {_uplink(health['uplink'])}")
     if "clock_trusted" in health:
@@ -97,6 +99,14 @@ def _scrub(passes: int, left_s: float) -> str:
         return "has read and checked the whole log"
     when = f"{left_s / 3600:.1f} h" if left_s >= 3600 else f"{max(1, round(left_s / 60))} min"
     return f"will have read and checked the whole log in {when}"
+
+
+def _slaves(seen: Sequence[Mapping[str, Any]]) -> str:
+    parts = [
+        f"{each['address']} {size(each['behind_bytes']) + ' behind' if each['behind_bytes'] else 'has everything'}"
+        for each in seen
+    ]
+    return ", ".join(parts) or "none is connected"
 
 
 def _uplink(seen: Mapping[str, Any]) -> str:

@@ -203,6 +203,23 @@ UPLINK = (
     Family("rocketbox_uplink_gaps_undelivered", GAUGE, "Gaps the gateway has not acknowledged yet."),
     Family("rocketbox_uplink_alarm", GAUGE, "1 for each alarm that is on.", ("name",), 20),
 )
+REPLICATION = (
+    Family("rocketbox_replication_slaves", GAUGE, "Slaves that are connected."),
+    Family(
+        "rocketbox_replication_lag_bytes",
+        GAUGE,
+        "Committed bytes that the slave furthest behind has not reported; absent without a slave.",
+    ),
+    Family("rocketbox_replication_connections_total", COUNTER, "Connections of slaves that were admitted."),
+    Family("rocketbox_replication_sent_bytes_total", COUNTER, "Bytes sent to slaves."),
+    Family(
+        "rocketbox_replication_refused_total",
+        COUNTER,
+        "Connections of slaves that were refused or ended by the box, by reason.",
+        ("reason",),
+        9,
+    ),
+)
 PROCESS = (
     Family("process_virtual_memory_bytes", GAUGE, "Virtual memory."),
     Family("process_resident_memory_bytes", GAUGE, "Resident memory."),
@@ -222,6 +239,7 @@ SECTIONS = {
     "Network": NETWORK,
     "Health": HEALTH,
     "Uplink (if configured)": UPLINK,
+    "Replication (of a master)": REPLICATION,
     "Process": PROCESS,
     "The metrics themselves": OWN,
 }

@@ -78,7 +78,7 @@ class Gatherer:
     async def text(self) -> bytes:
         """Return the exposition of this moment; written in a thread, so the loop gives only what the reading takes."""
         sheet, began = Sheet(self._node), time.thread_time()
-        for read in (_store, _network, _tls, _waiting, _health, _uplink):
+        for read in (_store, _network, _tls, _waiting, _health, _uplink, _replication):
             read(self._watched, sheet)
             await trio.lowlevel.checkpoint()
         if (uplink := self._watched.uplink) is not None:
@@ -224,6 +224,19 @@ def _feeding(sheet: Sheet, seen: FeedStatistics) -> None:
     sheet.add("rocketbox_proof_fed_total", seen.fed)
     sheet.add("rocketbox_proof_starved_total", seen.starved)
     sheet.add("rocketbox_loop_lateness_seconds", seen.late_s)
+
+
+def _replication(watched: BoxView, sheet: Sheet) -> None:
+    if watched.master is None:
+        return
+    seen = watched.master.statistics()
+    sheet.add("rocketbox_replication_slaves", len(seen.slaves))
+    if seen.slaves:
+        behind = watched.store.committed - min(max(0, each.reported) for each in seen.slaves)
+        sheet.add("rocketbox_replication_lag_bytes", behind)
+    sheet.add("rocketbox_replication_connections_total", seen.connections)
+    sheet.add("rocketbox_replication_sent_bytes_total", seen.sent_bytes)
+    sheet.add_each("rocketbox_replication_refused_total", "reason", seen.refused)
 
 
 def _uplink(watched: BoxView, sheet: Sheet) -> None:

@@ -38,7 +38,7 @@ from storage_driver.named_tuple import NamedTuple
 from . import answers
 from .kv_config import ORDER_TOPICS, KvConfig
 from .registration import data_version_json, read_data_version, read_registration
-from .route_table import EXPIRY_S, UNIT, UNIT_SUB, Registration, RouteTable
+from .route_table import EXPIRY_S, MASTER, UNIT, UNIT_SUB, Registration, RouteTable
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 SCAN_S = 10.0
@@ -47,6 +47,13 @@ MAX_BROKER_ID = (1 << 31) - 1
 MIN_EXPIRY_S, MAX_EXPIRY_S = 10.0, 600.0  # of what a 5.x broker may ask for
 Address = Callable[[RequestPeer], str]
 """The own broker's `ip:port` as this peer reaches it."""
+
+
+class OwnSlaves(NamedTuple):
+    """Who may register as a slave of the box's own broker, and at which port slaves fetch its log."""
+
+    admits: Callable[[str], bool]
+    port: int
 
 
 class NamesrvState(NamedTuple):
@@ -59,6 +66,7 @@ class NamesrvState(NamedTuple):
     now_s: Callable[[], float]
     order_messages: bool = False
     properties: Callable[[], str] = lambda: ""  # the text of 319
+    slaves: OwnSlaves | None = None  # None: the box has none
 
 
 def namesrv_handlers(state: NamesrvState) -> dict[int, Handle]:
@@ -129,9 +137,9 @@ def handle_register(request: RemotingCommand, peer: RequestPeer, *, state: Names
     if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
         raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     told = _registration(header, request, owner_of(peer) or peer.remote[0])
-    _check_place(told, state.routes)
+    _check_place(told, state, peer)
     first = state.routes.new_channel(peer.id)
-    master = state.routes.register(told, peer.id, state.now_s())
+    master = state.routes.register(told, peer.id, state.now_s()) or _own_master(told, state, peer)
     if first:
         peer.on_close(partial(state.routes.channel_closed, peer.id))
     order = state.kv.namespace(ORDER_TOPICS)
@@ -163,11 +171,33 @@ def _registration(header: RegisterBrokerHeader, request: RemotingCommand, owner:
     )
 
 
-def _check_place(told: Registration, routes: RouteTable) -> None:
+def _own_master(told: Registration, state: NamesrvState, peer: RequestPeer) -> tuple[str, str] | None:
+    """Return HA address and address of this box's broker to a slave of it."""
+    if state.slaves is None or not state.routes.is_own(told.name):
+        return None
+    address = state.address(peer)
+    return f"{address.rpartition(':')[0]}:{state.slaves.port}", address
+
+
+def _check_own(told: Registration, state: NamesrvState, peer: RequestPeer) -> None:
+    """Let a slave of the box's own broker register. Raises Refused."""
+    what = f"the broker name {told.name} is this box itself"
+    if told.broker_id == MASTER:
+        text = f"{what}; give the broker at {told.address} another name"
+    elif state.slaves is None:
+        text = f'{what}; give the broker at {told.address} another name, or set replication.role = "master" for slaves'
+    elif not state.slaves.admits(peer.remote[0]):
+        text = f"{what}, and {peer.remote[0]} may not be its slave: add its network to replication.slaves"
+    else:
+        return
+    raise Refused(ResponseCode.SYSTEM_ERROR, text)
+
+
+def _check_place(told: Registration, state: NamesrvState, peer: RequestPeer) -> None:
+    routes = state.routes
     _check_names(told)
     if routes.is_own(told.name):
-        text = f"the broker name {told.name} is this box itself; give the broker at {told.address} another name"
-        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        _check_own(told, state, peer)
     if not _is_address(told.address):
         text = f"register broker failed: {told.address} is not host:port with a port from 1 to 65535"
         raise Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -40,6 +40,7 @@ class RegistrarRules:
     address: Callable[[str, str], str]  # own address on the way there, the name server's address → what to register
     period_s: float = 30.0
     permission: int = READ | WRITE
+    ha_port: int = 0  # at which slaves fetch the log; 0: the next one, where nobody listens
 
 
 class Registrar:
@@ -182,7 +183,7 @@ class Registrar:
             rules.broker,
             address,
             rules.cluster,
-            f"{host}:{int(port) + 1}",
+            f"{host}:{self._rules.ha_port or int(port) + 1}",
             MASTER,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )

@@ -33,12 +33,17 @@ class Box:
 
 @asynccontextmanager
 async def running_box(
-    data: Path, toml: str = "", name: str = "box", listen: str = "", *, trusted: Callable[[], bool] = clock_trusted
+    data: Path,
+    toml: str = "",
+    name: str = "box",
+    listen: str = "",
+    *,
+    trusted: Callable[[], bool] = clock_trusted,
+    broker_port: int = 0,
 ) -> AsyncIterator[Box]:
     """Run a box on free ports; leaving stops it as SIGTERM does."""
-    quick = (
-        f"[listen]\nbroker_port = 0\nnamesrv_port = 0\n{listen}\n[box]\nname = '{name}'\n[store]\nsegment_mib = 16\n"
-    )
+    ports_toml = f"[listen]\nbroker_port = {broker_port}\nnamesrv_port = 0\n{listen}\n"
+    quick = f"{ports_toml}[box]\nname = '{name}'\n[store]\nsegment_mib = 16\n"
     config = load_config(quick + toml, source="test", facts=FACTS)
     ports = await open_ports(config, {})
     async with trio.open_nursery() as nursery:

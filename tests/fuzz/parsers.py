@@ -23,6 +23,7 @@ from netstack.wire import fastjson
 from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
 from netstack.wire.command import HEADER, decode_command, encode_command
 from netstack.wire.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
+from netstack.wire.replication import REPORT, ReportDecoder
 from provisioning.frame import SerialFrameDecoder as LineDecoder
 from storage_driver.record import decode_properties
 from uplink_spark.errors import PieceDamaged
@@ -275,6 +276,12 @@ def _compile(text: bytes) -> object:
     return found
 
 
+def _reports() -> Iterator[bytes]:
+    yield REPORT.pack(1 << 40) * (4 * KIB // REPORT.size)
+    yield REPORT.pack(0) * (4 * KIB // REPORT.size - 1) + bytes(7)
+    yield REPORT.pack(-1) * (4 * KIB // REPORT.size)
+
+
 PARSERS = (
     Parser("frame cutter", "every remoting port, before access", 64 * KIB, 6_000, MIB, _cut, _frames),
     Parser(
@@ -374,6 +381,9 @@ PARSERS = (
         _properties,
     ),
     Parser("uplink message", "gateway and box", MAX_UPLINK_FRAME, 80_000, 8 * MIB, decode_map, _cbor),
+    Parser(
+        "report of a slave", "replication port", 4 * KIB, 30, MIB, lambda data: ReportDecoder().feed(data), _reports
+    ),
     Parser("serial line", "technician's cable", 16 * KIB, 120_000, MIB, lambda data: LineDecoder().feed(data), _line),
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tests.import_path import import_path
-from tests.ports import free_port
+from tests.ports import apache_port, free_port
 
 ROOT = Path(__file__).parent.parent.parent
 READY_S = STOPPED_S = 120  # of one: guards against a hang, also on a machine that much else keeps busy
@@ -100,7 +100,7 @@ class Box(Child):
 
     def __init__(self, data: Path, *, uplink: str | None = None, config: str = "") -> None:
         data.mkdir(parents=True, exist_ok=True)
-        self.data, self.namesrv_port, self.broker_port = data, free_port(), free_port()
+        self.data, self.namesrv_port, self.broker_port = data, free_port(), apache_port()  # for VIP and slaves, too
         command = ["-m", "appliance", "serve", "--data", str(data)]
         command += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
         if uplink:

@@ -21,7 +21,7 @@ from appliance.metrics.families import FAMILIES
 from appliance.metrics.gather import Sheet
 from netstack.wire.codes import RequestCode
 from tests.appliance.box import ask, connected, heartbeat, pull, running_box, send
-from tests.ports import free_port
+from tests.ports import apache_port, free_port
 from uplink_spark.testing_site import gateway
 
 pytestmark = pytest.mark.slow
@@ -248,3 +248,25 @@ async def scrape_lint(data: Path, capsys: Capture) -> list[str]:
         ["promtool", "check", "metrics"], stdin=text.encode(), capture_stdout=True, capture_stderr=True, check=False
     )
     return (said.stdout + said.stderr).decode().splitlines()
+
+
+async def test_slaves_are_counted_with_what_they_lack(tmp_path: Path, capsys: Capture) -> None:
+    async with running_box(tmp_path, '[replication]\nrole = "master"\n', broker_port=apache_port()) as box:
+        async with connected(box) as channel:
+            await channel.ask(send("T", b"x" * 1000), timeout_s=5)
+        samples = await scraped(tmp_path, capsys)
+        assert value(samples, "rocketbox_replication_slaves") == 0
+        assert "rocketbox_replication_lag_bytes" not in {name for name, _ in samples}
+        async with await trio.open_tcp_stream("127.0.0.1", box.broker_port + 1) as slave:
+            await slave.send_all(bytes(8))
+            await slave.receive_some(1 << 16)
+            async with await trio.open_tcp_stream("127.0.0.1", box.broker_port + 1) as stranger:
+                await stranger.send_all(b"GET / HTTP/1.1\r\n")
+                assert await stranger.receive_some(1) == b""
+            samples = await scraped(tmp_path, capsys)
+    assert value(samples, "rocketbox_replication_slaves") == 1
+    assert value(samples, "rocketbox_replication_lag_bytes") > 1000
+    assert value(samples, "rocketbox_replication_sent_bytes_total") > 1000
+    refused = {dict(labels)["reason"]: n for (name, labels), n in samples.items() if "replication_refused" in name}
+    assert refused["garbage"] == 1
+    assert sum(refused.values()) == 1

@@ -1,0 +1,88 @@
+"""This box as the master of stock slaves: who they may be, what tools and people are told of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from ipaddress import ip_address, ip_network
+
+import trio
+
+from appliance.interfaces import is_loopback
+from appliance.replication.slaves import CommittedLog, Slaves, SlavesSeen
+from appliance.requests import Answer, Handle, Reply, RequestPeer
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand
+from storage_driver.named_tuple import NamedTuple
+
+IN_SYNC_BYTES = 256 << 20  # Apache's haSlaveFallbehindMax
+
+
+class MasterRules(NamedTuple):
+    """`replication` of the configuration, and the port that was opened."""
+
+    port: int
+    slaves: Sequence[str] = ()  # networks
+    most: int = 4
+
+
+def admitted(networks: Iterable[str]) -> Callable[[str], bool]:
+    """Return what tells whether a slave may come from an address: this machine, and these networks."""
+    allowed = [ip_network(text, strict=False) for text in networks]
+
+    def admits(address: str) -> bool:
+        return is_loopback(address) or any(ip_address(address) in network for network in allowed)
+
+    return admits
+
+
+class Master:
+    """Serves slaves, and tells how far they are."""
+
+    def __init__(self, rules: MasterRules, log: CommittedLog) -> None:
+        self.port, self.admits, self._log = rules.port, admitted(rules.slaves), log
+        self._slaves = Slaves(log, admits=self.admits, most=rules.most)
+
+    async def run(self, listeners: Sequence[trio.SocketListener]) -> None:
+        """Serve slaves until cancelled."""
+        await self._slaves.serve(listeners)
+
+    def statistics(self) -> SlavesSeen:
+        """Return a snapshot."""
+        return self._slaves.statistics()
+
+    def told(self) -> dict[str, object]:
+        """Return what the health object tells."""
+        end = self._log.committed
+        slaves = [
+            {"address": each.address, "behind_bytes": end - max(0, each.reported), "connected_s": round(each.since_s)}
+            for each in self.statistics().slaves
+        ]
+        return {"role": "master", "slaves": slaves}
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code → handler."""
+        return {RequestCode.GET_BROKER_HA_STATUS: partial(handle_status, master=self, end=lambda: self._log.committed)}
+
+
+def handle_status(request: RemotingCommand, peer: RequestPeer, *, master: Master, end: Callable[[], int]) -> Answer:
+    """GET_BROKER_HA_STATUS (907) of 5.x: every slave, and how far it is behind. Source: RocketMQ 5.3 HARuntimeInfo."""
+    seen, to = master.statistics(), end()
+    slaves = [
+        {
+            "addr": each.address,
+            "slaveAckOffset": each.reported,
+            "diff": to - max(0, each.reported),
+            "inSync": each.reported >= 0 and to - each.reported < IN_SYNC_BYTES,
+            "transferFromWhere": each.position,
+            "transferredByteInSecond": 0,
+        }
+        for each in seen.slaves
+    ]
+    body = {
+        "haClientRuntimeInfo": {},
+        "haConnectionInfo": slaves,
+        "inSyncSlaveNums": sum(bool(each["inSync"]) for each in slaves),
+        "master": True,
+        "masterCommitLogMaxOffset": to,
+    }
+    return Reply(request.reply(body=fastjson.dumps(body)))

@@ -1,0 +1,132 @@
+"""The box and Apache's stock brokers as master and slave of one another: the same bytes, and reading goes on."""
+
+import json
+import random
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop import jars
+from tests.interop.apache_pair import ApacheBroker, apache_namesrv
+from tests.interop.box import Box, until
+from tests.interop.client import producer, push_consumer, unique
+from tests.interop.jvm import Jvm
+from tests.interop.test_java_admin import admin
+from tests.interop.test_kills import Senders
+
+pytestmark = pytest.mark.slow
+
+SEGMENT_MIB = 16
+KILLS = 3
+MANY = 3000  # between two kills
+BATCH = 50
+NAME = "pair"
+MASTER = f"[box]\nname = '{NAME}'\n[store]\nsegment_mib = {SEGMENT_MIB}\n[replication]\nrole = 'master'\n"
+
+
+@contextmanager
+def namesrv(folder: Path) -> Iterator[str]:
+    """Run a NameServer of Apache's, which outlives the box."""
+    try:
+        with apache_namesrv(folder / "namesrv") as address:
+            yield address
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def stock_slave(folder: Path, namesrv: str) -> ApacheBroker:
+    same = {"brokerName": NAME, "mappedFileSizeCommitLog": SEGMENT_MIB << 20}
+    return ApacheBroker(folder, namesrv, **same, brokerRole="SLAVE", brokerId=1)
+
+
+def log_files(store: Path) -> dict[str, bytes]:
+    """Return the files of a CommitLog, without those that are made ahead of need."""
+    found = {path.name: path.read_bytes() for path in sorted((store / "commitlog").iterdir()) if path.name.isdecimal()}
+    while len(found) > 1 and not any(found[max(found)]):
+        del found[max(found)]
+    return found
+
+
+def same_log(one: Path, other: Path) -> bool:
+    return log_files(one) == log_files(other)
+
+
+def table(store: Path, name: str) -> dict[str, Any]:
+    """Return a table of Apache's, whose numbers of queues are keys without quotes."""
+    text = (store / "config" / f"{name}.json").read_text()
+    found = json.loads(re.sub(r"([{,]\s*)(\d+):", r'\1"\2":', text))
+    assert isinstance(found, dict)
+    return found
+
+
+def send_many(jvm: Jvm, client: Any, topic: str, acknowledged: dict[str, bytes]) -> None:
+    """Send MANY messages in batches, and some that are larger than a slice."""
+    for number in range(MANY // BATCH):
+        bodies = [b"%s/%d/%d " % (topic.encode(), len(acknowledged) + place, number) * 40 for place in range(BATCH)]
+        result = client.send(jvm.list_of([jvm.message(topic, body) for body in bodies]))
+        assert result.getSendStatus().toString() == "SEND_OK"
+        acknowledged |= zip(str(result.getMsgId()).split(","), bodies, strict=True)
+    for size in (40_000, 500_000, 3_000_000):
+        body = bytes(random.Random(size).randrange(256) for _ in range(999)) * (size // 999)
+        acknowledged[str(client.send(jvm.message(topic, body)).getMsgId())] = body
+
+
+@pytest.mark.feature("replication: a stock slave copies the box, and serves consumers while it is down")
+def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(jvm4: Jvm, tmp_path: Path) -> None:
+    topic, dice = unique("pair"), random.Random(4)
+    with namesrv(tmp_path) as outside:
+        box = Box(tmp_path / "box", config=f"{MASTER}[namesrv]\nregister_at = ['{outside}']\n")
+        box.start()
+        slave = stock_slave(tmp_path / "slave", f"{box.namesrv};{outside}")
+        acknowledged = dict[str, bytes]()
+        with producer(jvm4, box.namesrv) as client, push_consumer(jvm4, box.namesrv, topic, group="before") as before:
+            senders = Senders(jvm4, client, topic)
+            with senders.running():
+                for _ in range(KILLS):
+                    slave.start()
+                    send_many(jvm4, client, topic, acknowledged)
+                    threading.Event().wait(dice.uniform(0, 8))  # its first report comes after five seconds
+                    slave.kill()
+                box.kill()
+                box.start()
+                senders.wait_for_more(20)
+                slave.start()
+                threading.Event().wait(dice.uniform(5, 8))
+                box.kill()  # while it is served
+                box.start()
+                senders.wait_for_more(20)
+            acknowledged |= senders.acknowledged
+            before.wait_count(len(acknowledged), 60)
+            until(lambda: same_log(box.data / "store", slave.store), seconds=90, what="the logs differ")
+            assert len(log_files(slave.store)) > 1
+            with admin(jvm4, box) as tool:
+                (row,) = list(tool.examineBrokerClusterInfo().getBrokerAddrTable().values())
+                assert str(row.getBrokerAddrs().toString()) == f"{{0={box.broker}, 1={slave.address}}}"
+            until(lambda: _beside_the_log(box, slave, topic), seconds=60, what="offsets, topics or groups differ")
+        box.kill()
+        with push_consumer(jvm4, outside, topic, group=unique("after")) as after:
+            seen = after.wait(lambda seen: {each.body for each in seen} >= set(acknowledged.values()), 120)
+        assert {each.body for each in seen} >= set(acknowledged.values())
+        slave.kill()
+
+
+def _beside_the_log(box: Box, slave: ApacheBroker, topic: str) -> bool:
+    """Tell whether the slave has the box's topics, groups and consumer offsets, in Apache's fields."""
+    ours, theirs = box.data / "store", slave.store
+    offsets = [table(store, "consumerOffset")["offsetTable"].get(f"{topic}@before") for store in (ours, theirs)]
+    topics, groups = (
+        _has_rows(table(ours, name)[rows], table(theirs, name)[rows])
+        for name, rows in (("topics", "topicConfigTable"), ("subscriptionGroup", "subscriptionGroupTable"))
+    )
+    return topics and groups and None is not offsets[0] == offsets[1]
+
+
+def _has_rows(ours: dict[str, dict[str, Any]], theirs: dict[str, dict[str, Any]]) -> bool:
+    return all(
+        name in theirs and theirs[name].items() <= row.items() for name, row in ours.items() if name != "RBX_PROBE"
+    )
