@@ -36,6 +36,7 @@ class Connection:
     def __init__(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, handle: Handle, governor: Governor) -> None:
         self.peer = peer
         self._stream, self._outbox, self._handle, self._governor = stream, outbox, handle, governor
+        self._bytes = governor.in_flight
         self._receive = receive_of(stream)
         self._pace = PeerActivity(trio.current_time())
         self._in_flight = 0
@@ -132,7 +133,7 @@ class Connection:
                 governor.received(frames, size)
                 if decoder.buffered or pace.partial:
                     wanted = await self._hold_partial(decoder.buffered, wanted)
-                if governor.paused or self._outbox.full:
+                if self._bytes.paused or self._outbox.full:
                     await self._wait_room()
         except ProtocolError as broken:
             governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
@@ -141,13 +142,13 @@ class Connection:
             return "reset"
         finally:
             self._flush_replies()
-            governor.hold_partial(-pace.partial)
+            self._bytes.hold_partial(-pace.partial)
         return "eof"
 
     async def _give_turn(self) -> None:
         """Let the answers so far leave, and others continue before the rest of what was received is served."""
         self._flush_replies()
-        if self._governor.paused or self._outbox.full:
+        if self._bytes.paused or self._outbox.full:
             await self._wait_room()
         else:
             await trio.lowlevel.checkpoint()
@@ -158,18 +159,18 @@ class Connection:
         While all connections together hold too many of them, one has no more than PARTIAL_FREE, or waits.
         """
         change, self._pace.partial = size - self._pace.partial, size
-        self._governor.hold_partial(change)
-        while size >= PARTIAL_FREE and self._governor.partial_full:
-            await self._governor.wait_partial()
-        return min(wanted, PARTIAL_FREE - size) if self._governor.partial_full else wanted
+        self._bytes.hold_partial(change)
+        while size >= PARTIAL_FREE and self._bytes.partial_full:
+            await self._bytes.wait_partial()
+        return min(wanted, PARTIAL_FREE - size) if self._bytes.partial_full else wanted
 
     async def _wait_room(self) -> None:
-        limits, governor = self._governor.limits, self._governor
+        limits = self._governor.limits
         self._pace.stopped = True
         self._flush_replies()
         while True:
-            if governor.paused:
-                await governor.wait_open()
+            if self._bytes.paused:
+                await self._bytes.wait_open()
             elif self._in_flight >= limits.requests_in_flight or self._outbox.full:
                 self._room = self._outbox.drained = trio.Event()
                 await self._room.wait()
@@ -213,7 +214,7 @@ class Connection:
             self._outbox.send(replies)
         held, self._held = self._held, None
         if held is not None:
-            self._governor.take(held.size)
+            self._bytes.take(held.size)
             held.when(held.mark, partial(self._on_durable, held))
 
     def _on_durable(self, held: DeferredBatch, reason: str | None) -> None:
@@ -223,7 +224,7 @@ class Connection:
 
     def _done(self, count: int, size: int) -> None:
         self._in_flight -= count
-        self._governor.give(size)
+        self._bytes.give(size)
         if self._room is not None:
             self._room.set()
             self._room = None
@@ -234,7 +235,7 @@ class Connection:
             self._governor.parked_pulls += 1
         else:
             self._in_flight += 1
-            self._governor.take(size)
+            self._bytes.take(size)
         self._nursery.start_soon(self._run_later, later, command, size)
 
     async def _run_later(self, later: AsyncReply, command: RemotingCommand, size: int) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import trio
 
+from netstack.serving.in_flight import BytesInFlight
 from netstack.serving.limits import NO_PLACE, ConnectionCounts, Limits, LogLimiter, decide, decide_by_descriptor
 from netstack.serving.outbox import Unsent
 from netstack.serving.slots import ConnectionSlots
@@ -38,10 +39,8 @@ class Governor:
         self.slots = ConnectionSlots()
         self._counts, self._lines = ConnectionCounts(), LogLimiter()
         self._log = log or logging.getLogger("netstack")
-        self._in_flight = self._partial = 0
-        self._open, self._ids = trio.Event(), 0
-        self._partial_room: trio.Event | None = None
-        self._open.set()
+        self.in_flight = BytesInFlight(self.limits.bytes_in_flight)
+        self._ids = 0
         self._refusal: str | None = None
 
     def refuse_all(self, refuse: bool) -> None:
@@ -80,44 +79,9 @@ class Governor:
         self._ids += 1
         return self._ids
 
-    def take(self, size: int) -> None:
-        """Count the bytes of a request whose answer is pending."""
-        self._in_flight += size
-        if self._in_flight > self.limits.bytes_in_flight and self._open.is_set():
-            self._open = trio.Event()
-
-    def give(self, size: int) -> None:
-        self._in_flight -= size
-        if not self._open.is_set() and self._in_flight <= self.limits.bytes_in_flight * 3 // 4:
-            self._open.set()
-
-    @property
-    def paused(self) -> bool:
-        return not self._open.is_set()
-
-    async def wait_open(self) -> None:
-        await self._open.wait()
-
     def received(self, frames: int, size: int) -> None:
         self.counted["frames"] += frames
         self.counted["bytes_in"] += size
-
-    def hold_partial(self, change: int) -> None:
-        """Count bytes of incomplete frames, which have a budget of their own."""
-        self._partial += change
-        if self._partial_room is not None and not self.partial_full:
-            self._partial_room.set()
-            self._partial_room = None
-
-    @property
-    def partial_full(self) -> bool:
-        return self._partial > self.limits.bytes_in_flight // 2
-
-    async def wait_partial(self) -> None:
-        """Wait until incomplete frames hold less; the oldest of them are closed by their age."""
-        if self._partial_room is None:
-            self._partial_room = trio.Event()
-        await self._partial_room.wait()
 
     def note(self, event: str, address: str, **facts: object) -> None:
         """Log one key=value line, at most one per address and event in ten seconds."""
@@ -134,9 +98,9 @@ class Governor:
         return NetStatistics(
             counts.total,
             len(counts.by_share),
-            self._in_flight,
-            self._partial,
-            self.paused,
+            self.in_flight.pending,
+            self.in_flight.partial,
+            self.in_flight.paused,
             self.parked_pulls,
             MappingProxyType(dict(self.counted)),
         )

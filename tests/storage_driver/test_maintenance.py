@@ -9,12 +9,11 @@ import pytest
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.errors import Full
 from storage_driver.files.disk import RealDisk, Usage
-from storage_driver.maintenance import REST_AFTER_STEP_S
 from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.retention import RetentionClass, RetentionRules
+from storage_driver.segment_ages import REST_AFTER_STEP_S
 from storage_driver.store import MessageStore, open_store
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -195,24 +194,10 @@ async def test_age_rests_while_the_clock_is_not_trusted_and_after_a_step_of_more
         await store._maintenance.round()
         await store._maintenance.round()
         assert store.first == 0
-        assert store._maintenance._age_rests_until == pytest.approx(trio.current_time() + REST_AFTER_STEP_S, abs=5)
-        store._maintenance._age_rests_until = 0.0
+        assert store._maintenance._ages.rest_until == pytest.approx(trio.current_time() + REST_AFTER_STEP_S, abs=5)
+        store._maintenance._ages.rest_until = 0.0
         await store._maintenance.round()
         assert store.first > 0
-
-
-async def test_the_full_mark_is_set_and_cleared_at_different_marks_and_senders_see_it(tmp_path: Path) -> None:
-    box = Box(tmp_path, RetentionRules())
-    gib, seen = 1 << 30, []
-    async with box.open() as store:
-        for percent in (50, 90, 91, 90, 89, 88, 90):
-            box.usage = Usage(percent * gib, (100 - percent) * gib)
-            await store.check_space()
-            seen.append(store.full is not None)
-            if store.full is not None:
-                with pytest.raises(Full, match="% used"):
-                    store.put(Message("T", 0, b"x", b"", 0, 0, 1, HOST))
-    assert seen == [False, False, True, True, True, False, False]
 
 
 async def test_a_measurement_that_fails_is_noted_and_the_other_steps_are_done(tmp_path: Path) -> None:

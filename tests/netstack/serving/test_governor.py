@@ -1,41 +1,13 @@
-"""What all connections share: bytes in flight, incomplete frames, one log line per peer."""
+"""What all connections share: admission, counts, one log line per peer."""
 
 import logging
 
 import pytest
 import trio
-import trio.testing
 
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
 from netstack.serving.slots import Slot
-
-
-async def test_readers_stop_above_the_limit_and_go_on_at_three_quarters() -> None:
-    governor = Governor(Limits(bytes_in_flight=100))
-    governor.take(100)
-    assert not governor.paused
-    governor.take(1)
-    assert governor.paused
-    governor.give(25)
-    assert governor.paused
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(governor.wait_open)
-        await trio.testing.wait_all_tasks_blocked()
-        governor.give(1)
-    assert governor.statistics().bytes_in_flight == 75
-
-
-async def test_incomplete_frames_have_a_budget_of_their_own() -> None:
-    governor = Governor(Limits(bytes_in_flight=100))
-    governor.hold_partial(51)
-    assert (governor.partial_full, governor.paused) == (True, False)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(governor.wait_partial)
-        nursery.start_soon(governor.wait_partial)
-        await trio.testing.wait_all_tasks_blocked()
-        governor.hold_partial(-1)
-    assert not governor.partial_full
 
 
 async def test_lines_are_key_value_pairs_and_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,53 @@
+"""Space over a real store: what the last look found, and when appends are refused."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from storage_driver.config import StoreConfig
+from storage_driver.errors import Full
+from storage_driver.files.disk import RealDisk, Usage
+from storage_driver.record import Message, encode_host
+from storage_driver.retention import DiskState
+from storage_driver.store import open_store
+
+HOST = encode_host("127.0.0.1", 10911)
+GIB = 1 << 30
+
+
+class MeasuredDisk(RealDisk):
+    """A disk whose file system is as full as a test says."""
+
+    percent = 50
+
+    def usage(self, path: Path) -> Usage:
+        return Usage(self.percent * GIB, (100 - self.percent) * GIB)
+
+
+async def test_the_full_mark_is_set_and_cleared_at_different_marks_and_senders_see_it(tmp_path: Path) -> None:
+    disk, seen = MeasuredDisk(), []
+    async with open_store(StoreConfig(tmp_path / "store", HOST), now_ms=lambda: 5, disk=disk) as store:
+        for disk.percent in (50, 90, 91, 90, 89, 88, 90):
+            await store.check_space()
+            assert store._maintenance.space.usage == DiskState(disk.percent, (100 - disk.percent) * GIB, 100 * GIB)
+            seen.append(store.full is not None)
+            if store.full is not None:
+                with pytest.raises(Full, match="% used"):
+                    store.put(Message("T", 0, b"x", b"", 0, 0, 1, HOST))
+    assert seen == [False, False, True, True, True, False, False]
+
+
+async def test_a_disk_that_fills_has_its_hours_counted(tmp_path: Path, mock_clock: MockClock) -> None:
+    disk = MeasuredDisk()
+    async with open_store(StoreConfig(tmp_path / "store", HOST), now_ms=lambda: 5, disk=disk) as store:
+        space = store._maintenance.space
+        await space.look()
+        assert space.full_in_h is None
+        disk.percent = 55
+        began = trio.current_time()
+        mock_clock.jump(1800)
+        await space.look()
+        assert began + 1800 <= trio.current_time()
+        assert space.full_in_h == pytest.approx(3.5, rel=0.05), "5 % in half an hour, 35 % to the mark at 90 %"
