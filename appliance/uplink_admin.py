@@ -67,7 +67,7 @@ class _Asked:
 
     async def _set_paused(self, paused: bool, text: str) -> object:
         self._state.set_paused(paused)
-        await self._state.in_thread(self._state.ledger.save)  # holds after a restart too
+        await self._state.workers.in_thread(self._state.ledger.save)  # holds after a restart too
         return said(text, {"paused": paused})
 
     async def ship_now(self, question: AdminRequest) -> object:
@@ -75,7 +75,7 @@ class _Asked:
             raise AdminRefused("the uplink is paused: `rocketbox uplink resume` first")
         self._state.ship_now()
         waiting = self._uplink.statistics().unshipped_bytes
-        return said(f"shipping {waiting} bytes up to log offset {self._state.ship_now_to}", {"bytes": waiting})
+        return said(f"shipping {waiting} bytes up to log offset {self._state.wakes.ship_now_to}", {"bytes": waiting})
 
     async def gaps(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import gap_rows
@@ -114,14 +114,14 @@ class _Asked:
 
         folder, spool = _folder(question), self._uplink.shipper.quota.spool
         taken = await self._on_stick(lambda secret: import_receipts(self._state, spool, folder, secret))
-        self._state.notify()
+        self._state.wakes.changed.set()
         return said(f"{taken} bytes receipted", {"bytes": taken})
 
     async def _on_stick(self, work: Callable[[bytes], Awaitable[Result]]) -> Result:
         from uplink_spark.errors import UplinkError
 
         try:
-            return await work(await self._state.in_thread(stick_secret, self._secret_file))
+            return await work(await self._state.workers.in_thread(stick_secret, self._secret_file))
         except UplinkError as exc:
             raise AdminRefused(str(exc)) from exc
         except OSError as exc:
@@ -148,7 +148,7 @@ class _Asked:
             "express": list(state.config.express),
         }
         if question.values.get("secret"):
-            value["secret"] = (await state.in_thread(stick_secret, self._secret_file)).hex()
+            value["secret"] = (await state.workers.in_thread(stick_secret, self._secret_file)).hex()
         epochs = ", ".join(f"{epoch:x} from {at}" for epoch, at in lineage.epochs)
         lines = [f"box      {state.config.box}", f"landing  {value['landing'] or 'none yet'}", f"epochs   {epochs}"]
         lines.append(f"runs     {len(lineage.runs)}, this one from {lineage.runs[-1][1]}")

@@ -31,7 +31,6 @@ KEPT: dict[str, tuple[int, str]] = {
     "RecoveryVerdict": (15, "a value that recovery fills: one field for each line of its report"),
     "Report": (11, "a value that fsck fills: one field for each line of its report"),
     "ShardCheck": (12, "a value that the check of a shard fills: one field for each line of its report"),
-    "ShipperState": (21, "not split yet: the link, the metered month and the alarms"),
     "Timers": (11, "not split yet"),
     "UplinkSession": (16, "not split yet: what is being cut, beside the conversation"),
 }

@@ -80,7 +80,7 @@ async def turns(shipper: Shipper, bench: Bench, rounds: int, seconds: float) -> 
         await measure(ON)
         bench.shipped += state.counts.raw_bytes - before
         state.set_paused(True)
-        await until(lambda: state.connected_since is None)
+        await until(lambda: state.link.connected_since is None)
 
 
 async def beside(root: Path, port: int, certs: Path | None, rounds: int, seconds: float) -> Bench:

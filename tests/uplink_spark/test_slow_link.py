@@ -218,7 +218,7 @@ async def test_the_budget_of_a_month_counts_every_byte_on_the_wire_and_holds(tmp
         await until(lambda: bool(state.ledger.switches))
         await fill(store, 1_500)  # 1.7 MB
         state.ship_now()
-        await until(lambda: state.budget_left(0)[0] < SMALLEST_PIECE)
+        await until(lambda: state.metering.budget_left(0)[0] < SMALLEST_PIECE)
         await until(lambda: tap.sent == state.ledger.month.wire_bytes)
         express = state.counts.pieces["pick"] * PIECE_OVERHEAD  # that lane goes on above 90 %, empty-handed as well
         assert 900_000 - 2 * SMALLEST_PIECE <= tap.sent < 900_000 + express

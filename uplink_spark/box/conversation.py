@@ -58,7 +58,7 @@ class UplinkSession:
         self._state, self._link, self._on_progress = state, connection, on_progress
         welcome = connection.welcome
         self._codec = codec if codec in welcome.codecs else "zlib" if "zlib" in welcome.codecs else "none"
-        state.caps.gateway_rate = welcome.rate
+        state.metering.caps.gateway_rate = welcome.rate
         self._flight = Flight(welcome.window, welcome.pieces)
         self._pieces: dict[int, InFlight] = {}
         self._number = self._cut_bytes = 0
@@ -85,7 +85,7 @@ class UplinkSession:
     async def run(self) -> None:
         """Converse until the connection ends. Raises what ended it."""
         self._note_window(self._flight.window)
-        await self._state.in_thread(self._spooled.look)
+        await self._state.workers.in_thread(self._spooled.look)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read)
             nursery.start_soon(self._tick)
@@ -107,33 +107,33 @@ class UplinkSession:
     async def _cut_all(self, out: Jobs) -> None:
         state = self._state
         while True:
-            state.changed = trio.Event()
+            state.wakes.changed = trio.Event()
             if state.ledger.paused:
                 self._link.outbox.close_after(frames.encode_bye("paused"))
                 raise LinkClosed("paused")
             wait_s = await self._cut_next(out)
             if wait_s > 0:
                 with trio.move_on_after(wait_s):
-                    await state.changed.wait()
+                    await state.wakes.changed.wait()
 
     async def _cut_next(self, out: Jobs) -> float:
         """Send one piece and return 0, or return how long to wait."""
         if (rest := self._rest_until - trio.current_time()) > 0:
             return rest
         if self._gaps:
-            if not self._flight.room(0, self._state.rate.wire):
+            if not self._flight.room(0, self._state.link.rate.wire):
                 return 60.0
             await self._send_gap(self._gaps.pop(0), out)
             return 0.0
-        room_for_any = self._flight.room(MAX_RAW_BYTES, self._state.rate.wire)
-        if self._spooled.waiting and self._state.allowed().express and room_for_any:
-            kept = await self._state.in_thread(self._spooled.take)
+        room_for_any = self._flight.room(MAX_RAW_BYTES, self._state.link.rate.wire)
+        if self._spooled.waiting and self._state.metering.allowed().express and room_for_any:
+            kept = await self._state.workers.in_thread(self._spooled.take)
             if kept is not None:
                 await self._queue(Job(kept.to_piece()), out)
             return 0.0
         facts, waits = self._facts(), [60.0]
         for lane, plan, weight in (("express", self._pick_plan, 0), ("log", self._log_plan, facts.target)):
-            if not self._flight.room(weight, self._state.rate.wire):
+            if not self._flight.room(weight, self._state.link.rate.wire):
                 continue
             decision = self._decide(lane, plan, facts)
             if isinstance(decision, SendPiece):
@@ -147,15 +147,17 @@ class UplinkSession:
         durable, now = state.source.committed, trio.current_time()
         for plan in (self._log_plan, self._pick_plan):
             plan.note_durable(durable, now)
-            plan.ship_now = state.ship_now_to
-        bulk, express = state.budget_left(self._cut_bytes - self._link.outbox.piece_bytes)
+            plan.ship_now = state.wakes.ship_now_to
+        bulk, express = state.metering.budget_left(self._cut_bytes - self._link.outbox.piece_bytes)
         self._express_target = min(IDLE_PICK_BYTES, express)
-        allowed, enough = state.allowed(), bulk >= SMALLEST_PIECE
+        allowed, enough = state.metering.allowed(), bulk >= SMALLEST_PIECE
         allowed = Allowed(
             allowed.express and express >= SMALLEST_PIECE, allowed.live and enough, allowed.backlog and enough
         )
-        target = min(target_bytes(state.rate.raw, state.config.piece_bytes), self._max_piece, max(bulk, SMALLEST_PIECE))
-        return CutFacts(now, durable, target, state.max_delay_s(), allowed, state.boundary)
+        target = min(
+            target_bytes(state.link.rate.raw, state.config.piece_bytes), self._max_piece, max(bulk, SMALLEST_PIECE)
+        )
+        return CutFacts(now, durable, target, state.metering.max_delay_s(), allowed, state.boundary)
 
     def _decide(self, lane: str, plan: SendPlan, facts: CutFacts) -> SendPiece | Wait:
         if lane == "log":
@@ -181,22 +183,21 @@ class UplinkSession:
         state = self._state
         order, began = self._order(lane, cut), trio.current_time()
         state.pace.working = True
-        taken = await state.in_thread(take_piece, state.source.read_log, order)
+        taken = await state.workers.in_thread(take_piece, state.source.read_log, order)
         if taken.damage is not None:
-            state.damage.append(taken.damage)
             state.alarm("damage", taken.damage)
         start, end = taken.contents.start, taken.contents.end
         plan.sent(cut.lane, start, end, trio.current_time(), state.source.committed)
         job, taken_s = Job(taken), trio.current_time() - began
         await self._queue(job, out, beside=not state.one_by_one(began))
         if state.source.committed - end > DROP_CACHE_BYTES:
-            await state.in_thread(drop_cache, state.source.segments(), start, end)
+            await state.workers.in_thread(drop_cache, state.source.segments(), start, end)
         state.pace.working = False
         await trio.sleep(state.pace.rest_s(taken_s + job.wrap_s, trio.current_time(), pressed=state.pressed()))
 
     async def _queue(self, job: Job, out: Jobs, *, beside: bool = False) -> None:
         """Hand on a piece; not beside others: return when it stands before the writer, its bytes counted."""
-        self._state.rate.sent(trio.current_time(), idle=not self._flight.count)
+        self._state.link.rate.sent(trio.current_time(), idle=not self._flight.count)
         self._flight.add(job.raw_bytes)
         await out.send(job)
         if not beside:
@@ -261,7 +262,7 @@ class UplinkSession:
                 await self._refused(frames.decode_refused(body))
             elif kind == FrameType.WINDOW:
                 window = frames.decode_window(body)
-                self._state.caps.gateway_rate = window.rate
+                self._state.metering.caps.gateway_rate = window.rate
                 self._note_window(window.window)
             elif kind == FrameType.ERROR:
                 raise GatewayRefused(frames.decode_fault(body))
@@ -271,14 +272,11 @@ class UplinkSession:
                 self._link.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
             elif kind != FrameType.PONG and kind < 0x40:
                 raise unexpected(kind)
-            self._state.notify()
+            self._state.wakes.changed.set()
 
     def _note_window(self, window: int) -> None:
         self._flight.window = window
-        if window:
-            self._state.full_since = None
-        elif self._state.full_since is None:
-            self._state.full_since = trio.current_time()
+        self._state.link.note_window(window, trio.current_time())
 
     async def _receipted(self, receipt: frames.Receipt) -> None:
         state, now = self._state, trio.current_time()
@@ -294,13 +292,13 @@ class UplinkSession:
             else:
                 state.ledger.receipt(header.kind, seen)
                 if self._spooled.sent(header):
-                    await state.in_thread(self._spooled.receipted, header)
+                    await state.workers.in_thread(self._spooled.receipted, header)
                 state.progress.receipted(header.raw_bytes, now)
                 state.counts.repeat_bytes += header.raw_bytes if row.dup else 0
             if header.kind in ("log", "blob"):
                 self._suspects.landed(header.start)
-            state.rate.receipted(header.raw_bytes, flying.wire_bytes, now)
-        state.last_receipt_at = now
+            state.link.rate.receipted(header.raw_bytes, flying.wire_bytes, now)
+        state.link.last_receipt_at = now
         self._on_progress()
         if state.ledger.unsaved_bytes >= SAVE_BYTES or now - self._saved_at >= SAVE_S:
             await self._save()
@@ -317,7 +315,7 @@ class UplinkSession:
 
     async def _save(self) -> None:
         self._saved_at = trio.current_time()
-        await self._state.in_thread(self._state.ledger.save)
+        await self._state.workers.in_thread(self._state.ledger.save)
         self._state.step("B5")
 
     async def _refused(self, refusal: Refusal) -> None:
@@ -334,7 +332,7 @@ class UplinkSession:
             state.alarm("gap_refused", f"gap {header.start}..{header.end}: {refusal.code}: {refusal.text}")
             return
         if self._spooled.sent(header):
-            if text := await state.in_thread(self._spooled.refused, header, refusal):
+            if text := await state.workers.in_thread(self._spooled.refused, header, refusal):
                 state.alarm("spool_refused", text)
             return
         if refusal.code == "too_big":
@@ -390,8 +388,8 @@ class UplinkSession:
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
             self._gaps += [g for g in self._state.ledger.undelivered() if g not in self._gaps and not self._flies(g)]
-            await self._state.in_thread(self._spooled.look)
-            self._state.notify()
+            await self._state.workers.in_thread(self._spooled.look)
+            self._state.wakes.changed.set()
 
     def _flies(self, gap: Gap) -> bool:
         return any(flying.gap is not None and flying.gap.gap_id == gap.gap_id for flying in self._pieces.values())

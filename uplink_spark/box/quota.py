@@ -129,7 +129,7 @@ class QuotaKeeper:
         """One round: refuse or lift, or let the oldest files go until the limits hold."""
         state = self._state
         while True:
-            facts, limits = await state.in_thread(self.facts), await state.in_thread(self.limits)
+            facts, limits = await state.workers.in_thread(self.facts), await state.workers.in_thread(self.limits)
             state.quota_bytes = limits.lag_bytes
             reason = over_quota(facts, limits)
             self.refusal = None
@@ -153,7 +153,7 @@ class QuotaKeeper:
         oldest = places[0]
         end = oldest.base + oldest.size
         if state.ledger.unsaved_bytes:
-            await state.in_thread(state.ledger.save)
+            await state.workers.in_thread(state.ledger.save)
         if not state.ledger.may_release(oldest.base, end):
             await self._declare(oldest, end, reason)
         await self._drop(state.source)
@@ -162,11 +162,11 @@ class QuotaKeeper:
     async def _declare(self, oldest: LogFile, end: int, reason: str) -> None:
         state = self._state
         if state.config.when_full == "express_only" or state.ledger.switches:
-            await state.in_thread(self.spool.keep, state, oldest.base, end)
-        for gap in await state.in_thread(self._gaps_of, oldest.base, end, reason):
-            await state.in_thread(state.declare, gap)
+            await state.workers.in_thread(self.spool.keep, state, oldest.base, end)
+        for gap in await state.workers.in_thread(self._gaps_of, oldest.base, end, reason):
+            await state.workers.in_thread(state.declare, gap)
             state.step("B6")
-        state.notify()
+        state.wakes.changed.set()
 
     def _gaps_of(self, base: int, end: int, reason: str) -> list[Gap]:
         state, gaps = self._state, list[Gap]()
@@ -192,11 +192,13 @@ class QuotaKeeper:
     async def discard(self, before: int, reason: str) -> list[Gap]:
         """`uplink discard`: declare everything unshipped below a log offset lost; the files go by retention."""
         state = self._state
-        gaps = await state.in_thread(self._gaps_of, state.source.first, min(before, state.source.committed), "operator")
+        gaps = await state.workers.in_thread(
+            self._gaps_of, state.source.first, min(before, state.source.committed), "operator"
+        )
         for gap in gaps:
             gap.facts["text"] = reason[:200]
-            await state.in_thread(state.declare, gap)
-        state.notify()
+            await state.workers.in_thread(state.declare, gap)
+        state.wakes.changed.set()
         return gaps
 
     # Refused sends
@@ -218,10 +220,10 @@ class QuotaKeeper:
             gap.facts.update(
                 records=count, since=key[0] * 60_000, until=key[0] * 60_000 + 59_999, topic=key[1], queues=[], bytes=0
             )
-            await state.in_thread(state.declare, gap)
+            await state.workers.in_thread(state.declare, gap)
             self._rejected[key] -= count  # not before: without room for it they are told in a later round
             self._rejected += Counter()  # without those that are 0
-            state.notify()
+            state.wakes.changed.set()
 
 
 def _used(root: Path | None) -> float:

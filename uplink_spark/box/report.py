@@ -10,8 +10,9 @@ from typing import Any
 import trio
 
 from uplink_spark.box.connect import ConnectFailed, GatewayRefused, greet, open_stream
+from uplink_spark.box.figures import UplinkStatus
 from uplink_spark.box.gaps import Gap
-from uplink_spark.box.state import ShipperState, UplinkStatus
+from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig, split_address
 from uplink_spark.errors import ProtocolError, UplinkError
 from uplink_spark.wire.frames import Hello
@@ -150,7 +151,7 @@ async def try_uplink(state: ShipperState, config: UplinkConfig, hello: Callable[
             try:
                 connection = await greet(stream, hello(), None, certs=config.certs)
             finally:
-                state.wake_connect.set()
+                state.wakes.connect.set()
             held = sum(end - start for _, start, end in connection.welcome.have)
             return [*lines, TestStep("hello", True, f"the centre holds {size(held)} of this box")]
     except GatewayRefused as error:

@@ -6,6 +6,7 @@ OSError, TLS errors, ProtocolError and refusals end one connection; any other ex
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,15 @@ import trio
 from storage_driver.log.clock import wall_ms
 from uplink_spark.box.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.conversation import UplinkSession
+from uplink_spark.box.figures import UplinkStatus
 from uplink_spark.box.ledger import Ledger
 from uplink_spark.box.quota import QuotaKeeper
 from uplink_spark.box.reconcile import check_have, clip_have, reconcile_below, repairs_below
-from uplink_spark.box.state import LogSource, ShipperState, UplinkStatus
+from uplink_spark.box.state import LogSource, ShipperState
 from uplink_spark.config import UplinkConfig
 from uplink_spark.errors import ConfigError, ProtocolError, first_error
 from uplink_spark.wire.batch import codec_for
+from uplink_spark.wire.failpoints import failpoint_from
 from uplink_spark.wire.frames import ErrorFrame, Hello, Welcome
 from uplink_spark.wire.identity import spans
 from uplink_spark.wire.link import LinkClosed, Stream
@@ -49,7 +52,15 @@ class Shipper:
         store_root: Path | None = None,
     ) -> None:
         self._codec = codec_for(config.codec)
-        self.state = ShipperState(source, config, ledger, now_ms=now_ms, clock_ok=clock_ok, store_root=store_root)
+        self.state = ShipperState(
+            source,
+            config,
+            ledger,
+            now_ms=now_ms,
+            clock_ok=clock_ok,
+            store_root=store_root,
+            step=failpoint_from(os.environ.get("UPLINK_STOP_AT")),
+        )
         self.quota = QuotaKeeper(self.state)
         self._backoff = Backoff()
         self._address, self._moved_failures = config.gateway, 0
@@ -67,7 +78,7 @@ class Shipper:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 try:
-                    await state.in_thread(state.ledger.save)
+                    await state.workers.in_thread(state.ledger.save)
                 except OSError as error:  # the gateway tells at the next welcome what it has
                     log.error("uplink ledger not saved reason=%s", error)
 
@@ -75,9 +86,9 @@ class Shipper:
         """Return once receipts and losses are known; till then nothing is shipped, and nothing of the log goes."""
         while True:
             try:
-                await self.state.in_thread(self.state.ledger.open)
+                await self.state.workers.in_thread(self.state.ledger.open)
                 if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
-                    await self.state.in_thread(self.state.ledger.save)
+                    await self.state.workers.in_thread(self.state.ledger.save)
             except OSError as error:
                 if LEDGER not in self.state.alarms:
                     self.state.alarm(LEDGER, f"nothing is shipped: {error}; fix it; the box tries again")
@@ -93,10 +104,8 @@ class Shipper:
         while True:
             await self.state.wait_enabled()
             wait_s = await self._connect_once()
-            self.state.connected_since, self.state.pace.working = None, False
-            with trio.move_on_after(wait_s):
-                await self.state.wake_connect.wait()
-            self.state.wake_connect = trio.Event()
+            self.state.link.connected_since, self.state.pace.working = None, False
+            await self.state.wakes.wait_connect(wait_s)
 
     async def _connect_once(self) -> float:
         """One connection from its begin to its end; returns how long to sleep before the next."""
@@ -119,7 +128,7 @@ class Shipper:
         if isinstance(error, GatewayRefused):
             cause = error.fault.code
         state.counts.errors[str(cause)] += 1
-        state.last_error = str(error)
+        state.link.last_error = str(error)
         self._moved_failures += self._address != state.config.gateway
         if self._moved_failures >= 3:
             self._address, self._moved_failures = state.config.gateway, 0
@@ -165,10 +174,10 @@ class Shipper:
         state = self.state
         clock_ok = state.clock_ok()
         async with open_stream(state.config, self._address, clock_ok=clock_ok) as (stream, tcp):
-            state.leaves_by(tcp.socket.getsockname()[0])  # HELLO counts too
+            state.metering.leaves_by(tcp.socket.getsockname()[0])  # HELLO counts too
             try:
                 hello = self._hello_now(clock_ok)
-                connection = await greet(stream, hello, state.throttle, certs=state.config.certs)
+                connection = await greet(stream, hello, state.metering, certs=state.config.certs)
                 state.connected()
                 await self._reconcile(connection.welcome)
             except ProtocolError as error:
@@ -212,7 +221,7 @@ class Shipper:
         owned = spans(source.lineage.epochs[-16:])
         fork = check_have(owned, welcome, source.committed)
         if fork is None and welcome.last is not None:
-            fork = await state.in_thread(lambda: state.differs(welcome.last))
+            fork = await state.workers.in_thread(lambda: state.differs(welcome.last))
         if fork is not None:
             log.error("the centre holds bytes this log does not: new epoch at %d", fork)
             await state.fork(fork)
@@ -226,13 +235,13 @@ class Shipper:
             if before is not None:
                 text = "landing zone %s instead of %s: the box ships its log again and declares what it no longer has"
                 log.warning(text, welcome.landing.hex()[:8], before.hex()[:8])
-            await state.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
+            await state.workers.in_thread(lambda: source.lineage.land(welcome.landing.hex()))
         below = reconcile_below(state, had if same else None, ledger.elsewhere if not same else known_elsewhere)
         for gap in below:
-            await state.in_thread(state.declare, gap)
-        for gap in await state.in_thread(repairs_below, state):
-            await state.in_thread(state.declare, gap)
-        await state.in_thread(ledger.save)
+            await state.workers.in_thread(state.declare, gap)
+        for gap in await state.workers.in_thread(repairs_below, state):
+            await state.workers.in_thread(state.declare, gap)
+        await state.workers.in_thread(ledger.save)
 
 
 async def _say_why(stream: Stream, error: ProtocolError) -> None:

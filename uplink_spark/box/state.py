@@ -1,37 +1,35 @@
-"""What the parts of the shipper share: the log, the ledger, the caps, and the figures others ask for."""
+"""What the parts of the shipper share: the log, the ledger, the link and its meter, and the figures others ask for."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import trio
 
 from storage_driver.recovery.verdict import RecoveryVerdict
-from uplink_spark.box.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.box.cutter import LogFile
+from uplink_spark.box.figures import ShipperCounts, UplinkStatus, quota_left_s
 from uplink_spark.box.gaps import Gap
-from uplink_spark.box.interfaces import interface_of
 from uplink_spark.box.ledger import Ledger
-from uplink_spark.box.plan import LinkRate
+from uplink_spark.box.link_history import LinkHistory
+from uplink_spark.box.metering import Metering
 from uplink_spark.box.progress import CutterPause, Progress
 from uplink_spark.box.scan import scan_records
+from uplink_spark.box.wakes import Wakes
+from uplink_spark.box.workers import Workers
 from uplink_spark.config import UplinkConfig
 from uplink_spark.wire.batch import MAX_RAW_BYTES
 from uplink_spark.wire.expiry import not_after
-from uplink_spark.wire.failpoints import failpoint_from
+from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import MOST_CONDITIONS, MOST_TEXT, Status
 from uplink_spark.wire.identity import run_of, spans
 
 log = logging.getLogger("uplink_spark.shipper")
-Result = TypeVar("Result")
 
 
 class LineageBook(Protocol):
@@ -63,78 +61,6 @@ class LogSource(Protocol):
     def when_committed(self, log_offset: int, wake: Callable[[str | None], None]) -> None: ...
 
 
-@dataclass(slots=True)
-class ShipperCounts:
-    """Counters of the metrics."""
-
-    connects: int = 0
-    errors: Counter[str] = field(default_factory=Counter)  # by cause
-    pieces: Counter[str] = field(default_factory=Counter)  # by kind
-    refused: Counter[str] = field(default_factory=Counter)  # by code
-    gaps: Counter[str] = field(default_factory=Counter)  # declared, by class
-    gap_bytes: Counter[str] = field(default_factory=Counter)
-    raw_bytes: int = 0
-    wire_bytes: int = 0
-    repeat_bytes: int = 0  # sent again without need: `dup` receipts
-
-
-@dataclass(frozen=True, slots=True)
-class UplinkStatus:
-    """A snapshot for `uplink status`, the metrics and doctor."""
-
-    connected: bool
-    connected_s: float
-    address: str
-    box: str
-    epoch: int
-    durable: int
-    receipted_bytes: int
-    unshipped_bytes: int
-    backlog_bytes: int
-    oldest_unshipped_s: float
-    raw_rate: float  # receipted raw bytes a second
-    wire_rate: float
-    inflow: float
-    cap_bytes: int  # 0: none
-    eta_s: float  # -1: never at this rate
-    quota_left_s: float  # until the quota is reached at these rates; -1: never
-    last_receipt_s: float | None
-    gaps_undelivered: int
-    gaps: int
-    paused: bool
-    gateway_full: bool
-    month_bytes: int
-    alarms: dict[str, str]
-    last_error: str
-    counts: ShipperCounts
-    certificate_left_s: float | None = None  # until the box's certificate ends; None: it has none
-
-
-class LinkThrottle:
-    """The token bucket on the wire; every frame byte is counted, so caps and budgets hold exactly."""
-
-    def __init__(self, state: ShipperState) -> None:
-        self._state = state
-        self._bucket = Bucket(0, trio.current_time())
-
-    async def wait_for(self, length: int) -> bool:
-        state = self._state
-        cap = state.cap()
-        self._bucket.set_rate(cap, trio.current_time())
-        wait_s = self._bucket.take(length, trio.current_time())
-        if wait_s:
-            await trio.sleep(wait_s)
-        state.note_wire(length)
-        return cap > 0
-
-
-def quota_left_s(quota_bytes: int, unshipped: int, growth: float) -> float:
-    """Return the seconds until unshipped bytes that grow by so much a second reach the quota; -1: never."""
-    if not quota_bytes or (growth <= 0 and unshipped < quota_bytes):
-        return -1.0
-    return max(0.0, (quota_bytes - unshipped) / growth) if growth > 0 else 0.0
-
-
 class ShipperState:
     """One object for everything that outlives a connection."""
 
@@ -147,39 +73,20 @@ class ShipperState:
         now_ms: Callable[[], int],
         clock_ok: Callable[[], bool],
         store_root: Path | None = None,
+        step: Failpoint = no_failpoint,
     ) -> None:
         self.store_root = store_root  # where consumequeue/ is
         self.source, self.config, self.ledger = source, config, ledger
-        self.now_ms, self.clock_ok = now_ms, clock_ok
-        self.counts, self.caps, self.rate = ShipperCounts(), Caps(config), LinkRate()
+        self.now_ms, self.clock_ok, self.step = now_ms, clock_ok, step
+        self.counts, self.link = ShipperCounts(), LinkHistory()
+        self.metering = Metering(config, ledger, self.counts, now_ms=now_ms, clock_ok=clock_ok)
         self.progress, self.pace = Progress(), CutterPause()
-        self.changed, self.wake_connect = trio.Event(), trio.Event()
-        self.connected_since: float | None = None
-        self.last_receipt_at: float | None = None
-        self.full_since: float | None = None  # the gateway's window is 0
-        self.last_error, self.alarms = "", dict[str, str]()
-        self.on_metered = False
-        self.ship_now_to = 0
+        self.wakes, self.workers = Wakes(), Workers()
+        self.alarms: dict[str, str] = {}
         self.quota_bytes = 0  # 0: not known yet, or none
-        self.step = failpoint_from(os.environ.get("UPLINK_STOP_AT"))
-        self.damage: deque[str] = deque(maxlen=20)
-        self.throttle = LinkThrottle(self)
         self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
-        self._thread, self._beside = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
-
-    async def in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Run something that reads, compresses or syncs; one at a time."""
-        return await trio.to_thread.run_sync(call, *args, limiter=self._thread)
-
-    async def in_background(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Run a part of something that takes minutes and that shipping must not wait for; one at a time."""
-        return await trio.to_thread.run_sync(call, *args, limiter=self._beside)
 
     # Waking
-
-    def notify(self) -> None:
-        """Something the cutter looks at has changed."""
-        self.changed.set()
 
     async def watch_log(self) -> None:
         """Notify when `durable` moves, until cancelled or until the log has failed."""
@@ -201,64 +108,31 @@ class ShipperState:
             now = trio.current_time()
             self.progress.inflow(self.source.committed - before, now)
             self.pace.moved(now)
-            self.notify()
+            self.wakes.changed.set()
 
     async def wait_enabled(self) -> None:
         while self.ledger.paused:
-            await self.wake_connect.wait()
-            self.wake_connect = trio.Event()
+            await self.wakes.wait_connect()
 
     def set_paused(self, paused: bool) -> None:
         """`uplink pause` and `resume`; the connection ends at the next look."""
         self.ledger.paused = paused
-        self.wake_connect.set()
-        self.notify()
+        self.wakes.both()
 
     def ship_now(self) -> None:
         """Cut what waits at once and connect without waiting for the back-off."""
-        self.ship_now_to = self.source.committed
-        self.wake_connect.set()
-        self.notify()
-
-    # Caps
-
-    def local_time(self) -> datetime:
-        return datetime.fromtimestamp(max(0, min(self.now_ms(), 253_402_000_000_000)) / 1000).astimezone()
-
-    def cap(self) -> int:
-        """Bytes a second in force now, 0: none."""
-        return self.caps.rate(self.local_time(), clock_ok=self.clock_ok())
-
-    def one_by_one(self, now: float) -> bool:
-        """Whether no piece is cut beside another: on a link that is not fast it keeps express waiting, else senders."""
-        return self.on_metered or bool(self.cap()) or not self.rate.fast or self.pace.busy(now)
-
-    def allowed(self) -> Allowed:
-        return allowed_now(self.config.metered, self._month_use(), on_metered=self.on_metered)
-
-    def budget_left(self, queued: int) -> tuple[int, int]:
-        """Frame bytes the month still allows of data and of the express lane."""
-        return budget_left(self.config.metered, self._month_use(), on_metered=self.on_metered, queued=queued)
-
-    def _month_use(self) -> MonthUse:
-        month = self.local_time().strftime("%Y-%m")
-        return self.ledger.month if self.ledger.month.month == month else MonthUse(month)
-
-    def note_wire(self, length: int) -> None:
-        self.counts.wire_bytes += length
-        if self.on_metered:
-            self.ledger.month = self._month_use().add(self.local_time().strftime("%Y-%m"), length)
-
-    def max_delay_s(self) -> float:
-        return 300.0 if self.on_metered else self.config.max_delay_s
-
-    def leaves_by(self, local_host: str) -> None:
-        """A connection goes out from this address: does it cost money?"""
-        self.on_metered = interface_of(local_host) in self.config.metered.interfaces
+        self.wakes.ship_now(self.source.committed)
 
     def connected(self) -> None:
         self.counts.connects += 1
-        self.connected_since = trio.current_time()
+        self.link.connected_since = trio.current_time()
+
+    # Pace
+
+    def one_by_one(self, now: float) -> bool:
+        """Whether no piece is cut beside another: on a link that is not fast it keeps express waiting, else senders."""
+        metering = self.metering
+        return metering.on_metered or bool(metering.cap()) or not self.link.rate.fast or self.pace.busy(now)
 
     def pressed(self) -> bool:
         """Whether more than half of what may wait here does."""
@@ -272,10 +146,10 @@ class ShipperState:
     async def fork(self, log_offset: int) -> None:
         """Begin a new epoch at log_offset, durable before anybody hears of it."""
         log.error("divergence: a new epoch begins at log offset %d", log_offset)
-        await self.in_thread(self.source.lineage.fork, log_offset)
+        await self.workers.in_thread(self.source.lineage.fork, log_offset)
         self.step("B8")
         self.ledger.forked(log_offset)
-        await self.in_thread(self.ledger.save)
+        await self.workers.in_thread(self.ledger.save)
 
     def declare(self, gap: Gap) -> None:
         """Declare a loss, durable before anybody hears of it. Blocks."""
@@ -343,10 +217,9 @@ class ShipperState:
         unshipped = sum(end - start for start, end in holes)
         backlog = self.progress.backlog(unshipped, now)
         inflow, rate = self.progress.inflow_rate(now), self.progress.shipping_rate(now)
-        since = self.connected_since
         return UplinkStatus(
-            connected=since is not None,
-            connected_s=now - since if since is not None else 0.0,
+            connected=self.link.connected_since is not None,
+            connected_s=self.link.connected_s(now),
             address=self.config.gateway,
             box=self.config.box,
             epoch=source.lineage.epochs[-1][0],
@@ -356,19 +229,19 @@ class ShipperState:
             backlog_bytes=backlog,
             oldest_unshipped_s=self.progress.oldest_s(holes[0][0] if holes else None, now),
             raw_rate=rate,
-            wire_rate=self.rate.wire or 0.0,
+            wire_rate=self.link.rate.wire or 0.0,
             inflow=inflow,
-            cap_bytes=self.cap(),
+            cap_bytes=self.metering.cap(),
             eta_s=0.0 if not backlog else backlog / (rate - inflow) if rate > inflow else -1.0,
             quota_left_s=quota_left_s(self.quota_bytes, unshipped, inflow - rate),
-            last_receipt_s=None if self.last_receipt_at is None else now - self.last_receipt_at,
+            last_receipt_s=self.link.last_receipt_s(now),
             gaps_undelivered=len(ledger.undelivered()),
             gaps=len(ledger.gap_log.gaps),
             paused=ledger.paused,
-            gateway_full=self.full_since is not None and now - self.full_since > 600,
-            month_bytes=self._month_use().wire_bytes,
+            gateway_full=self.link.is_full(now),
+            month_bytes=self.metering.month_use().wire_bytes,
             alarms=dict(self.alarms),
-            last_error=self.last_error,
+            last_error=self.link.last_error,
             counts=self.counts,
             certificate_left_s=self._certificate_left_s(),
         )

@@ -59,12 +59,12 @@ async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret:
 
     Raises OSError and, where a new epoch begins meanwhile, StickRefused.
     """
-    folder, missing = target / state.config.box, await state.in_thread(_missing, state, spool)
-    files = [await state.in_background(_export_gap, state, folder, gap, codec) for gap in missing.gaps]
+    folder, missing = target / state.config.box, await state.workers.in_thread(_missing, state, spool)
+    files = [await state.workers.in_background(_export_gap, state, folder, gap, codec) for gap in missing.gaps]
     for place in missing.spooled:
-        kept = await state.in_background(spool.read, place)
+        kept = await state.workers.in_background(spool.read, place)
         if kept is not None:  # else it has been receipted
-            files.append(await state.in_background(write_file, folder, _name_of(kept.header), kept.container))
+            files.append(await state.workers.in_background(write_file, folder, _name_of(kept.header), kept.container))
     files += await _export_lane(state, folder, missing.log, codec)
     files += await _export_lane(state, folder, missing.picks, codec, pick=True)
     lineage = state.source.lineage
@@ -73,8 +73,8 @@ async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret:
     index = StickIndex(
         state.config.box, missing.epochs[-16:], tuple(lineage.runs[-1024:]), missing.durable, tuple(files)
     )
-    await state.in_background(write_file, folder, INDEX, index.encode(secret))
-    await state.in_background(os.sync)
+    await state.workers.in_background(write_file, folder, INDEX, index.encode(secret))
+    await state.workers.in_background(os.sync)
     return index
 
 
@@ -87,7 +87,7 @@ async def _export_lane(
         while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
             order, began = _order(state, start, end, codec, pick), trio.current_time()
             try:
-                header, file = await state.in_background(_export_cut, state, folder, order)
+                header, file = await state.workers.in_background(_export_cut, state, folder, order)
             except OSError:
                 if state.source.first > start:
                     continue
@@ -140,8 +140,10 @@ async def import_receipts(state: ShipperState, spool: Spool, target: Path, secre
     A receipt counts only when the bytes still are here and hash as it says. Raises StickRefused.
     """
     ledger = state.ledger
-    landing, rows = await state.in_background(read_receipts, target / state.config.box, secret)
-    true = [row for row in rows if row.kind != "gap" and await state.in_background(_still_true, state, spool, row)]
+    landing, rows = await state.workers.in_background(read_receipts, target / state.config.box, secret)
+    true = [
+        row for row in rows if row.kind != "gap" and await state.workers.in_background(_still_true, state, spool, row)
+    ]
     if ledger.landing not in (None, landing):
         raise StickRefused("the stick was swept into another landing zone than this box ships to")
     ledger.landing = landing
@@ -152,10 +154,10 @@ async def import_receipts(state: ShipperState, spool: Spool, target: Path, secre
     true = [row for row in true if owner_of(epochs, row.start)[0] == row.epoch]  # none has begun meanwhile
     for row in true:
         ledger.receipt(row.kind, ReceiptSeen(row.start, row.end, row.kind, row.seq, 0, row.dup, state.now_ms()))
-    await state.in_thread(ledger.save)
+    await state.workers.in_thread(ledger.save)
     for row in true:
         if row.kind == "pick":
-            await state.in_background(spool.drop, (row.start, row.end))
+            await state.workers.in_background(spool.drop, (row.start, row.end))
     return sum(row.end - row.start for row in true if row.kind == "log")
 
 

@@ -301,7 +301,7 @@ async def test_a_box_that_is_turned_away_says_why_and_is_well_again_with_the_fir
         await until(lambda: state.counts.errors[fault.code] == 1)
         assert fault.text in uplink.statistics().last_error
         assert (uplink.statistics().alarms == {fault.code: fault.text}) == alarm
-        state.wake_connect.set()  # as `ship-now` does: an alarm is not asked again for minutes
+        state.wakes.connect.set()  # as `ship-now` does: an alarm is not asked again for minutes
         await until(shipped(store, uplink))
         assert uplink.statistics().alarms == {}
 
@@ -398,7 +398,7 @@ async def send_with(root: Path, port: int, express: tuple[str, ...]) -> None:
     """Open the box with these express topics, send to three topics and wait until both lanes have brought all."""
     async with box(root, port, express=express, express_max_delay_s=0.01) as (store, uplink):
         state = uplink.shipper.state
-        await until(lambda: state.connected_since is not None)  # the switch is made at the start
+        await until(lambda: state.link.connected_since is not None)  # the switch is made at the start
         for number in range(90):
             store.put(message(number, topic=("alarm", "bulk", "door")[number % 3]))
             if number % 30 == 0:

@@ -10,7 +10,6 @@ import trio
 from storage_driver.record import MessageQueue
 from uplink_spark.box.caps import MonthUse
 from uplink_spark.box.quota import MOST_REJECTED, QuotaFacts, QuotaLimits, over_quota
-from uplink_spark.box.state import quota_left_s
 from uplink_spark.config import Metered
 from uplink_spark.testing import files_end_at, landed_entries, landed_log
 from uplink_spark.testing_site import EXPRESS_ONLY, MIB, box, fill, gateway, overfill, until
@@ -139,7 +138,9 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
         assert first >= 5 * MIB
         assert kept
         state = uplink.shipper.state
-        state.ledger.month = MonthUse(state.local_time().strftime("%Y-%m"), 2_000_000)  # used up: losses alone are told
+        state.ledger.month = MonthUse(
+            state.metering.local_time().strftime("%Y-%m"), 2_000_000
+        )  # used up: losses alone are told
         state.ledger.save()
     spent = EXPRESS_ONLY | {"metered": Metered(("lo",), month_mbytes=1)}
     async with gateway(landing) as port:
@@ -223,11 +224,3 @@ async def test_uplink_switched_on_late_begins_with_one_never_receipted_gap(tmp_p
     gaps = [e for e in landed_entries(tmp_path / "landing", "box-17") if e.kind == "gap"]
     assert [(g.start, g.end, (g.gap or {})["reason"]) for g in gaps] == [(0, 5 * MIB, "never_receipted")]
     assert (gaps[0].gap or {})["records"] > 4000
-
-
-@pytest.mark.parametrize(
-    ("quota", "unshipped", "growth", "left_s"),
-    [(0, 5, 10.0, -1.0), (100, 50, 10.0, 5.0), (100, 50, -1.0, -1.0), (100, 120, 10.0, 0.0), (100, 120, 0.0, 0.0)],
-)
-def test_the_time_until_the_quota_is_told(quota: int, unshipped: int, growth: float, left_s: float) -> None:
-    assert quota_left_s(quota, unshipped, growth) == left_s

@@ -1,4 +1,4 @@
-"""What outlives a connection: borders of pieces, divergence, the month's bytes, waking; figures of an empty log."""
+"""What outlives a connection: borders of pieces, divergence, waking; figures of an empty log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-from uplink_spark.box.caps import MonthUse
 from uplink_spark.box.ledger import Ledger, ReceiptSeen
 from uplink_spark.box.state import ShipperState
-from uplink_spark.config import Metered, UplinkConfig
+from uplink_spark.config import UplinkConfig
 from uplink_spark.testing import SOURCE, MadeLog, MadeRecord, encode_log
 
 NOW = 1_700_000_000_000
@@ -93,35 +92,6 @@ async def test_after_a_fork_nothing_above_it_counts_as_receipted_also_after_a_re
     assert state.boundary(7000) == 8000
 
 
-async def test_bytes_of_a_month_count_on_metered_interfaces_and_begin_anew_with_the_next(make: Make) -> None:
-    now = [NOW]
-    state = make(metered=Metered(("wwan0",), month_mbytes=1))
-    state.now_ms = lambda: now[0]
-    state.note_wire(500)
-    assert (state.counts.wire_bytes, state.ledger.month.wire_bytes) == (500, 0)  # not on a metered line
-    state.on_metered = True
-    state.note_wire(300)
-    state.note_wire(200)
-    month = state.local_time().strftime("%Y-%m")
-    assert state.ledger.month == MonthUse(month, 500)
-    assert state.max_delay_s() == 300.0
-    now[0] += 40 * 86_400_000
-    assert state.status().month_bytes == 0
-    state.note_wire(7)
-    assert state.ledger.month.wire_bytes == 7
-    assert state.ledger.month.month > month
-
-
-@pytest.mark.parametrize("now_ms", [-1, 0, 1 << 62, 253_402_300_800_000])
-async def test_a_clock_that_is_far_off_is_no_error(make: Make, now_ms: int) -> None:
-    state = make()
-    state.now_ms = lambda: now_ms
-    assert 1969 <= state.local_time().year <= 9999
-    state.on_metered = True
-    state.note_wire(1)
-    assert state.status().month_bytes == 1
-
-
 async def test_an_empty_log_has_figures_too(make: Make) -> None:
     status = make(MadeLog(b"")).status()
     assert (status.durable, status.unshipped_bytes, status.backlog_bytes, status.eta_s) == (0, 0, 0, 0.0)
@@ -157,17 +127,17 @@ async def test_the_shipper_wakes_when_the_log_moves_and_rests_for_good_when_it_h
         log.raw = RAW[:250]
         log.waiting.pop()[1](None)
         await trio.testing.wait_all_tasks_blocked()
-        assert state.changed.is_set()
+        assert state.wakes.changed.is_set()
         assert [at for at, _ in log.waiting] == [251]
-        state.changed = trio.Event()
+        state.wakes.changed = trio.Event()
         log.waiting.pop()[1]("no space left: taken back")
         await trio.testing.wait_all_tasks_blocked()
         assert [at for at, _ in log.waiting] == [251], "it goes on when there is room"
-        state.changed = trio.Event()
+        state.wakes.changed = trio.Event()
         log.failure = "Input/output error"
         log.waiting.pop()[1]("Input/output error")
         await trio.testing.wait_all_tasks_blocked()
-        assert (log.waiting, state.changed.is_set()) == ([], False)
+        assert (log.waiting, state.wakes.changed.is_set()) == ([], False)
         nursery.cancel_scope.cancel()
     assert [record.getMessage() for record in caplog.records] == [
         "the log has failed: Input/output error; what is durable is still shipped"
@@ -189,6 +159,6 @@ async def test_a_pause_holds_until_it_is_lifted_whatever_else_wakes(make: Make) 
         state.ship_now()
         await trio.testing.wait_all_tasks_blocked()
         assert not through.is_set()
-        assert state.ship_now_to == len(RAW)
+        assert state.wakes.ship_now_to == len(RAW)
         state.set_paused(False)
         await through.wait()

@@ -273,7 +273,7 @@ async def test_a_slow_stick_holds_up_neither_shipping_nor_retention(
             uplink.shipper.state.set_paused(False)
             store.put(message(99))
             await until(shipped(store, uplink))
-            await uplink.shipper.state.in_thread(uplink.shipper.state.ledger.save)
+            await uplink.shipper.state.workers.in_thread(uplink.shipper.state.ledger.save)
             await store.drop_first()  # of what the stick has still to get
             await store.drop_first()
             slow.go_on.set()

@@ -45,7 +45,7 @@ async def finish(store: MessageStore, uplink: Uplink) -> None:
     ledger = uplink.shipper.state.ledger
     while ledger.undelivered() or ledger.unshipped(0, store.committed):  # noqa: ASYNC110
         await trio.sleep(0.01)
-    await uplink.shipper.state.in_thread(ledger.save)
+    await uplink.shipper.state.workers.in_thread(ledger.save)
     uplink.shipper.state.step("B5")
     print(f"done durable={store.committed} first={store.first}", flush=True)
 
