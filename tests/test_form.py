@@ -32,7 +32,6 @@ KEPT: dict[str, tuple[int, str]] = {
     "Report": (11, "a value that fsck fills: one field for each line of its report"),
     "ShardCheck": (12, "a value that the check of a shard fills: one field for each line of its report"),
     "Timers": (11, "not split yet"),
-    "UplinkSession": (16, "not split yet: what is being cut, beside the conversation"),
 }
 
 

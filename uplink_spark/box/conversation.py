@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import trio
 
-from uplink_spark.box.caps import SMALLEST_PIECE, Allowed
 from uplink_spark.box.connect import GatewayConnection, GatewayRefused
 from uplink_spark.box.cutter import CutOrder, CutPiece, drop_cache, take_piece
 from uplink_spark.box.gaps import Gap
+from uplink_spark.box.in_flight import InFlight, PiecesInFlight
 from uplink_spark.box.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
-from uplink_spark.box.plan import CutFacts, Flight, SendPiece, SendPlan, Wait, make_plan, target_bytes
+from uplink_spark.box.piece_shape import PieceShape
+from uplink_spark.box.plan import Flight, SendPiece, SendPlan
+from uplink_spark.box.send_lanes import SendLanes
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
 from uplink_spark.box.suspects import Suspects
 from uplink_spark.box.wrapping import Job, Jobs, wrap_all
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import frames
-from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceHeader, PieceSource, encode_piece
+from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceSource, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.frames import FrameType, ReceiptRow, Refusal, encode_frame
 from uplink_spark.wire.identity import owner_of, run_of
@@ -29,18 +30,7 @@ from uplink_spark.wire.link import IDLE_PING_S, LinkClosed, pump, unexpected
 log = logging.getLogger("uplink_spark.shipper")
 STATUS_S = 60
 FAREWELL_S, REFUSED_S = 5, 1.0
-IDLE_PICK_BYTES = 4 << 20
 DROP_CACHE_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A piece without a receipt."""
-
-    header: PieceHeader
-    wire_bytes: int
-    sizes: bytes
-    gap: Gap | None = None
 
 
 class UplinkSession:
@@ -57,30 +47,16 @@ class UplinkSession:
     ) -> None:
         self._state, self._link, self._on_progress = state, connection, on_progress
         welcome = connection.welcome
-        self._codec = codec if codec in welcome.codecs else "zlib" if "zlib" in welcome.codecs else "none"
+        self._shape = PieceShape(codec, welcome.codecs, state.config.piece_bytes)
         state.metering.caps.gateway_rate = welcome.rate
         self._flight = Flight(welcome.window, welcome.pieces)
-        self._pieces: dict[int, InFlight] = {}
-        self._number = self._cut_bytes = 0
+        self._pieces = PiecesInFlight()
         self._left = trio.Event()  # the last frame was sent
         self._rest_until = 0.0
         self._out: trio.MemorySendChannel[bytes]
-        self._express_target = IDLE_PICK_BYTES
         self._suspects = Suspects()
-        self._max_piece = state.config.piece_bytes
-        self._gaps = state.ledger.undelivered()
-        self._spooled = SpoolLane(spool)
-        self._log_plan, self._pick_plan = self._plans()
+        self._lanes, self._spooled = SendLanes(state), SpoolLane(spool)
         self._saved_at = trio.current_time()
-
-    def _plans(self) -> tuple[SendPlan, SendPlan]:
-        source, ledger, config = self._state.source, self._state.ledger, self._state.config
-        first, durable = source.first, source.committed
-        holes = ledger.unshipped(first, durable)
-        age = self._state.progress.oldest_s(holes[0][0] if holes else None, trio.current_time())
-        plan = make_plan(holes, durable, order=config.order, backlog_share=config.backlog_share, oldest_age_s=age)
-        picks = [h for span in ledger.pick_spans(first, durable) for h in ledger.receipted.pick.missing(*span)]
-        return plan, make_plan(picks, durable, order="oldest_first", backlog_share=1, oldest_age_s=None)
 
     async def run(self) -> None:
         """Converse until the connection ends. Raises what ended it."""
@@ -120,10 +96,10 @@ class UplinkSession:
         """Send one piece and return 0, or return how long to wait."""
         if (rest := self._rest_until - trio.current_time()) > 0:
             return rest
-        if self._gaps:
+        if self._lanes.gaps:
             if not self._flight.room(0, self._state.link.rate.wire):
                 return 60.0
-            await self._send_gap(self._gaps.pop(0), out)
+            await self._send_gap(self._lanes.gaps.pop(0), out)
             return 0.0
         room_for_any = self._flight.room(MAX_RAW_BYTES, self._state.link.rate.wire)
         if self._spooled.waiting and self._state.metering.allowed().express and room_for_any:
@@ -131,52 +107,17 @@ class UplinkSession:
             if kept is not None:
                 await self._queue(Job(kept.to_piece()), out)
             return 0.0
-        facts, waits = self._facts(), [60.0]
-        for lane, plan, weight in (("express", self._pick_plan, 0), ("log", self._log_plan, facts.target)):
+        queued = self._pieces.added_bytes - self._link.outbox.piece_bytes
+        facts, waits = self._lanes.facts(queued, self._shape.most_bytes), [60.0]
+        for lane, plan, weight in (("express", self._lanes.express, 0), ("log", self._lanes.log, facts.target)):
             if not self._flight.room(weight, self._state.link.rate.wire):
                 continue
-            decision = self._decide(lane, plan, facts)
+            decision = self._lanes.decide(lane, plan, facts)
             if isinstance(decision, SendPiece):
                 await self._send_cut(lane, plan, decision, out)
                 return 0.0
             waits.append(decision.seconds)
         return max(0.001, min(waits))
-
-    def _facts(self) -> CutFacts:
-        state = self._state
-        durable, now = state.source.committed, trio.current_time()
-        for plan in (self._log_plan, self._pick_plan):
-            plan.note_durable(durable, now)
-            plan.ship_now = state.wakes.ship_now_to
-        bulk, express = state.metering.budget_left(self._cut_bytes - self._link.outbox.piece_bytes)
-        self._express_target = min(IDLE_PICK_BYTES, express)
-        allowed, enough = state.metering.allowed(), bulk >= SMALLEST_PIECE
-        allowed = Allowed(
-            allowed.express and express >= SMALLEST_PIECE, allowed.live and enough, allowed.backlog and enough
-        )
-        target = min(
-            target_bytes(state.link.rate.raw, state.config.piece_bytes), self._max_piece, max(bulk, SMALLEST_PIECE)
-        )
-        return CutFacts(now, durable, target, state.metering.max_delay_s(), allowed, state.boundary)
-
-    def _decide(self, lane: str, plan: SendPlan, facts: CutFacts) -> SendPiece | Wait:
-        if lane == "log":
-            return plan.next_cut(facts)
-        if not self._state.ledger.switches:
-            return Wait(3600)
-        return self._decide_express(plan, facts)
-
-    def _decide_express(self, plan: SendPlan, facts: CutFacts) -> SendPiece | Wait:
-        allowed = facts.allowed.express
-        express = replace(
-            facts,
-            max_delay_s=self._state.config.express_max_delay_s,
-            target=self._express_target,
-            allowed=replace(facts.allowed, live=allowed, backlog=allowed),
-        )
-        if not self._state.ledger.express_at(plan.live) and plan.live < facts.durable:
-            plan.live = min(facts.durable, facts.boundary(plan.live))  # the lane is off here
-        return plan.next_cut(express)
 
     async def _send_cut(self, lane: str, plan: SendPlan, cut: SendPiece, out: Jobs) -> None:
         """Cut one piece; where the link takes all and nobody sends here, the next is cut beside its wrapping."""
@@ -216,7 +157,7 @@ class UplinkSession:
             min(cut.end, self._suspects.end_of(cut.start)) if lane == "log" else cut.end,
             state.file_end(cut.start),
             cut.max_bytes,
-            self._codec,
+            self._shape.codec,
             skip=topics if lane == "log" else (),
             pick=topics if lane == "express" else (),
             as_blob=lane == "log" and self._suspects.is_blob(cut.start),
@@ -226,7 +167,7 @@ class UplinkSession:
         state = self._state
         source = PieceSource(state.config.box, gap.epoch, gap.run, gap.run_start, state.now_ms(), int(state.clock_ok()))
         header, container = encode_piece(
-            source, PieceContents("gap", gap.start, gap.end, encode_map(gap.facts)), self._codec
+            source, PieceContents("gap", gap.start, gap.end, encode_map(gap.facts)), self._shape.codec
         )
         await self._queue(Job(CutPiece(header, encode_frame(FrameType.PIECE, container)), gap), out)
 
@@ -234,11 +175,9 @@ class UplinkSession:
         """Number a piece, note it and hand it to the writer."""
         state, header = self._state, piece.header
         state.step("B2")
-        number, self._number = self._number, self._number + 1
-        self._pieces[number] = InFlight(header, len(piece.frame), piece.sizes, gap)
+        self._pieces.add(InFlight(header, len(piece.frame), piece.sizes, gap))
         state.counts.pieces[header.kind] += 1
         state.counts.raw_bytes += header.raw_bytes
-        self._cut_bytes += len(piece.frame)
         await self._out.send(piece.frame)
         state.step("B3")
 
@@ -304,9 +243,7 @@ class UplinkSession:
             await self._save()
 
     def _checked(self, row: ReceiptRow) -> InFlight:
-        flying = self._pieces.pop(row.number, None)
-        if flying is None:
-            raise ProtocolError(f"RECEIPT for piece {row.number}, which is not in flight")
+        flying = self._pieces.take(row.number, "RECEIPT")
         header = flying.header
         if (row.start, row.end, row.sha) != (header.start, header.end, header.sha):
             self._state.alarm("receipt", f"piece {row.number} was receipted with another range or digest")
@@ -319,9 +256,7 @@ class UplinkSession:
         self._state.step("B5")
 
     async def _refused(self, refusal: Refusal) -> None:
-        flying = self._pieces.pop(refusal.number, None)
-        if flying is None:
-            raise ProtocolError(f"REFUSED for piece {refusal.number}, which is not in flight")
+        flying = self._pieces.take(refusal.number, "REFUSED")
         header, state = flying.header, self._state
         self._flight.remove(header.raw_bytes)
         state.counts.refused[refusal.code] += 1
@@ -336,21 +271,20 @@ class UplinkSession:
                 state.alarm("spool_refused", text)
             return
         if refusal.code == "too_big":
-            self._max_piece = max(64 * 1024, min(self._max_piece, header.raw_bytes) // 2)
+            self._shape.too_big(header.raw_bytes)
         elif refusal.code == "codec":
-            self._codec = "zlib" if self._codec == "zstd" else "none"
+            self._shape.other_codec()
         elif refusal.code == "not_yours":
             state.alarm("not_yours", refusal.text)
             raise ProtocolError(f"REFUSED not_yours: {refusal.text}")
         elif refusal.code == "holes":
-            self._log_plan.mend()
+            self._lanes.log.mend()
         elif refusal.code in ("damaged", "bad_records"):
             if not self._suspect(flying, refusal):
                 return
         else:  # its trouble, not the piece's: once more, later
             self._rest_until = trio.current_time() + max(REFUSED_S, refusal.retry_ms / 1000)
-        plan = self._pick_plan if header.kind == "pick" else self._log_plan
-        plan.again(header.start, header.end)
+        self._lanes.again(header)
 
     def _suspect(self, flying: InFlight, refusal: Refusal) -> bool:
         """Read again from the disk; after three refusals halve the range, at last send it unparsed.
@@ -387,9 +321,6 @@ class UplinkSession:
                 self._link.outbox.put(self._state.status_frame().encode())
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
-            self._gaps += [g for g in self._state.ledger.undelivered() if g not in self._gaps and not self._flies(g)]
+            self._lanes.add_gaps([g for g in self._state.ledger.undelivered() if not self._pieces.has_gap(g)])
             await self._state.workers.in_thread(self._spooled.look)
             self._state.wakes.changed.set()
-
-    def _flies(self, gap: Gap) -> bool:
-        return any(flying.gap is not None and flying.gap.gap_id == gap.gap_id for flying in self._pieces.values())
