@@ -62,11 +62,11 @@ class Deletion:
                 self._flusher.forget(key)
             self._appender.forget_topic(topic)
             end = self._log.end
-            await self._flusher.save_ends(self._flusher.position.queues_to)
+            await self._flusher.save_ends(self._flusher.restart.values.queues_to)
             await self._in_thread(self._remove_topic, self._folder / topic)
             await self._wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
             await self._flusher.save()  # recovery must not bring them back, wherever it starts
-            await self._flusher.save_ends(self._flusher.position.queues_to)
+            await self._flusher.save_ends(self._flusher.restart.values.queues_to)
 
     def _remove_topic(self, folder: Path) -> None:
         self._disk.remove_folder(folder)
@@ -82,7 +82,7 @@ class Deletion:
             if len(segments) < 2 or base not in (None, segments[0].base):
                 return False
             first = segments[1].base
-            if self._flusher.position.queues_to < first:
+            if self._flusher.restart.values.queues_to < first:
                 await self._in_thread(self._disk.sync_folder, self._folder)
                 await self._flusher.save()  # recovery must not start in what is gone
             await self._in_thread(self._first_file.save, first)
@@ -111,7 +111,7 @@ class Deletion:
             queue.first_file += count * self._file_entries
         if old:
             await self._flusher.save()
-            await self._flusher.save_ends(self._flusher.position.queues_to)
+            await self._flusher.save_ends(self._flusher.restart.values.queues_to)
             await self._in_thread(self._remove_files, old)
 
     def _files_before(self, queue: ConsumeQueue, number: int) -> int:

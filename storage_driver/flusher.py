@@ -10,16 +10,15 @@ from pathlib import Path
 import trio
 
 from storage_driver.config import StoreConfig
-from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, CommittedFile, PositionFile, Times
+from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk, SyncFailed
 from storage_driver.index.index_file import Index
-from storage_driver.index.indexing import index_range, index_records
+from storage_driver.index.index_writer import IndexWriter
 from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog
 from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import Dispatcher
-from storage_driver.queues.queue_table import save_table, table_file, table_value
 from storage_driver.reader import read_record
 from storage_driver.record import (
     DispatchEntry,
@@ -27,13 +26,10 @@ from storage_driver.record import (
     parse_record,
     tags_code,
 )
+from storage_driver.restart_position import RestartPosition
 
 SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
-CATCH_UP_S = 0.5  # then others may have the guard: an index rebuilt from all of the log takes minutes
-ENDS_EVERY_S = 60.0
 MOST_HOLES = 64  # entries looked at before one that is to be repaired
-INDEX_BEHIND = 4  # positions of the queues per one of the index, while many messages come
-INDEX_FEW, INDEX_MANY, INDEX_EVERY_S = 200, 30_000, 2.0  # a key costs 12 µs among few, 2 among many
 
 
 class QueueWrite(NamedTuple):
@@ -61,74 +57,56 @@ class Flusher:
     ) -> None:
         self.failure: OSError | None = None
         self.sealed = False  # a sync failed: until a restart the position stays, so that recovery writes all again
-        self.index_to = 0  # the index covers the log below
-        self._catching_up = False  # the index reads the log, which may take minutes
-        self._far_behind = False  # it left off on the way to the log's end, for others
         self.queues_to = 0  # queue files hold the log below, not synced
-        self.position = CheckpointValues(0, 0, 0, 0, bytes(16))
-        self.committed_file: CommittedFile | None = None  # of a log that others share
         self._config, self._disk, self._log, self._dispatcher, self._index = config, disk, log, dispatcher, index
-        self._now_ms, self._queues = now_ms, queues
-        self._ends_file = table_file(disk, config.root)
-        self._ends_saved = (-ENDS_EVERY_S, -1, 0)  # when, how many queues there were, complete up to which log offset
+        self._queues = queues
+        self._one_thread = trio.CapacityLimiter(1)
+        self.indexer = IndexWriter(index, log, dispatcher, now_ms=now_ms, limiter=self._one_thread)
+        self.restart = RestartPosition(config, disk, queues, index)
         self._files = QueueFiles(disk, config.root, file_entries=config.queue_file_entries)
-        self._position_file = PositionFile(disk, config.root / "rocketbox" / "position")
-        self._checkpoint_file = CheckpointFile(disk, config.root / "checkpoint")
         self._unsynced: set[Path] = set()
         self._last_stored_ms = 0
-        self._saved_at = self._indexed_at = self._index_synced_at = 0.0
-        self._one_thread = trio.CapacityLimiter(1)
         self.guard = trio.Lock()  # rounds, deletions of queues
 
     def begin(self, position: CheckpointValues | None, end: int, boot: bytes, last_stored_ms: int) -> None:
         """Take over from recovery: queues are complete up to `end`; save that as the new position. Raises OSError."""
-        self._position_file.load()
-        index_to, count = (position.index_to, position.index_count) if position is not None else (0, 0)
-        if position is not None and position.boot != boot:
-            self._index.set_back(index_to, count)
-        self.index_to = max(0, min(index_to, end), self._log.first)
+        self.indexer.begin(position, end, boot)
         self.queues_to, self._last_stored_ms = end, last_stored_ms
-        self._dispatcher.backlog_lost = self.index_to < end
-        self.position = CheckpointValues(end, self.index_to, count, last_stored_ms, boot)
-        self._position_file.save(self.position)
-        if end or self._queues or self._disk.exists(self._ends_file.path):  # of an empty store it would say nothing
-            save_table(self._ends_file, table_value(end, self._queues.values()))
+        count = position.index_count if position is not None else 0
+        self.restart.begin(CheckpointValues(end, self.indexer.upto, count, last_stored_ms, boot))
 
     async def run(self) -> None:
         """Write rounds until cancelled."""
-        self._saved_at = self._index_synced_at = trio.current_time()
+        self.restart.start(trio.current_time())
         while True:
-            with trio.move_on_after(0 if self._far_behind else self._config.flush_every_s):
+            with trio.move_on_after(0 if self.indexer.far_behind else self._config.flush_every_s):
                 await self._dispatcher.flush_due.wait()
             async with self.guard:
                 await self.round()
 
     async def index_now(self) -> None:
         """Let the index know what was durable before the call, unless it is far behind and reads the log itself."""
-        target, behind = self._log.committed, self._dispatcher.backlog_lost or self._catching_up
-        if self._config.index_enabled and self.index_to < target and not behind:
+        target, indexer = self._log.committed, self.indexer
+        if self._config.index_enabled and indexer.upto < target and not indexer.reads_log:
             async with self.guard:
-                if self.index_to < target and not self._dispatcher.backlog_lost:
+                if indexer.upto < target and not indexer.reads_log:
                     await self.round(index=True)
 
     async def round(self, *, save: bool = False, index: bool = False) -> None:
         """Write all waiting entries; then, if it is time or `save` is set, sync them and move the position."""
-        config, now = self._config, trio.current_time()
+        now, indexer = trio.current_time(), self.indexer
         try:
             await self._write_queues()
-            if config.index_enabled and (save or index or self._index_due(now)):
-                await self._write_index()
-                self._indexed_at = now
-            moved = self.queues_to - self.position.queues_to
-            due = moved and (now - self._saved_at > config.position_every_s or moved > config.position_every_bytes)
-            if (save or due) and not self.sealed:
-                await self._save_position(with_index=save or self._index_sync_due(now))
+            if self._config.index_enabled and (save or index or indexer.due(now)):
+                await indexer.write(now)
+            if (save or self.restart.due(self.queues_to, now)) and not self.sealed:
+                await self._save_position(with_index=save or self.restart.index_due(indexer.upto, now))
         except SyncFailed as exc:
             self.failure, self.sealed = exc, True
             with trio.CancelScope(shield=True):  # whoever asked for the round may have hung up
-                await trio.to_thread.run_sync(self._distrust, limiter=self._one_thread)
+                await trio.to_thread.run_sync(self.restart.distrust, limiter=self._one_thread)
         except OSError as exc:
-            self._dispatcher.backlog_lost, self._far_behind = True, False  # a full disk is not asked without a rest
+            indexer.rest()
             if not self.sealed:
                 self.failure = exc
         else:
@@ -159,7 +137,7 @@ class Flusher:
         else:
             return
         try:
-            await trio.to_thread.run_sync(self._position_file.save, self.position, limiter=self._one_thread)
+            await trio.to_thread.run_sync(self.restart.save_again, limiter=self._one_thread)
         except OSError as exc:
             if exc.errno not in SPACE_ERRORS:  # else a file system that writes nothing in place has answered
                 raise
@@ -199,63 +177,10 @@ class Flusher:
             queue.first_file = write.queue_offset - write.queue_offset % self._config.queue_file_entries
         queue.wrote(len(write.entries) // ENTRY_BYTES)
 
-    def _index_due(self, now: float) -> bool:
-        """Tell whether to index now: few records at once, many together, since then they share reads and writes."""
-        dispatcher = self._dispatcher
-        waiting, lost = dispatcher.backlog_records, dispatcher.backlog_lost
-        few_or_many = not INDEX_FEW < waiting < INDEX_MANY or dispatcher.is_heavy
-        return lost or few_or_many or now - self._indexed_at > INDEX_EVERY_S
-
-    async def _write_index(self) -> None:
-        dispatcher, log = self._dispatcher, self._log
-        if not dispatcher.backlog_lost:
-            await self._index_backlog()
-            return
-        dispatcher.take_backlog()
-        dispatcher.backlog_lost, self._catching_up, self._far_behind = False, True, False
-        target, done, until = log.committed, False, trio.current_time() + CATCH_UP_S
-        try:
-            while self.index_to < target:
-                segment = log.segment_of(max(self.index_to, log.first))
-                if segment is None:
-                    break
-                start = max(self.index_to, segment.base)
-                self.index_to = await trio.to_thread.run_sync(
-                    index_range, self._index, segment, start, target, self._now_ms(), limiter=self._one_thread
-                )
-                if self.index_to < target and trio.current_time() > until:
-                    self._far_behind = True
-                    return
-            self.index_to, done = target, True
-        finally:
-            self._catching_up = False
-            if not done:
-                dispatcher.backlog_lost = True
-
-    async def _index_backlog(self) -> None:
-        backlog, target, done = self._dispatcher.take_backlog(), self._log.committed, False
-        try:
-            if backlog:
-                await trio.to_thread.run_sync(
-                    index_records, self._index, backlog, self._now_ms(), limiter=self._one_thread
-                )
-            else:
-                self._index.rest()
-            self.index_to, done = target, True
-        finally:
-            if not done:  # cancelled before it began, as when the one who deletes a topic hangs up
-                self._dispatcher.backlog_lost = True
-
-    def _index_sync_due(self, now: float) -> bool:
-        """Tell whether to sync the index with the queues: its slots are everywhere, 20 MB of many keys."""
-        far = self.index_to - self.position.index_to > INDEX_BEHIND * self._config.position_every_bytes
-        return far or now - self._index_synced_at > self._config.position_every_s
-
     async def _save_position(self, *, with_index: bool) -> None:
-        position = self.position._replace(queues_to=self.queues_to, stored_ms=self._last_stored_ms)
+        position = self.restart.values._replace(queues_to=self.queues_to, stored_ms=self._last_stored_ms)
         if with_index:
-            count = self._index.files[-1].count if self._index.files else 0
-            position = position._replace(index_to=self.index_to, index_count=count)
+            position = position._replace(index_to=self.indexer.upto, index_count=self.indexer.newest_count)
         paths, self._unsynced, saved = self._unsynced, set(), False
         try:
             await trio.to_thread.run_sync(self._sync_and_save, paths, position, with_index, limiter=self._one_thread)
@@ -264,32 +189,14 @@ class Flusher:
             if not saved:
                 self._unsynced |= paths
         now = trio.current_time()
-        if with_index:
-            self._index_synced_at = now
-        if self._ends_due(now):
+        if self.restart.ends_due(self.queues_to, now):
             await self.save_ends(position.queues_to)
-        self.position, self._saved_at = position, now
-        self._log.proven_at = self._saved_at
-
-    def _distrust(self) -> None:
-        """Make the next start reset the index to what was synced, as after a reboot."""
-        try:
-            self._position_file.save(self.position._replace(boot=bytes(16)))
-        except OSError:
-            pass  # a disk that takes nothing more: what is there is older and holds as well
+        self.restart.saved(position, now, with_index=with_index)
+        self._log.proven_at = now
 
     async def save_ends(self, as_of: int) -> None:
         """Write the table of queues; all entries of the log below `as_of` are in the files, synced. Raises OSError."""
-        value = table_value(as_of, self._queues.values())
-        await trio.to_thread.run_sync(save_table, self._ends_file, value, limiter=self._one_thread)
-        self._ends_saved = trio.current_time(), len(self._queues), as_of
-
-    def _ends_due(self, now: float) -> bool:
-        """Tell whether the table of queues is old, from which a start scans; a large one is not saved each time."""
-        saved_at, count, as_of = self._ends_saved
-        many = len(self._queues) > self._config.trust_queues_above
-        moved = self.queues_to - as_of > (self._config.position_every_bytes if many else 0)
-        return now - saved_at > ENDS_EVERY_S or count != len(self._queues) or moved
+        await self.restart.save_ends(as_of, self._one_thread)
 
     def _sync_and_save(self, paths: set[Path], position: CheckpointValues, with_index: bool) -> None:
         root = self._config.root
@@ -308,11 +215,7 @@ class Flusher:
         self._files.made.clear()
         if with_index:
             self._index.sync()
-        self._position_file.save(position)
-        if self.committed_file is not None:
-            self.committed_file.save(position.queues_to)
-        full = self._index.files[-2].end_ms if len(self._index.files) > 1 else 0
-        self._checkpoint_file.save(Times(position.stored_ms, position.stored_ms, full))
+        self.restart.save(position)
 
     async def heal(self, entries: list[DispatchEntry]) -> int:
         """Repair the queue entries of these records, return how many were wrong. Raises OSError."""
@@ -347,7 +250,7 @@ class Flusher:
     def forget(self, key: MessageQueue) -> None:
         """Close a queue's files before some of them are deleted."""
         self._files.forget(key)
-        self._ends_saved = (-ENDS_EVERY_S, -1, 0)
+        self.restart.forget_ends()
 
 
 def _write_queues(files: QueueFiles, writes: list[QueueWrite]) -> set[Path]:

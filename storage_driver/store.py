@@ -89,7 +89,7 @@ class MessageStore:
         recovered = self._opened.recovered
         uncommitted = [self._parts.raw.pending(entry) for entry in recovered.uncommitted]
         self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
-        self._flusher.committed_file = file
+        self._flusher.restart.committed_file = file
 
     def share(self, synced_to: Callable[[int], None]) -> None:
         """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync."""
@@ -286,8 +286,8 @@ class MessageStore:
             end=log.end,
             synced=log.synced,
             committed=log.committed,
-            position=self._flusher.position.queues_to,
-            index_to=self._flusher.index_to,
+            position=self._flusher.restart.values.queues_to,
+            index_to=self._flusher.indexer.upto,
             first=log.first,
             deleted_segments=upkeep.deleted_segments,
             damaged_ranges=len(self._parts.damage.ranges),

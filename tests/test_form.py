@@ -16,7 +16,6 @@ KEPT: dict[str, tuple[int, str]] = {
         "every append passes here: its state is that of one log, and no call lies between two parts of it",
     ),
     "Device": (13, "not split yet: what is sent to it, beside its line"),
-    "Flusher": (20, "not split yet: when each table is due, beside the writing"),
     "HeldQueue": (11, "not split yet: the lock of an ordered queue"),
     "Instance": (16, "not split yet: routes and heartbeats beside the connections"),
     "Ledger": (15, "not split yet: gaps and express switches beside the receipts"),

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from storage_driver.files.checkpoint import PositionFile
-from storage_driver.flusher import INDEX_BEHIND
 from storage_driver.index.index_file import IndexSize
 from storage_driver.record import Message, encode_properties
+from storage_driver.restart_position import INDEX_BEHIND
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import DiskStep, MemoryDisk
 from tests.power_cut.harness import FOLDERS, HOST, config
@@ -49,25 +49,6 @@ async def test_a_failed_sync_makes_the_next_start_distrust_the_index_although_wh
     assert position.boot == bytes(16)
 
 
-async def test_an_index_made_anew_from_all_of_the_log_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_driver.flusher.CATCH_UP_S", -1.0)
-    monkeypatch.setattr("storage_driver.index.indexing.CATCH_UP_BYTES", 1)
-    async with open_store(SETTINGS, now_ms=lambda: 1, disk=MemoryDisk(folders=FOLDERS)) as store:
-        for number in range(5):
-            placed = store.put(Message("T", 0, b"x", encode_properties({"KEYS": f"k{number}"}), 0, 0, 1, HOST))
-            await store.wait_committed(placed.end)
-        await store.prove()
-        flusher = store._flusher
-        assert flusher.index_to == store.committed
-        async with flusher.guard:
-            flusher.index_to, flusher._dispatcher.backlog_lost = 0, True
-            for number in range(1, 6):
-                await flusher.round()
-                assert flusher.index_to == number * placed.size, "a piece in each round"
-                assert (flusher._far_behind, flusher._dispatcher.backlog_lost) == ((number < 5,) * 2)
-        assert len(await store.find_by_key("T", "k4", 9, 0, 1 << 62)) == 1
-
-
 @pytest.mark.parametrize("cut", [False, True])
 async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_loses_nothing_by_it(cut: bool) -> None:
     disk, size = MemoryDisk(folders=FOLDERS), 0
@@ -80,7 +61,7 @@ async def test_under_load_the_index_is_synced_less_often_than_the_queues_and_los
             size = size or placed.end
             async with flusher.guard:
                 await flusher.round(index=True)
-            positions.append(flusher.position)
+            positions.append(flusher.restart.values)
         left = disk.after_power_cut(random.Random(7)) if cut else disk.copy()
     assert [position.queues_to for position in positions] == [number * size for number in range(1, 21)]
     behind = [(position.queues_to - position.index_to) // size for position in positions]

@@ -368,13 +368,3 @@ async def test_too_small_segments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreRefused, match="segment_mib"):
         async with open_store(small(tmp_path, max_message_bytes=1 << 20), now_ms=Clock()):
             pass
-
-
-async def test_keys_are_found_although_a_round_was_cancelled_before_it_indexed_them(tmp_path: Path) -> None:
-    async with open_store(small(tmp_path, flush_every_s=1000.0), now_ms=Clock()) as store:
-        await put_all(store, [message(KEYS="k")])
-        with trio.CancelScope() as hung_up:
-            hung_up.cancel()
-            await store._flusher._write_index()
-        await store.prove()
-        assert len(await store.find_by_key("T", "k", 9, 0, 1 << 62)) == 1
