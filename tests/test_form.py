@@ -19,6 +19,7 @@ KEPT: dict[str, tuple[int, str]] = {
     "HeldQueue": (11, "not split yet: the lock of an ordered queue"),
     "Instance": (16, "not split yet: routes and heartbeats beside the connections"),
     "Ledger": (15, "not split yet: gaps and express switches beside the receipts"),
+    "Journal": (11, "a group commit as the CommitLog's, in small: its marks move together"),
     "MemoryDisk": (13, "a disk in memory: what is seen, what is stable and what shall fail change in one step"),
     "MessageStore": (
         18,
