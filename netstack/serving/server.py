@@ -1,10 +1,11 @@
-"""Accept connections and serve them: `serve_remoting`."""
+"""Accept connections and serve them: `serve_remoting`, and `serve_connections` of any protocol."""
 
 import errno
 import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -22,6 +23,21 @@ _log = logging.getLogger("netstack")
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _TIMES = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 30_000}
+
+
+class Served(Protocol):
+    """What serves the stream of one connection: remoting's `Connection`, or gRPC's."""
+
+    @property
+    def peer(self) -> Peer: ...
+    async def run(self) -> str: ...
+    def finish(self, reason: str, /) -> None: ...
+    def overdue(self, now: float, /) -> str | None: ...
+    def silent_since(self) -> float: ...
+    def is_busy(self) -> bool: ...
+
+
+Connect = Callable[[trio.abc.Stream, Peer, Outbox, Governor], Served]
 
 
 class Secure(Protocol):
@@ -50,7 +66,25 @@ async def serve_remoting(
 
     `handle` answers each request at once and raises nothing but Refused; one-way requests reach it as others do.
     """
-    server = _Server(handle, governor or Governor(limits), tls, allow)
+
+    def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, shared: Governor) -> Served:
+        return Connection(stream, peer, outbox, handle, shared)
+
+    serving = partial(serve_connections, listeners, connect, governor or Governor(limits), tls=tls, allow=allow)
+    await serving(task_status=task_status)
+
+
+async def serve_connections(
+    listeners: Sequence[trio.SocketListener],
+    connect: Connect,
+    governor: Governor,
+    *,
+    tls: Secure | None = None,
+    allow: Callable[[str], bool] | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled, whatever protocol `connect` speaks on a stream."""
+    server = _Server(connect, governor, tls, allow)
     async with trio.open_nursery() as nursery:
         for listener in listeners:
             nursery.start_soon(server.accept, listener, nursery)
@@ -60,10 +94,10 @@ async def serve_remoting(
 
 class _Server:
     def __init__(
-        self, handle: Handle, governor: Governor, tls: Secure | None, allow: Callable[[str], bool] | None
+        self, connect: Connect, governor: Governor, tls: Secure | None, allow: Callable[[str], bool] | None
     ) -> None:
-        self._handle, self._governor, self._tls, self._allow = handle, governor, tls, allow
-        self._connections: set[Connection] = set()
+        self._connect, self._governor, self._tls, self._allow = connect, governor, tls, allow
+        self._connections: set[Served] = set()
 
     async def accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         spare = _Spare()
@@ -145,7 +179,7 @@ class _Server:
             outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent)
             peer = Peer(governor.next_id(), remote, local, outbox)
             peer.tls = secured is not stream
-            connection = Connection(secured, peer, outbox, self._handle, governor)
+            connection = self._connect(secured, peer, outbox, governor)
             self._connections.add(connection)
             slot.silent_since, slot.busy = connection.silent_since, connection.is_busy
             slot.signed = lambda: peer.signer is not None

@@ -211,6 +211,7 @@ def _load(config: TlsConfig, judge_dates: bool) -> tuple[_Contexts, Stamps, int]
     for each in (context, itself):
         each.minimum_version = ssl.TLSVersion.TLSv1_2
         each.set_ciphers(CIPHERS)
+        each.set_alpn_protocols(["h2"])  # gRPC clients insist; those of remoting offer nothing
     path: Path | None = config.cert
     try:
         not_after = not_after_ms(config.cert.read_text())
