@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library bench-cost
+.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library proto bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -102,12 +102,16 @@ audit: .build/lock/.ready
 	chmod +x .venv/java/bin/java && touch $@
 
 # Compiled once, so that no start compiles, even where the environment forbids Python to keep what it compiled.
-compiled: .venv/.ready .venv/.spark-compiled
+compiled: proto .venv/.spark-compiled
 	@$(PY) -m compileall -q $(CODE)
 
 # The modules that every message passes, by mypyc; without a C compiler they run as pure Python (systemd/compiled/build.py).
 library: .venv/.ready
 	@$(PY) systemd/compiled/build.py appliance/native --if-changed
+
+# netstack/grpc/v2/*_pb2.py, from the proto files beside them.
+proto: .venv/.ready
+	@$(PY) systemd/proto_modules.py
 
 # Spark's Python workers import out of zip files of sources, and would compile them at each start: a second of a core.
 .venv/.spark-compiled: .venv/.ready

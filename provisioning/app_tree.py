@@ -29,6 +29,8 @@ NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of librari
     r"psutil/_ps(windows|osx|bsd|aix|sunos)|trio/testing/|_windows|_kqueue|serial/(win32|serialwin32|serialcli|serialjava|"
     r"rfc2217|tools/(miniterm|hexlify_codec|list_ports_(windows|osx))|urlhandler/|threaded/)|"
     r"prometheus_client/(twisted|aiohttp|django)/|"
+    r"google/protobuf/(compiler/|testdata/|util/|internal/(.*_benchmark|testing_|_parameterized)|"
+    r"(descriptor|api|type|struct|any|wrappers|source_context|empty|field_mask)_pb2|json_format|proto_|service)|"
     r"(^|/)(_?tests?)/|__pycache__"
 )
 SOURCES = (".pyi", ".c", ".h", ".pyx", ".pxd", ".rs")
@@ -53,12 +55,21 @@ def build_tree(target: Path, top: Path, python: str, version: str, *, machine: s
 
 
 def copy_packages(top: Path, site: Path) -> None:
-    """Copy our own six packages without what tests and the centre alone need."""
+    """Copy our own six packages without what tests and the centre alone need. Raises ProvisioningError."""
+    make_proto_modules(top)
     for name in PACKAGES:
         shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", "native", TESTING))
     for name in CENTRE_ONLY:
         unwanted = site / name
         shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
+
+
+def make_proto_modules(top: Path) -> None:
+    """Make the modules of the gRPC messages, which no checkout has. Raises ProvisioningError without their compiler."""
+    words = [sys.executable, str(top / "systemd/proto_modules.py")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProvisioningError("E304", f"the modules of the gRPC messages cannot be made: {done.stderr.strip()}")
 
 
 def python_version(python: str) -> str:

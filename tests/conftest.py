@@ -2,8 +2,10 @@
 
 import inspect
 import os
+import runpy
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -58,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("rocketbox")
+    if not hasattr(config, "workerinput"):  # a bare checkout has no modules of the gRPC messages
+        runpy.run_path(str(Path(__file__).parents[1] / "systemd/proto_modules.py"), run_name="__main__")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import io
 import os
+import runpy
 import shutil
 import sys
 import tarfile
@@ -117,7 +118,13 @@ def rewrite_sdist(path: Path) -> None:
     path.write_bytes(gzip.compress(made.getvalue(), 9, mtime=epoch()))
 
 
+def make_proto_modules() -> None:
+    """Make the modules of the gRPC messages, which no checkout has, where they lack."""
+    runpy.run_path(str(Path(__file__).parents[1] / "proto_modules.py"), run_name="__main__")
+
+
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    make_proto_modules()
     shutil.rmtree("build", ignore_errors=True)  # of an earlier build: what was deleted since would come along
     # Compiled modules join here: as ext_modules of setuptools they lie beside their sources and move with them.
     name: str = build_meta.build_wheel(wheel_directory, config_settings)
@@ -127,6 +134,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    make_proto_modules()
     wanted = Path("MANIFEST.in")  # where setuptools looks for it, and nobody else should
     shutil.copy(Path(__file__).with_name("MANIFEST.in"), wanted)
     try:
