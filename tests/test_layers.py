@@ -15,13 +15,15 @@ PACKAGES = ("storage_driver", "netstack", "watchdog", "provisioning", "uplink_sp
 TABLE: dict[str, set[str]] = {
     "storage_driver": {"trio", "outcome"},  # outcome: part of trio's interface
     # opentelemetry in client/telemetry.py alone, which nothing imports; lz4 and zstandard at the first such body
-    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard"},
+    # h2 and google.protobuf in grpc/ alone, which is loaded when grpc.port is set
+    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard", "h2", "google"},
     "watchdog": {"trio", "psutil"},
     "provisioning": {"trio", "serial", "cbor2", "segno"},  # segno on the bench only, loaded by labels.py when it draws
     "appliance": {
         *("trio", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"),
         "yaml",  # guarded, in apache_acl.py alone
         *("h11", "jinja2", "markupsafe", "prometheus_client"),  # page and metrics, loaded when first asked for
+        "google",  # in grpc/ alone, as in netstack
     },
 }
 BOX_SIDE = {"trio", "cbor2", "zstandard", "storage_driver"}
@@ -46,6 +48,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "wire": {"errors", "lazy"},
         "serving": {"errors", "wire"},
         "client": {"errors", "lazy", "wire", "serving"},
+        "grpc": {"errors", "wire", "serving"},
     },
     "netstack.client": {"produce": _CLIENT, "consume": {*_CLIENT, "produce"}},
     "uplink_spark": {
@@ -90,6 +93,8 @@ SANS_IO = {
     *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "replication", "send_reply")),
     *(f"netstack.client.{m}" for m in ("faults", "routes", "ids", "messages", "records", "send_request", "statistics")),
     *(f"netstack.client.{m}" for m in ("text", "errors")),
+    *(f"netstack.grpc.{m}" for m in ("limits", "status", "frame_gate", "http2")),
+    *(f"appliance.grpc.{m}" for m in ("outcome", "send_shape")),
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
     *(f"appliance.replication.{name}" for name in ("slave_progress", "slicing")),
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
@@ -100,7 +105,7 @@ SANS_IO = {
     "provisioning.frame",
     *(f"uplink_spark.{name}" for name in ("wire.batch", "box.plan", "zone.manifest")),
 }
-PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy"}
+PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy", "h2", "google"}
 IO_MODULES = {
     "asyncio",
     "concurrent",

@@ -1,0 +1,1 @@
+"""RocketMQ 5 clients: gRPC over HTTP/2, the server side. Loaded when its port is on."""

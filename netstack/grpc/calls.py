@@ -1,0 +1,111 @@
+"""What a service is to a gRPC server: methods by their paths, the calls they get, the answers they give."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import trio
+
+from netstack.grpc.status import CallFailed, GrpcStatus
+from netstack.serving.peer import Peer
+from netstack.wire.conversation import Wake
+
+MOST_UNREAD = 64  # messages of a streaming call that its handler has not taken yet
+
+
+class Deferred(NamedTuple):
+    """An answer that leaves once something is durable up to a mark. `failed` makes the message for a reason."""
+
+    when: Callable[[int, Wake], None]
+    mark: int
+    message: bytes
+    failed: Callable[[str], bytes]
+
+
+class AnswerTask(NamedTuple):
+    """An answer that has to be waited for, in a task of its own."""
+
+    run: Callable[[], Awaitable[bytes]]
+
+
+Answer = bytes | Deferred | AnswerTask
+
+
+class Call:
+    """One call as its handler sees it. `metadata`: names in lower case; `deadline`: by trio's clock."""
+
+    __slots__ = ("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "deadline", "metadata", "peer")
+
+    def __init__(
+        self, peer: Peer, metadata: Mapping[bytes, bytes], deadline: float, send: Callable[[bytes], bool]
+    ) -> None:
+        self.peer, self.metadata, self.deadline, self._send = peer, metadata, deadline, send
+        self._messages: deque[bytes] = deque()
+        self._has_message = trio.Event()
+        self._drained: trio.Event | None = None
+        self._closed = self._stuck = False
+
+    def text(self, name: bytes) -> str:
+        """Return one field of the metadata, empty where it is absent."""
+        return self.metadata.get(name, b"").decode("utf-8", "replace")
+
+    async def receive(self) -> bytes | None:
+        """Return the client's next message, None when it has sent its last."""
+        while not self._messages:
+            if self._closed:
+                return None
+            await self._has_message.wait()
+        message = self._messages.popleft()
+        if not self._messages and not self._closed:
+            self._has_message = trio.Event()
+        return message
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; return when the client's windows have taken it, so that no more than one waits."""
+        if self._send(message):
+            await trio.lowlevel.checkpoint()
+            return
+        self._stuck, self._drained = True, trio.Event()
+        await self._drained.wait()
+
+    def post(self, message: bytes) -> bool:
+        """Send a message without waiting; False when it is dropped, since the client does not read."""
+        if self._stuck:
+            return False
+        self._stuck = not self._send(message)
+        return True
+
+    def arrived(self, message: bytes) -> None:
+        """The client sent a message. Raises CallFailed when too many are unread."""
+        if len(self._messages) >= MOST_UNREAD:
+            raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"{MOST_UNREAD} messages of this call are not read yet")
+        self._messages.append(message)
+        self._has_message.set()
+
+    def half_closed(self) -> None:
+        """The client has sent its last message."""
+        self._closed = True
+        self._has_message.set()
+
+    def drained(self) -> None:
+        """The client's windows have taken what waited."""
+        self._stuck = False
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+
+
+class Unary(NamedTuple):
+    """A method of one message in and one out. `handle` is plain: it decides at once, or gives what waits."""
+
+    handle: Callable[[Call, bytes], Answer]
+
+
+class Streaming(NamedTuple):
+    """A method of any number of messages either way; the call ends when `handle` returns or raises CallFailed."""
+
+    handle: Callable[[Call], Awaitable[None]]
+
+
+Service = Mapping[bytes, Unary | Streaming]
+"""Path (`/package.Service/Method`) → method."""

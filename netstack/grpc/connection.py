@@ -1,0 +1,321 @@
+"""One connection of gRPC: a reader that serves every whole message of a receive in one pass, and a writer.
+
+Only what has to be waited for gets a task. Answers that wait for the same sync leave in one write.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from netstack.errors import ProtocolError
+from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
+from netstack.grpc.http2 import CallEvent, CallOpened, Cancelled, HalfClosed, Http2Server, Received, Rejected, Uploads
+from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
+from netstack.serving.governor import Governor
+from netstack.serving.limits import PARTIAL_FREE
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from netstack.serving.receiver import receive_of
+from netstack.wire.conversation import Wake
+
+RECEIVE = 64 << 10
+PASS_S = 0.005  # spent on what one receive brought; then others have their turn
+GOODBYE_TURNS = 5  # of the writer, to tell a client why its connection ends; one that does not read is not told
+_log = logging.getLogger("netstack")
+
+
+class _Open:
+    """A call of this connection: what it is for, and what came for it."""
+
+    __slots__ = ("call", "message", "method", "scope")
+
+    def __init__(self, call: Call, method: Unary | Streaming) -> None:
+        self.call, self.method = call, method
+        self.message: bytes | None = None
+        self.scope: trio.CancelScope | None = None  # of the task, where it has one
+
+
+class GrpcServing:
+    """What the connections of one port share: the service, its limits, the grants of large messages."""
+
+    def __init__(self, service: Service, limits: GrpcLimits | None = None) -> None:
+        self.service, self.limits = service, limits or GrpcLimits()
+        self.uploads = Uploads(self.limits.uploads_bytes)
+
+    def connect(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> "GrpcConnection":
+        """Return what serves a stream."""
+        return GrpcConnection(stream, peer, outbox, governor, self)
+
+
+class GrpcConnection:
+    """Serves one stream until it ends, breaks its rules or is cancelled."""
+
+    def __init__(
+        self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor, serving: GrpcServing
+    ) -> None:
+        self.peer = peer
+        self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
+        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time)
+        self._open: dict[int, _Open] = {}
+        self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
+        self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
+        self._read_at = trio.current_time()
+        self._partial = self._in_flight = 0
+        self._nursery: trio.Nursery
+
+    async def run(self) -> str:
+        """Return why the connection ended. The stream is closed, all tasks are over."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self.peer.finish, self._outbox.end = self.finish, partial(self.finish, "unsent")
+                self._http2.woken = self._flush
+                self._nursery.start_soon(self._write)
+                self._flush()
+                reason = await self._read()
+                await self._say_goodbye()
+                self.finish(reason)
+        except Exception:  # of one connection: the others go on
+            self.peer.close_reason = "failed"
+            _log.exception("event=connection_failed peer=%s next_step=report_this", self.peer)
+        finally:
+            self.peer.finish = self._outbox.end = None
+            self._http2.woken = lambda: None
+            self._http2.close()
+            self._open.clear()
+            self._outbox.close()
+            self.peer.end(self.peer.close_reason or "cancelled")
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+        return self.peer.close_reason
+
+    def finish(self, reason: str) -> None:
+        """End the connection; the first reason counts."""
+        self.peer.close_reason = self.peer.close_reason or reason
+        self._nursery.cancel_scope.cancel()
+
+    def silent_since(self) -> float:
+        """When the peer's last bytes came, or when it connected, by trio's clock."""
+        return self._read_at
+
+    def is_busy(self) -> bool:
+        """Whether a call of the peer is under way."""
+        return self._in_flight > 0
+
+    def overdue(self, now: float) -> str | None:
+        """Return why this connection is to be closed now, or None."""
+        limits, outbox = self._governor.limits, self._outbox
+        if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
+            return f"unsent: {outbox.unsent_bytes} bytes, nothing read for {limits.unsent_s:g} s"
+        oldest = self._http2.oldest_partial()
+        if oldest is not None and now - oldest > self._serving.limits.partial_s:
+            return f"message incomplete after {self._serving.limits.partial_s:g} s"
+        if now - max(self._read_at, outbox.progress_at) > limits.idle_s:
+            return f"idle for {limits.idle_s:g} s"
+        return None
+
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run(self._stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.finish("reset")
+
+    async def _say_goodbye(self) -> None:
+        """Let what is unsent leave: the client is to know why."""
+        self._http2.go_away()
+        self._flush()
+        for _ in range(GOODBYE_TURNS):
+            await trio.lowlevel.checkpoint()
+
+    async def _read(self) -> str:
+        receive, governor, http2 = receive_of(self._stream), self._governor, self._http2
+        try:
+            while data := await receive(RECEIVE):
+                self._read_at = trio.current_time()
+                events = http2.feed(bytes(data))
+                governor.received(len(events), len(data))
+                await self._serve_all(events)
+                if http2.ended:
+                    return "eof"
+                await self._wait_room()
+        except ProtocolError as broken:
+            governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
+            return "protocol"
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return "reset"
+        finally:
+            self._flush_deferred()
+            governor.in_flight.hold_partial(-self._partial)
+            self._partial = 0
+        return "eof"
+
+    async def _serve_all(self, events: list[CallEvent]) -> None:
+        began = time.perf_counter()
+        for event in events:
+            self._serve(event)
+            if time.perf_counter() - began > PASS_S:
+                self._flush_deferred()
+                self._flush()
+                await trio.lowlevel.checkpoint()
+                began = time.perf_counter()
+        self._flush_deferred()
+        for number in [each for each in self._stuck if not self._http2.is_blocked(each)]:
+            self._stuck.discard(number)
+            if number in self._open:
+                self._open[number].call.drained()
+        self._flush()
+
+    async def _wait_room(self) -> None:
+        """Stop reading while the peer or the process has too much under way, or leaves too much unread."""
+        governor = self._governor
+        change, self._partial = self._http2.partial_bytes - self._partial, self._http2.partial_bytes
+        governor.in_flight.hold_partial(change)
+        while self._partial >= PARTIAL_FREE and governor.in_flight.partial_full:
+            await governor.in_flight.wait_partial()
+        if governor.in_flight.paused:
+            await governor.in_flight.wait_open()
+        if self._outbox.full:
+            self._outbox.drained = drained = trio.Event()
+            await drained.wait()
+        self._read_at = trio.current_time()
+
+    def _serve(self, event: CallEvent) -> None:
+        number = event.stream
+        if isinstance(event, CallOpened):
+            self._begin(event)
+            return
+        one = self._open.get(number)
+        if one is None:
+            return
+        if isinstance(event, Cancelled | Rejected):
+            self._drop(number, one)
+            return
+        try:
+            self._continue(number, one, event)
+        except CallFailed as failed:
+            self._drop(number, one)
+            self._http2.finish(number, failed.status, failed.text)
+
+    def _begin(self, event: CallOpened) -> None:
+        method, number = self._serving.service.get(event.path), event.stream
+        try:
+            if method is None:
+                raise CallFailed(GrpcStatus.UNIMPLEMENTED, f"no method {event.path[:200].decode('latin-1')}")
+            limit_s = timeout_s(event.metadata.get(b"grpc-timeout"))
+        except CallFailed as failed:
+            self._http2.finish(number, failed.status, failed.text)
+            return
+        deadline = float("inf") if limit_s is None else trio.current_time() + limit_s
+        call = Call(self.peer, event.metadata, deadline, partial(self._send, number))
+        one = self._open[number] = _Open(call, method)
+        if isinstance(method, Streaming):
+            self._start(number, one, partial(method.handle, call))
+
+    def _continue(self, number: int, one: _Open, event: CallEvent) -> None:
+        if isinstance(one.method, Streaming):
+            if isinstance(event, Received):
+                one.call.arrived(event.message)
+            else:
+                one.call.half_closed()
+        elif isinstance(event, Received):
+            if one.message is not None:
+                raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "a second message, this method takes one")
+            one.message = event.message
+        elif isinstance(event, HalfClosed):
+            if one.message is None:
+                raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
+            message, one.message = one.message, None
+            self._answer(number, one, self._asked(one, one.method, message))
+
+    def _asked(self, one: _Open, method: Unary, message: bytes) -> Answer:
+        try:
+            return method.handle(one.call, message)
+        except CallFailed:
+            raise
+        except Exception as exc:
+            raise self._fault(one.call, exc) from exc
+
+    def _answer(self, number: int, one: _Open, answer: Answer) -> None:
+        if isinstance(answer, bytes):
+            self._finish(number, answer)
+        elif isinstance(answer, Deferred):
+            self._in_flight += 1
+            self._deferred.setdefault(answer.when, []).append((number, answer))
+        else:
+            self._start(number, one, partial(self._run_task, number, answer))
+
+    def _flush_deferred(self) -> None:
+        """Let the answers of this pass that wait for the same thing wait together, for the highest of their marks."""
+        deferred, self._deferred = self._deferred, {}
+        for when, rows in deferred.items():
+            size = sum(len(row.message) for _, row in rows)
+            self._governor.in_flight.take(size)
+            when(max(row.mark for _, row in rows), partial(self._on_durable, rows, size))
+
+    def _on_durable(self, rows: list[tuple[int, Deferred]], size: int, reason: str | None) -> None:
+        self._governor.in_flight.give(size)
+        self._in_flight -= len(rows)
+        for number, row in rows:
+            self._finish(number, row.message if reason is None else row.failed(reason))
+        self._flush()
+
+    def _finish(self, number: int, message: bytes) -> None:
+        if self._open.pop(number, None) is not None:
+            self._http2.send(number, message)
+            self._http2.finish(number)
+
+    def _send(self, number: int, message: bytes) -> bool:
+        """Send a message of a streaming call; False while it waits for the client's windows."""
+        if number not in self._open:
+            return True  # the call is over, its task ends at its next step
+        self._http2.send(number, message)
+        self._flush()
+        if self._http2.is_blocked(number):
+            self._stuck.add(number)
+            return False
+        return True
+
+    def _drop(self, number: int, one: _Open) -> None:
+        self._open.pop(number, None)
+        if one.scope is not None:
+            one.scope.cancel()
+
+    def _start(self, number: int, one: _Open, run: Callable[[], Awaitable[None]]) -> None:
+        one.scope = trio.CancelScope(deadline=one.call.deadline)
+        self._in_flight += isinstance(one.method, Unary)
+        self._nursery.start_soon(self._run, number, one, run)
+
+    async def _run(self, number: int, one: _Open, run: Callable[[], Awaitable[None]]) -> None:
+        """Run the task of one call, and say how it ended."""
+        assert one.scope is not None
+        failed: CallFailed | None = None
+        try:
+            with one.scope:
+                await run()
+        except CallFailed as exc:
+            failed = exc
+        except Exception as exc:  # of one call: the connection goes on
+            failed = self._fault(one.call, exc)
+        finally:
+            self._in_flight -= isinstance(one.method, Unary)
+        if one.scope.cancelled_caught:
+            failed = CallFailed(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
+        if self._open.pop(number, None) is not None:
+            self._http2.finish(number, failed.status if failed else GrpcStatus.OK, failed.text if failed else "")
+            self._flush()
+
+    async def _run_task(self, number: int, answer: AnswerTask) -> None:
+        self._http2.send(number, await answer.run())
+
+    def _fault(self, call: Call, exc: Exception) -> CallFailed:
+        path = call.text(b":path")
+        _log.error("event=call_failed path=%s peer=%s", path, self.peer, exc_info=exc)
+        return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
+
+    def _flush(self) -> None:
+        data = self._http2.outgoing()
+        if data:
+            self._outbox.send((data,))

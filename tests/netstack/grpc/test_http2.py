@@ -1,0 +1,237 @@
+"""gRPC over HTTP/2 without a socket: calls out of bytes, windows, grants of large messages."""
+
+from typing import Any
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, StreamReset, TrailersReceived, WindowUpdated
+from h2.settings import SettingCodes
+
+from netstack.errors import ProtocolError
+from netstack.grpc.http2 import CallEvent, CallOpened, Cancelled, HalfClosed, Http2Server, Received, Rejected, Uploads
+from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.testing import enveloped
+
+HEAD = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/s/M"),
+    (":authority", "box"),
+    ("content-type", "application/grpc"),
+]
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Both:
+    """A client of h2 and a server of ours, joined by hand."""
+
+    def __init__(self, uploads: Uploads | None = None, **limits: Any) -> None:
+        self.now = 0.0
+        self.uploads = uploads or Uploads(32 * MIB)
+        self.server = Http2Server(GrpcLimits()._replace(**limits), self.uploads, lambda: self.now)
+        self.client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.client.initiate_connection()
+        self.events: list[Any] = []
+        self.exchange()
+
+    def exchange(self) -> list[CallEvent]:
+        """Carry bytes both ways until there are none; return what the server made of them."""
+        found: list[CallEvent] = []
+        while True:
+            data = self.client.data_to_send()
+            found += self.server.feed(data) if data else []
+            back = self.server.outgoing()
+            self.events += self.client.receive_data(back)
+            if not data and not back:
+                return found
+
+    def begin(self, *more: tuple[str, str], end: bool = False) -> int:
+        number = self.client.get_next_available_stream_id()
+        self.client.send_headers(number, [*HEAD, *more], end_stream=end)
+        return number
+
+    def trailers(self) -> dict[str, str]:
+        (found,) = [
+            event.headers for event in self.events if isinstance(event, TrailersReceived) or _only_trailers(event)
+        ]
+        return dict(found)
+
+
+def _only_trailers(event: Any) -> bool:
+    return any(name == "grpc-status" for name, _ in getattr(event, "headers", None) or ())
+
+
+def test_a_call_is_opened_received_and_answered_with_trailers() -> None:
+    both = Both()
+    number = both.begin(("x-mq-client-id", "c@1"))
+    both.client.send_data(number, enveloped(b"hello"), end_stream=True)
+    opened, received, closed = both.exchange()
+    assert isinstance(opened, CallOpened)
+    assert (opened.stream, opened.path, opened.metadata[b"x-mq-client-id"]) == (number, b"/s/M", b"c@1")
+    assert (received, closed) == (Received(number, b"hello"), HalfClosed(number))
+    both.server.send(number, b"world")
+    both.server.finish(number)
+    both.exchange()
+    body = b"".join(event.data or b"" for event in both.events if isinstance(event, DataReceived))
+    assert (body, both.trailers()["grpc-status"]) == (enveloped(b"world"), "0")
+    assert (both.server.calls, both.server.partial_bytes, both.server.blocked_bytes) == (0, 0, 0)
+
+
+def test_a_failure_before_any_message_is_one_block_of_headers() -> None:
+    both = Both()
+    number = both.begin(end=True)
+    both.exchange()
+    from netstack.grpc.status import GrpcStatus
+
+    both.server.finish(number, GrpcStatus.UNIMPLEMENTED, "no method ü")
+    both.exchange()
+    found = both.trailers()
+    assert (found[":status"], found["grpc-status"], found["grpc-message"]) == ("200", "12", "no method %C3%BC")
+
+
+@pytest.mark.parametrize(("more", "status"), [(("grpc-encoding", "gzip"), "12"), (("content-type", "text/plain"), "3")])
+def test_what_is_no_plain_grpc_call_is_answered_and_not_opened(more: tuple[str, str], status: str) -> None:
+    both = Both()
+    head = [row for row in HEAD if row[0] != more[0]]
+    both.client.send_headers(1, [*head, more], end_stream=True)
+    assert not any(isinstance(event, CallOpened) for event in both.exchange())
+    assert both.trailers()["grpc-status"] == status
+
+
+def test_a_message_above_the_limit_ends_its_call_at_its_prefix() -> None:
+    both = Both(message_bytes=1000)
+    number = both.begin()
+    both.client.send_data(number, b"\x00" + (1001).to_bytes(4, "big"))
+    assert both.exchange()[-1] == Rejected(number)
+    assert both.trailers()["grpc-status"] == "8"
+    assert any(isinstance(event, StreamReset) for event in both.events), "the rest of the message is not wanted"
+
+
+def test_a_packed_message_and_one_that_is_cut_off_end_their_calls() -> None:
+    for data, status in ((b"\x01" + (1).to_bytes(4, "big") + b"x", "12"), (enveloped(b"hello")[:-1], "13")):
+        both = Both()
+        both.client.send_data(number := both.begin(), data, end_stream=True)
+        assert both.exchange()[-1] == Rejected(number)
+        assert both.trailers()["grpc-status"] == status
+
+
+def test_a_large_message_is_granted_room_in_one_piece() -> None:
+    both = Both()
+    number, message = both.begin(), bytes(3 * MIB)
+    both.exchange()
+    data, found = enveloped(message), list[CallEvent]()
+    while data:
+        size = min(both.client.local_flow_control_window(number), 16_384, len(data))
+        both.client.send_data(number, data[:size])
+        data = data[size:]
+        found += both.exchange()
+    assert found == [Received(number, message)]
+    grants = [event.delta or 0 for event in both.events if isinstance(event, WindowUpdated) and event.stream_id]
+    assert max(grants) > 2.9 * MIB
+    assert both.server.partial_bytes == 0
+
+
+def test_a_large_message_waits_while_others_have_all_the_room() -> None:
+    uploads = Uploads(100)
+    both = Both(uploads)
+    number = both.begin()
+    both.client.send_data(number, b"\x00" + (200_000).to_bytes(4, "big") + bytes(10_000))
+    both.exchange()
+    assert both.client.local_flow_control_window(number) < 60_000
+    assert both.server.oldest_partial() is None, "who waits for us is not late"
+    both.now = 40.0
+    uploads.give(200_000)
+    both.exchange()
+    assert both.client.local_flow_control_window(number) > 180_000
+    assert both.server.oldest_partial() == 40.0
+    both.client.reset_stream(number)
+    assert both.exchange() == [Cancelled(number)]
+    granted: list[int] = []
+    uploads.want(200_100, lambda: granted.append(1))
+    assert granted == [1], "what was granted is given back"
+
+
+def test_a_call_that_is_reset_while_it_waits_wants_nothing_any_more() -> None:
+    uploads = Uploads(100)
+    both = Both(uploads)
+    number = both.begin()
+    both.client.send_data(number, b"\x00" + (200_000).to_bytes(4, "big"))
+    both.exchange()
+    both.client.reset_stream(number)
+    both.exchange()
+    granted: list[int] = []
+    uploads.want(100, lambda: granted.append(1))
+    assert granted == [1]
+
+
+def test_an_answer_waits_for_the_windows_of_the_client_and_then_leaves_by_itself() -> None:
+    both = Both()
+    number = both.begin(end=True)
+    both.exchange()
+    both.server.send(number, bytes(100_000))
+    both.server.finish(number)
+    both.exchange()
+    assert both.server.is_blocked(number)
+    assert both.server.blocked_bytes == 100_005 - 65_535
+    both.client.increment_flow_control_window(50_000)
+    both.client.increment_flow_control_window(50_000, number)
+    both.exchange()
+    assert (both.server.blocked_bytes, both.trailers()["grpc-status"]) == (0, "0")
+
+
+def test_new_calls_are_refused_while_too_many_answers_wait() -> None:
+    both = Both(blocked_bytes=1000)
+    first = both.begin(end=True)
+    both.exchange()
+    both.server.send(first, bytes(100_000))
+    second = both.begin(end=True)
+    assert both.exchange() == []
+    assert [event.error_code for event in both.events if isinstance(event, StreamReset)] == [7], second
+
+
+def test_a_client_cannot_make_us_remember_more_headers_than_we_want() -> None:
+    both = Both()
+    both.client.update_settings({SettingCodes.HEADER_TABLE_SIZE: 1 << 24})
+    both.exchange()
+    from netstack.grpc.status import GrpcStatus
+
+    for count in range(200):
+        both.server.finish(both.begin(end=True), GrpcStatus.INTERNAL)
+        both.exchange()
+        both.server.finish(both.client.highest_outbound_stream_id or 0, GrpcStatus.INTERNAL, f"{count}" * 300)
+        both.exchange()
+    assert both.server._h2.encoder.header_table.maxsize <= 4096
+
+
+def test_a_flood_ends_with_a_goodbye_that_says_why() -> None:
+    both = Both(control_burst=50, control_per_s=0)
+    for _ in range(51):
+        both.client.ping(b"12345678")
+    with pytest.raises(ProtocolError, match="carry nothing"):
+        both.server.feed(both.client.data_to_send())
+    assert b"carry nothing" in both.server.outgoing()
+
+
+def test_a_header_bomb_is_not_unpacked() -> None:
+    both = Both()
+    both.client.send_headers(1, [*HEAD, *[("cookie", "x" * 3000)] * 40])
+    with pytest.raises(ProtocolError):
+        both.server.feed(both.client.data_to_send())
+
+
+def test_a_connection_remembers_few_of_its_closed_calls() -> None:
+    both = Both()
+    for _ in range(900):
+        number = both.begin(end=True)
+        both.exchange()
+        both.server.finish(number)
+        both.exchange()
+    assert len(both.server._h2.streams) + len(both.server._h2._closed_streams) < 600  # of 900
+
+
+def test_the_goodbye_of_a_client_is_seen() -> None:
+    both = Both()
+    both.client.close_connection()
+    both.exchange()
+    assert both.server.ended
