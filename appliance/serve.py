@@ -13,7 +13,15 @@ import trio
 from appliance import admin, sockets
 from appliance.access.guard import Guard, make_guard
 from appliance.box_view import BoxView
-from appliance.broker.assembly import Assembled, BrokerTables, assemble, assignment_handlers, make_tables, rebuild_dedup
+from appliance.broker.assembly import (
+    Assembled,
+    BrokerParts,
+    BrokerTables,
+    assemble,
+    assignment_handlers,
+    make_tables,
+    rebuild_dedup,
+)
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
@@ -83,6 +91,7 @@ class Ports(NamedTuple):
     broker: list[trio.SocketListener]
     vip: list[trio.SocketListener]
     replication: Sequence[trio.SocketListener] = ()  # where slaves fetch the log
+    grpc: Sequence[trio.SocketListener] = ()
 
     @property
     def broker_port(self) -> int:
@@ -108,7 +117,9 @@ async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports
     master = config.replication.role == MASTER_ROLE
     if listen.vip or master:  # a slave asks for the topics there
         vip = await sockets.open_port(listen.host, sockets.port_of(broker) - VIP_BELOW, "listen.broker_port (vip)")
-    return Ports(namesrv, broker, vip, await _open_replication(config, sockets.port_of(broker)) if master else ())
+    replication = await _open_replication(config, sockets.port_of(broker)) if master else ()
+    grpc = await sockets.open_port(listen.host, config.grpc.port, "grpc.port") if config.grpc.port else ()
+    return Ports(namesrv, broker, vip, replication, grpc)
 
 
 async def _open_replication(config: Config, broker_port: int) -> list[trio.SocketListener]:
@@ -263,6 +274,8 @@ async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) 
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
+    if ports.grpc:
+        await _serve_grpc(nursery, context, governor, store, tables, broker.parts)
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
     if master:
         nursery.start_soon(master.run, ports.replication)
@@ -305,6 +318,22 @@ async def _open_to_clients(
         serving = partial(serve_remoting, listeners, responder, governor=governor, tls=guard.door)
         await nursery.start(partial(serving, allow=permissions.admits))
     return governor, seen
+
+
+async def _serve_grpc(
+    nursery: trio.Nursery,
+    context: _ServeContext,
+    governor: Governor,
+    store: MessageStore,
+    tables: BrokerTables,
+    parts: BrokerParts,
+) -> None:
+    from appliance.grpc.opening import serve_grpc  # few boxes have the port open
+    from appliance.grpc.parts import GrpcParts
+
+    guard = context.guard
+    served = GrpcParts(tables, parts, store, guard.permissions, guard.keys, context.now_ms)
+    await nursery.start(serve_grpc, context.config, context.ports.grpc, served, governor, guard.door)
 
 
 def _master(context: _ServeContext, store: MessageStore) -> "Master":

@@ -20,7 +20,7 @@ import trio
 
 from appliance.access.private_file import replace_private
 from appliance.admin import AdminRequest
-from appliance.broker.access.accounts import Account, AccountError, Accounts, check_signature
+from appliance.broker.access.accounts import WHITE_LISTED, Account, AccountError, Accounts, check_signature
 from appliance.broker.access.permissions import Asker, Denied
 from netstack.wire.acl import ACCESS_KEY, sign
 from netstack.wire.command import RemotingCommand
@@ -90,6 +90,18 @@ class Keys:
         except Denied:
             self._denied += 1
             raise
+
+    def proven(self, name: str, peer: Asker, proves: Callable[[str], bool]) -> Account:
+        """Return the account of a name that its secret proves, whatever was signed with it. Raises Denied."""
+        try:
+            return self.accounts.proven(name, peer.remote[0], proves, self._now_ms)
+        except Denied:
+            self._denied += 1
+            raise
+
+    def white_listed(self, address: str) -> Account | None:
+        """Return the account that stands for an address without a key, None where there is none."""
+        return WHITE_LISTED if self.accounts.from_white(address) else None
 
     def _own_signed(self, request: RemotingCommand, peer: Asker) -> Account:
         if not ip_address(peer.remote[0].partition("%")[0]).is_loopback and peer.remote[0] != peer.local[0]:

@@ -79,6 +79,14 @@ class Waiting(NamedTuple):
     halves: Callable[[], int]
 
 
+class BrokerParts(NamedTuple):
+    """What a message means, for other ports than those of remoting."""
+
+    publishing: Publishing
+    transactions: TransactionEnds
+    recalls: Recalls
+
+
 class Assembled(NamedTuple):
     """The broker as others use it: its handlers, its loops, the tables to save at a stop."""
 
@@ -88,6 +96,7 @@ class Assembled(NamedTuple):
     keep_from: Callable[[], int]  # retention must not pass this log offset: something below it is not delivered yet
     waiting: Waiting
     pop: LazyPop
+    parts: BrokerParts
 
 
 def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_ms: Clock) -> BrokerTables:
@@ -156,8 +165,9 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
     sessions = _sessions(config, tables, now_ms)
     recalls = Recalls(timers, tables.topics, when_committed=store.when_committed, now_ms=now_ms, region=rules.region)
+    publishing = _publishing(config, store, tables, intake, address)
     handlers = merged(
-        _data_handlers(config, store, tables, intake, address, now_ms),
+        _data_handlers(config, store, tables, (intake, publishing), address, now_ms),
         sessions.handlers(),
         Lookups(tables.topics, tables.offsets, store).handlers(),
         transactions.handlers(),
@@ -178,7 +188,8 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
     waiting = Waiting(delays.progress, lambda: len(timers.index), halves)
     floor = lambda: min(delays.floor(), checks.floor(), timers.floor())  # noqa: E731
-    return Assembled(handlers, loops, flushes, floor, waiting, pop)
+    parts = BrokerParts(publishing, transactions, recalls)
+    return Assembled(handlers, loops, flushes, floor, waiting, pop, parts)
 
 
 def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
@@ -248,14 +259,10 @@ def _transaction_rules(config: Config, store: MessageStore) -> TransactionRules:
     )
 
 
-def _data_handlers(
-    config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str, now_ms: Clock
-) -> dict[int, Handle]:
-    """Return the handlers of send, pull, send-back and reply."""
+def _publishing(config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str) -> Publishing:
     rules = config.broker
-    added = PropertyRules(cluster=config.box.cluster, region=rules.region, trace_on=rules.trace_on)
     publish_rules = PublishRules(
-        added,
+        _added(config),
         address,
         broker=config.box.name,
         writable=bool(rules.permission & WRITE),
@@ -265,7 +272,24 @@ def _data_handlers(
     publish_tables = PublishTables(
         tables.topics, tables.groups, tables.clients, tables.questions, tables.dedup, tables.space, tables.stats
     )
-    publishing = Publishing(publish_rules, publish_tables, store, intake)
+    return Publishing(publish_rules, publish_tables, store, intake)
+
+
+def _added(config: Config) -> PropertyRules:
+    rules = config.broker
+    return PropertyRules(cluster=config.box.cluster, region=rules.region, trace_on=rules.trace_on)
+
+
+def _data_handlers(
+    config: Config,
+    store: MessageStore,
+    tables: BrokerTables,
+    storing: tuple[Intake, Publishing],
+    address: str,
+    now_ms: Clock,
+) -> dict[int, Handle]:
+    """Return the handlers of send, pull, send-back and reply."""
+    rules, added, (intake, publishing) = config.broker, _added(config), storing
     host = store.config.store_host
     sends = Sends(publishing, store, store_host=host, region=rules.region, trace_on=rules.trace_on)
     reply_rules = ReplyRules(publishing.topic_of, added.complete, host, region=rules.region, trace_on=rules.trace_on)

@@ -195,6 +195,12 @@ class BrokerSection(Section):
     dedup_entries: int = key(65_536, Whole(0, 4_000_000), "send keys remembered")
 
 
+class GrpcSection(Section):
+    """RocketMQ 5 clients over gRPC."""
+
+    port: int = key(0, PORT, "port for RocketMQ 5 clients that speak gRPC, 8081 by custom; 0: off")
+
+
 class NamesrvSection(Section):
     """The name server beside the broker."""
 
@@ -328,6 +334,7 @@ class Config(NamedTuple):
     limits: LimitsSection = LimitsSection()
     store: StoreSection = StoreSection()
     broker: BrokerSection = BrokerSection()
+    grpc: GrpcSection = GrpcSection()
     namesrv: NamesrvSection = NamesrvSection()
     replication: ReplicationSection = ReplicationSection()
     watchdog: WatchdogSection = WatchdogSection()

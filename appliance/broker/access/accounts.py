@@ -204,6 +204,22 @@ class Accounts:
         check_resources(request, account)
         return account
 
+    def proven(self, name: str, address: str, proves: Callable[[str], bool], now_ms: Callable[[], int]) -> Account:
+        """Return the account of a name that one of its secrets proves, as `proves` tells. Raises Denied."""
+        if self.from_white(address):
+            return WHITE_LISTED
+        account = self.keys.get(name)
+        if account is None:
+            raise Denied(f"No acl config for {name[:LONGEST_SHOWN]}")
+        if account.from_white(address):
+            return replace(WHITE_LISTED, name=account.name)
+        former = account.previous if now_ms() < account.until_ms else ""
+        if not proves(account.secret) and not (former and proves(former)):
+            raise Denied(f"Check signature failed for accessKey={account.name}")
+        if account.addresses and not account.lives_at(address):
+            raise Denied(f"accessKey={account.name} is not valid from {address}")
+        return account
+
 
 WHITE_LISTED = Account("white_list", "-" * SHORTEST, bound=False)  # data only
 

@@ -100,6 +100,19 @@ class Permissions:
             return place is AddressScope.LOOPBACK
         return self._rules.mode != SUBNET or place is not AddressScope.OUTSIDE
 
+    def opens_data(self, address: str) -> bool:
+        """Return whether an address may send and receive messages without a key."""
+        return self._may_without_key(AccessClass.DATA, self.place_of(address))
+
+    def takes_copies(self, peer: Asker) -> bool:
+        """Return whether a signature that covers nothing of its request is accepted from a peer.
+
+        Whoever reads it on its way can send anything with it: unless `access.replay` is off it must come over TLS or
+        from this machine.
+        """
+        here = self.place_of(peer.remote[0]) is AddressScope.LOOPBACK or peer.remote[0] == peer.local[0]
+        return peer.tls or here or self._rules.replay == OFF
+
     def __call__(self, request: RemotingCommand, peer: Asker) -> None:
         """Let a request pass. Raises Refused: 3 for requests that are never allowed, 16 for the wrong place, Denied."""
         passed = (request.code, peer.remote[0]) in self._passed and self._networks() is self._known

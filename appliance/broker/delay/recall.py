@@ -72,14 +72,18 @@ class Recalls:
 
     def handle_recall(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """RECALL_MESSAGE (370): answered once the recall is durable. Raises Refused."""
-        header = RecallHeader.from_ext(request.ext)
+        unique_key, mark = self.recall(RecallHeader.from_ext(request.ext), peer.born_host)
+        ext = MessageIdReply(unique_key).to_ext() | {"MSG_REGION": self._region}
+        return DeferredReply(self._when_durable, mark, request.reply(ext=ext), partial(_failed, request))
+
+    def recall(self, header: RecallHeader, born_host: bytes) -> tuple[str, int]:
+        """Store a recall; return the key of its message and the mark to wait for. Raises Refused."""
         if self._topics.get(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         handle = self._checked(header)
         with refusals():
-            mark = self._timers.recall(handle.topic, handle.unique_key, handle.due_ms, (self._now_ms(), peer.born_host))
-        ext = MessageIdReply(handle.unique_key).to_ext() | {"MSG_REGION": self._region}
-        return DeferredReply(self._when_durable, mark, request.reply(ext=ext), partial(_failed, request))
+            mark = self._timers.recall(handle.topic, handle.unique_key, handle.due_ms, (self._now_ms(), born_host))
+        return handle.unique_key, mark
 
     def _checked(self, header: RecallHeader) -> RecallHandle:
         try:

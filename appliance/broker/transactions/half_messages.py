@@ -116,10 +116,14 @@ class TransactionEnds:
     async def _end_cold(
         self, request: RemotingCommand, header: EndTransactionHeader, signer: Signer | None
     ) -> RemotingCommand:
+        await self.end(header, signer)
+        return request.reply()
+
+    async def end(self, header: EndTransactionHeader, signer: Signer | None) -> None:
+        """Commit or roll back a half message; return when that is durable. Raises Refused, LogFailed."""
         found = await self.store.read(HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES)
         mark = self._end(header, _checked(header, _only(found), signer))
         await self.store.wait_committed(mark)
-        return request.reply()
 
     def _end(self, header: EndTransactionHeader, half: StoredMessage) -> int:
         """Decide a half as its producer says; return the mark at which that is durable. Raises Refused."""

@@ -1,0 +1,81 @@
+"""From a handler on messages to a method on bytes: reading, who calls, and the status of what went wrong."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from appliance.broker.intake import refusal
+from appliance.grpc.clients import ClientSession, ClientSessions
+from appliance.grpc.outcome import Rejection, status_of
+from appliance.grpc.send_shape import check_send, check_small
+from netstack.errors import Refused
+from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Unary
+from netstack.grpc.status import CallFailed, GrpcStatus
+from netstack.wire.conversation import Wake
+from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
+
+NOT_STORED = (Full, LogFailed, MessageIllegal, Busy)
+REFUSALS = (Rejection, Refused, *NOT_STORED)
+
+
+class OnceDurable(NamedTuple):
+    """A response that leaves when something is durable up to a mark; `failed` makes the one for a reason."""
+
+    when: Callable[[int, Wake], None]
+    mark: int
+    response: Any
+    failed: Callable[[str], Any]
+
+
+class Later(NamedTuple):
+    """A response that has to be waited for."""
+
+    run: Callable[[], Awaitable[Any]]
+
+
+Handle = Callable[[ClientSession, Call, Any], Any]
+"""(session, call, request) → response, OnceDurable or Later. Raises Rejection, Refused, and what the store raises."""
+
+
+def decoded(kind: Any, raw: bytes) -> Any:
+    """Return a message of a kind. Raises CallFailed."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError as exc:
+        raise CallFailed(GrpcStatus.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.name}: {exc}") from exc
+
+
+def unary(request: Any, response: Any, handle: Handle, sessions: ClientSessions) -> Unary:
+    """Return the method for a handler: what it refuses is answered in the response's status."""
+
+    def refused(exc: Exception) -> bytes:
+        wire_free = refusal(exc) if isinstance(exc, NOT_STORED) else exc
+        assert isinstance(wire_free, Rejection | Refused)
+        return bytes(response(status=status_of(wire_free)).SerializeToString())
+
+    check = check_send if request.DESCRIPTOR.name == "SendMessageRequest" else check_small
+
+    def run(call: Call, raw: bytes) -> Answer:
+        check(raw)
+        asked = decoded(request, raw)
+        try:
+            found = handle(sessions.of(call), call, asked)
+        except REFUSALS as exc:
+            return refused(exc)
+        if isinstance(found, OnceDurable):
+            failed = found.failed
+            message = found.response.SerializeToString()
+            return Deferred(found.when, found.mark, message, lambda reason: bytes(failed(reason).SerializeToString()))
+        if isinstance(found, Later):
+            return AnswerTask(lambda: waited(found))
+        return bytes(found.SerializeToString())
+
+    async def waited(later: Later) -> bytes:
+        try:
+            made = await later.run()
+        except REFUSALS as exc:
+            return refused(exc)
+        return bytes(made.SerializeToString())
+
+    return Unary(run)

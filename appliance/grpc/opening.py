@@ -1,0 +1,37 @@
+"""Opens the service to RocketMQ 5 clients: its parts are loaded here, when the port is on, and not before."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from appliance.configuration.settings import Config
+from appliance.errors import ConfigError, ConfigProblem
+from appliance.grpc.parts import GrpcParts
+from netstack.serving.governor import Governor
+from netstack.serving.server import Secure, serve_connections
+
+
+async def serve_grpc(
+    config: Config,
+    listeners: Sequence[trio.SocketListener],
+    served: GrpcParts,
+    governor: Governor,
+    tls: Secure | None,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled. Raises ConfigError when a library is missing."""
+    service, serving = await trio.to_thread.run_sync(_load)  # a tenth of a second
+    connect = serving.GrpcServing(service.make_service(config, served)).connect
+    await serve_connections(listeners, connect, governor, tls=tls, allow=served.gate.admits, task_status=task_status)
+
+
+def _load() -> tuple[Any, Any]:
+    try:
+        from appliance.grpc import service
+        from netstack.grpc import connection
+    except ImportError as exc:
+        text = f"{exc}: install the package again, or in a checkout `make proto`"
+        raise ConfigError("grpc", [ConfigProblem("grpc.port", "", text, None)]) from exc
+    return service, connection

@@ -1,0 +1,20 @@
+"""What the service of RocketMQ 5 clients stands on: parts of the broker, and who may come."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from appliance.access.access import Keys
+from appliance.broker.access.permissions import Permissions
+from appliance.broker.assembly import BrokerParts, BrokerTables
+from storage_driver.interfaces import Messages
+
+
+class GrpcParts(NamedTuple):
+    """Tables and parts of the broker, its store, access control, the clock."""
+
+    tables: BrokerTables
+    parts: BrokerParts
+    store: Messages
+    gate: Permissions
+    keys: Keys
+    now_ms: Callable[[], int]

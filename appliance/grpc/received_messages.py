@@ -1,0 +1,77 @@
+"""A stored record as gRPC clients see it. Source: RocketMQ 5.3 GrpcConverter.buildMessage."""
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.grpc.sent_messages import BORN_HOST, DELIVER_MS, GROUP, HALF, KEYS, RESERVED, TAGS, TRACE_CONTEXT
+from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, Message, MessageType
+from netstack.serving.limits import plain_address
+from storage_driver.record import StoredMessage, decode_host
+
+COMPRESSED = 1
+MOST_UNPACKED = 64 << 20
+LEVEL, DELAY_S = "DELAY", "TIMER_DELAY_SEC"
+DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+UNIQUE_KEY = "UNIQ_KEY"
+
+
+def message_of(stored: StoredMessage, topic: str) -> Message:
+    """Return a record as a message of a topic, its body unpacked: readers here know no packed ones."""
+    properties, body = stored.property_map, _unpacked(stored)
+    made = Message(body=body)
+    made.topic.name = topic
+    made.user_properties.update({name: value for name, value in properties.items() if name not in RESERVED})
+    system = made.system_properties
+    _add_names(system, properties)
+    system.message_id = properties.get(UNIQUE_KEY) or stored.message_id
+    system.body_digest.type, system.body_digest.checksum = DigestType.MD5, hashlib.md5(body).hexdigest().upper()
+    system.body_encoding = Encoding.IDENTITY
+    system.message_type = _type_of(properties)
+    system.born_timestamp.FromMilliseconds(max(stored.born_ms, 0))
+    system.born_host = properties.get(BORN_HOST) or _host(stored.born_host)
+    system.store_timestamp.FromMilliseconds(max(stored.stored_ms, 0))
+    system.store_host = _host(stored.store_host)
+    system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
+    system.delivery_attempt = stored.reconsume_times + 1
+    return made
+
+
+def _add_names(system: Any, properties: Mapping[str, str]) -> None:
+    if TAGS in properties:
+        system.tag = properties[TAGS]
+    system.keys.extend(properties.get(KEYS, "").split())
+    if GROUP in properties:
+        system.message_group = properties[GROUP]
+    if TRACE_CONTEXT in properties:
+        system.trace_context = properties[TRACE_CONTEXT]
+    due = properties.get(DELIVER_MS, "")
+    if due.isdecimal() and len(due) <= 14:
+        system.delivery_timestamp.FromMilliseconds(int(due))
+    if DEAD_TOPIC in properties and DEAD_ID in properties:
+        system.dead_letter_queue.topic = properties[DEAD_TOPIC]
+        system.dead_letter_queue.message_id = properties[DEAD_ID]
+
+
+def _type_of(properties: Mapping[str, str]) -> int:
+    if properties.get(HALF) == "true":
+        return int(MessageType.TRANSACTION)
+    if not properties.keys().isdisjoint((LEVEL, DELIVER_MS, DELAY_S)):
+        return int(MessageType.DELAY)
+    return int(MessageType.FIFO if GROUP in properties else MessageType.NORMAL)
+
+
+def _unpacked(stored: StoredMessage) -> bytes:
+    body = bytes(stored.body)
+    if not stored.sys_flag & COMPRESSED:
+        return body
+    try:
+        return zlib.decompressobj().decompress(body, MOST_UNPACKED)
+    except zlib.error:
+        return body  # packed by another method, which its flags name: the consumer knows
+
+
+def _host(raw: bytes) -> str:
+    host, port = decode_host(raw)
+    return f"{plain_address(host)}:{port}"

@@ -1,0 +1,30 @@
+"""Names in requests: topics and groups, checked as Apache's proxy does. Source: RocketMQ 5.3 GrpcValidator."""
+
+from typing import Any
+
+from appliance.broker.tables.groups import INNER_PREFIX, MOST_NAME, is_group_name
+from appliance.broker.tables.topics import SYSTEM_TOPICS, check_topic_name
+from appliance.grpc.outcome import Rejection
+from netstack.grpc.v2.definition_pb2 import Code
+
+
+def topic_of(resource: Any) -> str:
+    """Return the topic's name. Raises Rejection. Its namespace is not looked at, as in Apache's proxy."""
+    name: str = resource.name
+    wrong = check_topic_name(name)
+    if wrong:
+        raise Rejection(Code.ILLEGAL_TOPIC, wrong)
+    if name in SYSTEM_TOPICS or name.startswith("rmq_sys_"):
+        raise Rejection(Code.ILLEGAL_TOPIC, f"cannot access system topic {name}")
+    return name
+
+
+def group_of(resource: Any) -> str:
+    """Return the group's name. Raises Rejection."""
+    name: str = resource.name
+    if not is_group_name(name):
+        text = f"the consumer group {name[:MOST_NAME]!r} is not a name of 1 to {MOST_NAME} of %|a-zA-Z0-9_-"
+        raise Rejection(Code.ILLEGAL_CONSUMER_GROUP, text)
+    if name.startswith(INNER_PREFIX):
+        raise Rejection(Code.ILLEGAL_CONSUMER_GROUP, f"cannot use system consumer group {name}")
+    return name

@@ -1,0 +1,113 @@
+"""SendMessage: what a gRPC producer sends is published as any other send, answered when it is durable.
+
+Source: RocketMQ 5.3 SendMessageActivity.
+"""
+
+from binascii import crc32
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from appliance.broker.intake import not_durable, refusal
+from appliance.broker.publish.publishing import Published, Publishing
+from appliance.broker.rights import Perm, of_topic
+from appliance.broker.tables.topics import Topic, random_queue
+from appliance.grpc.clients import ClientSession
+from appliance.grpc.methods import NOT_STORED, OnceDurable
+from appliance.grpc.outcome import Rejection, ok, status_of
+from appliance.grpc.resources import topic_of
+from appliance.grpc.sent_messages import Sent, read_sent
+from appliance.grpc.transactions import transaction_id
+from netstack.errors import Refused
+from netstack.grpc.calls import Call
+from netstack.grpc.v2.definition_pb2 import Code, Status
+from netstack.grpc.v2.service_pb2 import SendMessageResponse, SendResultEntry
+from netstack.wire.message_headers import SendMessageHeader
+from storage_driver.interfaces import Marks
+from storage_driver.record import TRANSACTION_PREPARED
+
+MOST_MESSAGES = 1024  # of one request
+NO_TEMPLATE = ""  # an unknown topic is not made by a send: clients ask for its route first, and get none
+MULTIPLE = Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
+
+
+class SendRules(NamedTuple):
+    """What a send needs of the configuration."""
+
+    message_bytes: int
+
+
+class GrpcSends:
+    """Handles sends."""
+
+    def __init__(self, rules: SendRules, publishing: Publishing, store: Marks) -> None:
+        self._rules, self._publishing, self._when_durable = rules, publishing, store.when_committed
+
+    def send(self, session: ClientSession, call: Call, request: Any) -> Any:
+        """Store the messages of a request, all in one queue. Raises Rejection, Refused, and what the store raises."""
+        messages = request.messages
+        if not messages or len(messages) > MOST_MESSAGES:
+            raise Rejection(Code.MESSAGE_CORRUPTED, f"{len(messages)} messages to send, expected 1 to {MOST_MESSAGES}")
+        name = topic_of(messages[0].topic)
+        if any(each.topic != messages[0].topic for each in messages):
+            raise Rejection(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        session.require(of_topic(name, Perm.PUB))
+        topic: Topic | None = None
+        try:
+            topic = self._publishing.admit(_header(name), session, session)
+            sent = [read_sent(each, name, topic.attributes, self._rules.message_bytes) for each in messages]
+            return self._stored(session, topic, sent)
+        except (Refused, *NOT_STORED) as exc:
+            self._publishing.refused(topic, exc)
+            raise
+
+    def _stored(self, session: ClientSession, topic: Topic, sent: Sequence[Sent]) -> OnceDurable | SendMessageResponse:
+        queue_id, entries, placed = _queue_of(sent, topic.write_queues), list[SendResultEntry](), list[Published]()
+        for each in sent:
+            header = _header(topic.name, each, queue_id)
+            try:
+                found = self._publishing.one(header, each.body, topic, session, answered=True)
+            except (Refused, *NOT_STORED) as exc:
+                if len(sent) == 1:
+                    raise
+                refused = exc if isinstance(exc, Refused) else refusal(exc)
+                entries.append(SendResultEntry(status=status_of(refused)))
+                continue
+            placed.append(found)
+            entries.append(_entry(each, found))
+        response = _response(entries)
+        if not placed:
+            return response
+        return OnceDurable(
+            self._when_durable, max(row[3] for row in placed), response, lambda reason: self._lost(placed, reason)
+        )
+
+    def _lost(self, placed: Sequence[Published], reason: str) -> SendMessageResponse:
+        for row in placed:
+            self._publishing.lost(row[4], row[3])
+        return SendMessageResponse(status=status_of(not_durable(reason)))
+
+
+def _header(topic: str, sent: Sent | None = None, queue_id: int = -1) -> SendMessageHeader:
+    """Return the fields of a send; its group is the topic, as in the property PGROUP."""
+    if sent is None:
+        return SendMessageHeader(topic, topic, NO_TEMPLATE, 0, queue_id, 0, 0, 0)
+    return SendMessageHeader(topic, topic, NO_TEMPLATE, 0, queue_id, sent.sys_flag, sent.born_ms, 0, sent.properties)
+
+
+def _queue_of(sent: Sequence[Sent], queues: int) -> int:
+    """Return the queue of a message group, which stays the same as long as the topic has as many; else any."""
+    group = sent[0].message_group if len(sent) == 1 else ""
+    return crc32(group.encode()) % max(queues, 1) if group else random_queue(queues)
+
+
+def _entry(sent: Sent, found: Published) -> SendResultEntry:
+    _, queue_offset, log_offset, _, _, recall = found
+    entry = SendResultEntry(status=ok(), message_id=sent.message_id, offset=queue_offset, recall_handle=recall or "")
+    if sent.sys_flag & TRANSACTION_PREPARED:
+        entry.transaction_id = transaction_id(queue_offset, log_offset)
+    return entry
+
+
+def _response(entries: Sequence[SendResultEntry]) -> SendMessageResponse:
+    codes = {entry.status.code for entry in entries}
+    return SendMessageResponse(status=entries[0].status if len(codes) == 1 else MULTIPLE, entries=entries)

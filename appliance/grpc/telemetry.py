@@ -1,0 +1,154 @@
+"""Telemetry, Heartbeat, NotifyClientTermination: what a client says of itself, and what the box has to say to it.
+
+A client's stream carries its settings in, the settings in force out, and later what the broker asks of it. Source:
+RocketMQ 5.3 ClientActivity, GrpcClientSettingsManager.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from appliance.broker.rights import Perm, of_topic
+from appliance.broker.tables.clients import ClientTable, Member
+from appliance.grpc.clients import ClientSession, ClientSessions
+from appliance.grpc.methods import decoded
+from appliance.grpc.outcome import Rejection, ok, status_of
+from appliance.grpc.received_messages import message_of
+from appliance.grpc.resources import topic_of
+from appliance.grpc.send_shape import check_small
+from appliance.grpc.transactions import transaction_id
+from netstack.errors import Refused
+from netstack.grpc.calls import Call
+from netstack.grpc.status import CallFailed, GrpcStatus
+from netstack.grpc.v2.definition_pb2 import ClientType, Code, Settings
+from netstack.grpc.v2.service_pb2 import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
+from netstack.wire.codes import RequestCode
+from netstack.wire.headers import CheckTransactionHeader
+from storage_driver.record import decode_record
+
+MOST_PROPERTIES, MOST_PROPERTY_BYTES = 32, 4096
+ATTEMPTS, FIRST_S, LONGEST_S, TIMES = 3, 0.01, 1.0, 2.0  # of a producer that sends again
+REQUEST_FAILURES = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
+
+
+class TelemetryRules(NamedTuple):
+    """What settings need of the configuration."""
+
+    message_bytes: int
+
+
+class ClientStreams:
+    """Handles the streams of clients, their heartbeats and their leave."""
+
+    def __init__(
+        self, rules: TelemetryRules, sessions: ClientSessions, clients: ClientTable, *, now_ms: Callable[[], int]
+    ) -> None:
+        self._rules, self._sessions, self._clients, self._now_ms = rules, sessions, clients, now_ms
+
+    async def handle(self, call: Call) -> None:
+        """Serve one stream until the client ends it. Raises CallFailed."""
+        session: ClientSession | None = None
+        told = Told(call)
+        try:
+            while (raw := await call.receive()) is not None:
+                check_small(raw)
+                command = decoded(TelemetryCommand, raw)
+                session = self._session(call)
+                if command.WhichOneof("command") == "settings":
+                    in_force = self._settle(session, command.settings)
+                    session.told = told
+                    await call.send(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
+        finally:
+            if session is not None and session.told is told:
+                session.left()
+
+    def _session(self, call: Call) -> ClientSession:
+        try:
+            return self._sessions.of(call)
+        except Rejection as exc:
+            raise _failed(exc) from exc
+
+    def _settle(self, session: ClientSession, given: Settings) -> Settings:
+        """Take up a client's settings and return those in force. Raises CallFailed."""
+        try:
+            check_settings(given)
+            self._join(session, given)
+        except (Rejection, Refused) as exc:
+            raise _failed(exc) from exc
+        session.settings = given
+        return self._in_force(given)
+
+    def _join(self, session: ClientSession, settings: Settings) -> None:
+        """Make the client known to the broker. Raises Rejection, Refused."""
+        for resource in settings.publishing.topics:
+            topic = topic_of(resource)
+            session.require(of_topic(topic, Perm.PUB))
+            member = Member(session.client_id, session.language, session.version, self._now_ms())
+            self._clients.producer_joined(session, topic, member)
+
+    def _in_force(self, given: Settings) -> Settings:
+        made = Settings()
+        made.CopyFrom(given)
+        made.metric.on = False
+        policy = made.backoff_policy
+        policy.max_attempts = ATTEMPTS
+        policy.exponential_backoff.initial.FromMilliseconds(int(FIRST_S * 1000))
+        policy.exponential_backoff.max.FromMilliseconds(int(LONGEST_S * 1000))
+        policy.exponential_backoff.multiplier = TIMES
+        made.publishing.validate_message_type = True
+        made.publishing.max_body_size = self._rules.message_bytes
+        return made
+
+    def heartbeat(self, session: ClientSession, call: Call, request: Any) -> Any:
+        """The client lives. Raises Rejection when its settings are not known: it sends them again then."""
+        self._join(session, _settings_of(session))
+        return HeartbeatResponse(status=ok())
+
+    def leave(self, session: ClientSession, call: Call, request: Any) -> Any:
+        """The client ends. Raises Rejection when its settings are not known."""
+        _settings_of(session)
+        self._sessions.forget(session)
+        return NotifyClientTerminationResponse(status=ok())
+
+
+class Told:
+    """Takes what the broker tells a client, a request of remoting, and posts it to the client's stream."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __call__(self, code: int, ext: Mapping[str, str], body: bytes) -> bool:
+        """Return whether it left; what these clients have no word for does not."""
+        if code != RequestCode.CHECK_TRANSACTION_STATE:
+            return False
+        header, half = CheckTransactionHeader.from_ext(ext), decode_record(body)
+        command = TelemetryCommand(status=ok())
+        asked = command.recover_orphaned_transaction_command
+        asked.message.CopyFrom(message_of(half, half.topic))
+        asked.transaction_id = transaction_id(header.queue_offset, header.log_offset)
+        return self._call.post(command.SerializeToString())
+
+
+def check_settings(given: Settings) -> None:
+    """Raise Rejection unless settings are those of a client that is served here."""
+    properties = given.client_properties
+    if len(properties) > MOST_PROPERTIES or sum(map(len, [*properties, *properties.values()])) > MOST_PROPERTY_BYTES:
+        text = f"more than {MOST_PROPERTIES} client properties or {MOST_PROPERTY_BYTES} characters of them"
+        raise Rejection(Code.INVALID_CLIENT_PROPERTIES, text)
+    if given.WhichOneof("pub_sub") is None:
+        raise Rejection(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+    if given.client_type not in (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED):
+        kind = ClientType.Name(given.client_type)
+        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, f"{kind} over gRPC is not supported: docs/limits.md")
+
+
+def _settings_of(session: ClientSession) -> Settings:
+    if session.settings is None:
+        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+    return session.settings
+
+
+def _failed(exc: Rejection | Refused) -> CallFailed:
+    """Return how a stream ends on a refusal. Source: RocketMQ 5.3 ClientActivity.processTelemetryException."""
+    status = status_of(exc)
+    kind = GrpcStatus.INVALID_ARGUMENT if status.code in REQUEST_FAILURES else GrpcStatus.INTERNAL
+    return CallFailed(kind, f"process client telemetryCommand failed. {status.message}")

@@ -1,0 +1,84 @@
+"""From handlers to methods: refusals of any kind become a status inside the response."""
+
+from typing import Any
+
+import pytest
+
+from appliance.grpc.clients import ClientSessions
+from appliance.grpc.methods import Later, OnceDurable, decoded, unary
+from appliance.grpc.outcome import Rejection, ok
+from netstack.errors import Refused
+from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred
+from netstack.grpc.status import CallFailed
+from netstack.grpc.v2.definition_pb2 import Code
+from netstack.grpc.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from storage_driver.errors import Busy, Full
+
+
+class Open:
+    """A gate that lets everybody in."""
+
+    def opens_data(self, address: str, /) -> bool:
+        return True
+
+    def takes_copies(self, peer: Peer, /) -> bool:
+        return True
+
+    def white_listed(self, address: str, /) -> None:
+        return None
+
+    def proven(self, *_: Any) -> Any:
+        raise AssertionError
+
+
+def answer(handle: Any) -> Answer:
+    method = unary(HeartbeatRequest, HeartbeatResponse, handle, ClientSessions(Open(), Open()))
+    peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
+    return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda message: True), b"")
+
+
+def code_of(raw: Answer) -> int:
+    assert isinstance(raw, bytes)
+    return int(HeartbeatResponse.FromString(raw).status.code)
+
+
+async def test_a_response_and_every_refusal_is_a_message() -> None:
+    def raising(exc: Exception) -> Any:
+        def handle(*_: Any) -> Any:
+            raise exc
+
+        return handle
+
+    assert code_of(answer(lambda *_: HeartbeatResponse(status=ok()))) == Code.OK
+    for exc, code in (
+        (Rejection(Code.ILLEGAL_TOPIC, "x"), Code.ILLEGAL_TOPIC),
+        (Refused(17, "x"), Code.TOPIC_NOT_FOUND),
+        (Busy(900), Code.TOO_MANY_REQUESTS),
+        (Full("full"), Code.INTERNAL_SERVER_ERROR),
+    ):
+        assert code_of(answer(raising(exc))) == code
+    with pytest.raises(ZeroDivisionError):
+        answer(raising(ZeroDivisionError()))
+
+
+async def test_what_waits_for_the_disk_says_why_when_it_fails() -> None:
+    failed = lambda reason: HeartbeatResponse(status=Rejection(Code.INTERNAL_ERROR, reason).status)  # noqa: E731
+    found = answer(lambda *_: OnceDurable(lambda mark, wake: None, 7, HeartbeatResponse(status=ok()), failed))
+    assert isinstance(found, Deferred)
+    assert (found.mark, code_of(found.message), code_of(found.failed("disk"))) == (7, Code.OK, Code.INTERNAL_ERROR)
+
+
+async def test_what_waits_in_a_task_may_be_refused_there() -> None:
+    async def refuse() -> Any:
+        raise Refused(16, "no")
+
+    found = answer(lambda *_: Later(refuse))
+    assert isinstance(found, AnswerTask)
+    assert code_of(await found.run()) == Code.FORBIDDEN
+
+
+def test_bytes_that_are_no_message_end_the_call() -> None:
+    with pytest.raises(CallFailed):
+        decoded(HeartbeatRequest, b"\xff\xff")

@@ -1,0 +1,77 @@
+"""The stream of a client: settings in, settings in force out; heartbeats and leave of known clients alone."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.grpc.outcome import Rejection
+from appliance.grpc.telemetry import check_settings
+from netstack.grpc.v2 import definition_pb2, service_pb2
+from tests.appliance.grpc.asking import Code, asking, grpc_box, producer_settings
+
+HEARTBEAT = service_pb2.HeartbeatRequest(client_type=definition_pb2.ClientType.PRODUCER)
+LEAVE = service_pb2.NotifyClientTerminationRequest()
+
+
+async def test_a_producer_gets_its_settings_back_with_what_the_box_adds(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, "[limits]\nmessage_mib = 2\n") as (_, port), asking(port) as client:
+        (answer,) = await client.told(await client.telemetry(producer_settings("T")), 1)
+    settings = answer.settings
+    assert (answer.status.code, [topic.name for topic in settings.publishing.topics]) == (Code.OK, ["T"])
+    assert (settings.publishing.max_body_size, settings.publishing.validate_message_type) == (2 << 20, True)
+    assert (settings.backoff_policy.max_attempts, settings.metric.on) == (3, False)
+    assert settings.backoff_policy.exponential_backoff.initial.ToMilliseconds() == 10
+
+
+async def test_heartbeat_and_leave_need_settings(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        for method, request in (("Heartbeat", HEARTBEAT), ("NotifyClientTermination", LEAVE)):
+            assert (await client.ask(method, request)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        await client.told(await client.telemetry(producer_settings("T")), 1)
+        for method, request in (("Heartbeat", HEARTBEAT), ("NotifyClientTermination", LEAVE)):
+            assert (await client.ask(method, request)).status.code == Code.OK
+        assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_stream_that_ends_takes_its_settings_along(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        number = await client.telemetry(producer_settings("T"))
+        await client.told(number, 1)
+        client.client.h2.end_stream(number)
+        await client.client.flush()
+        await client.client.calls[number].ended.wait()
+        assert client.client.calls[number].status == 0
+        assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_newer_stream_of_a_client_outlives_the_older(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        older = await client.telemetry(producer_settings("T"))
+        await client.told(older, 1)
+        await client.told(await client.telemetry(producer_settings("T")), 1)
+        client.client.h2.end_stream(older)
+        await client.client.flush()
+        await client.client.calls[older].ended.wait()
+        assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+
+
+async def test_settings_without_a_role_end_the_stream(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        number = await client.telemetry(definition_pb2.Settings())
+        outcome = client.client.calls[number]
+        await outcome.ended.wait()
+        assert outcome.status == 3
+        assert "no publishing or subscription data" in outcome.text
+
+
+def test_client_properties_have_bounds() -> None:
+    settings = producer_settings("T")
+    settings.client_properties.update({f"k{n}": "v" for n in range(32)})
+    check_settings(settings)
+    settings.client_properties["k0"] = "v" * 4097
+    with pytest.raises(Rejection):
+        check_settings(settings)
+    settings.client_properties["k0"] = ""
+    settings.client_properties["k32"] = ""
+    with pytest.raises(Rejection):
+        check_settings(settings)
