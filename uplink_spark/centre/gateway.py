@@ -175,9 +175,9 @@ class Gateway:
         if context is not None:
             link, certified = await self._secure(stream, context)
         deadline_s = LONGEST_S + random.uniform(-7200, 7200)
-        session = BoxSession(link, peer, self._hub, certified=certified, deadline_s=deadline_s)
-        session.when_welcomed = begun.welcomed
-        return session
+        return BoxSession(
+            link, peer, self._hub, certified=certified, deadline_s=deadline_s, when_welcomed=begun.welcomed
+        )
 
     async def _open_stick(self, stream: trio.SocketStream, peer: str) -> BoxSession:
         return BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -12,6 +11,7 @@ import trio
 from uplink_spark.centre.admission import RateLimit
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.lander import DISK_FULL, Offer, ShardLander
+from uplink_spark.centre.received import ReceivedPieces
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
 from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.wire import frames
@@ -25,26 +25,33 @@ LONGEST_S, LONGEST_BYTES = 24 * 3600, 64 << 30
 SMALL_BURST, SMALL_A_SECOND = 200, 10  # a box sends three a minute
 
 
+def _nothing() -> None:
+    """Nobody waits for the welcome."""
+
+
 class BoxSession:
     """A connection from HELLO to its end; `run` returns or raises why it ended."""
 
     def __init__(
-        self, stream: Stream, peer: str, hub: Hub, *, certified: str | None, deadline_s: float, stick: bool = False
+        self,
+        stream: Stream,
+        peer: str,
+        hub: Hub,
+        *,
+        certified: str | None,
+        deadline_s: float,
+        stick: bool = False,
+        when_welcomed: Callable[[], None] = _nothing,
     ) -> None:
         self.peer, self._hub, self._certified = peer, hub, certified
         self._reader, self.outbox = FrameReader(stream), FrameQueue(stream)
         self._stick = stick  # its box is elsewhere: it takes nobody's place
         self._deadline_s = deadline_s  # this connection ends then, so that new certificates take effect
-        self._waiting: dict[int, int] = {}  # piece number -> raw bytes, without a receipt
-        self._raw_waiting = self._memory = 0
-        self._offered = 0  # of the memory: what the shard holds, longer than this connection may last
+        self._pieces = ReceivedPieces(hub.config, hub.budget)
         self._rows: list[ReceiptRow] = []
-        self._pieces = 0
-        self._queue: deque[tuple[int, bytes]] = deque()
-        self._queued = trio.Event()
         self.hello: Hello
         self.welcomed = False
-        self.when_welcomed: Callable[[], None] = _nothing
+        self._when_welcomed = when_welcomed
         self._small_frames = RateLimit(SMALL_A_SECOND, burst=SMALL_BURST)
         self.status: Status | None = None
         self._lander: ShardLander
@@ -74,13 +81,13 @@ class BoxSession:
             await self._turn_away(broken)
             raise broken from error
         self.welcomed = True
-        self.when_welcomed()
+        self._when_welcomed()
         self._hub.counts.handshakes["welcome"] += 1
         try:
             await self._converse(welcome)
         finally:
             self._hub.leave(self.hello.box, self)
-            self._hub.budget.release(self._memory - self._offered)
+            self._pieces.release()
 
     async def _turn_away(self, reason: Refused) -> None:
         self.outbox.close_after(_fault(reason).encode())
@@ -112,10 +119,9 @@ class BoxSession:
         try:
             while True:
                 await self.outbox.wait_room()  # who does not read what we answer is not listened to
-                kind, body = await self._reader.next_frame(pieces=True, admit=self._admit)
+                kind, body = await self._reader.next_frame(pieces=True, admit=self._pieces.admit)
                 if kind == FrameType.PIECE:
-                    self._queue.append((self._pieces - 1, body))
-                    self._queued.set()
+                    self._pieces.put(body)
                 elif kind in (FrameType.BYE, FrameType.ERROR):
                     self._leave(kind, body)
                 elif kind < 0x40:
@@ -128,13 +134,6 @@ class BoxSession:
             )  # fmt: skip
             self.outbox.close_after(frames.ErrorFrame("protocol", str(error)).encode())
             await trio.sleep_forever()
-
-    async def _admit(self, length: int) -> None:
-        self._pieces += 1
-        if len(self._waiting) + len(self._queue) >= self._hub.config.window_pieces:
-            raise ProtocolError(f"more than {self._hub.config.window_pieces} pieces without a receipt")
-        await self._hub.budget.acquire(length)
-        self._memory += length
 
     def _small(self, kind: int, body: bytes) -> None:
         if not self._small_frames.take(trio.current_time()):
@@ -155,12 +154,8 @@ class BoxSession:
 
     async def _verify(self) -> None:
         while True:
-            await self._queued.wait()
-            self._queued = trio.Event()
-            while self._queue:
-                number, container = self._queue.popleft()
-                self._waiting[number] = 0
-                await self._verify_one(number, container)
+            number, container = await self._pieces.next()
+            await self._verify_one(number, container)
 
     async def _verify_one(self, number: int, container: bytes) -> None:
         self._hub.step("G1")
@@ -173,14 +168,12 @@ class BoxSession:
             self._refuse(number, len(container), reason)
             return
         raw = piece.header.raw_bytes
-        if self._raw_waiting and self._raw_waiting + raw > self._hub.config.window_bytes:
+        if not self._pieces.fits(raw):
             text = f"more than {self._hub.config.window_bytes} raw bytes without a receipt"
             self.outbox.close_after(frames.ErrorFrame("protocol", text).encode())
             return
-        self._raw_waiting += raw
-        self._waiting[number] = raw
         self._hub.counts.received(piece.header, len(container))
-        self._offered += len(container)
+        self._pieces.offer(number, raw, len(container))
         self._lander.offer(Offer(number, piece, self))
 
     # What the lander answers, see lander.OfferSource.
@@ -199,8 +192,7 @@ class BoxSession:
         self.dropped(number, piece)
 
     def dropped(self, number: int, piece: Verified) -> None:
-        self._offered -= len(piece.container)
-        self._settle(number, len(piece.container))
+        self._pieces.settle(number, len(piece.container), offered=True)
 
     def failed(self, code: str, text: str) -> None:
         self._hub.counts.refused[code] += 1
@@ -213,7 +205,7 @@ class BoxSession:
 
     def _refuse(self, number: int, length: int, reason: Refused) -> None:
         self._tell_refusal(number, reason)
-        self._settle(number, length)
+        self._pieces.settle(number, length)
 
     def _tell_refusal(self, number: int, reason: Refused) -> None:
         self._hub.counts.refused[reason.code] += 1
@@ -221,15 +213,6 @@ class BoxSession:
             "piece refused box=%s number=%d code=%s reason=%s", self.hello.box, number, reason.code, reason.text
         )
         self.outbox.put(Refusal(number, reason.code, reason.text, reason.retry_ms).encode())
-
-    def _settle(self, number: int, length: int) -> None:
-        self._raw_waiting -= self._waiting.pop(number, 0)
-        self._memory -= length
-        self._hub.budget.release(length)
-
-
-def _nothing() -> None:
-    """Nobody waits for the welcome."""
 
 
 def kind_of(container: bytes) -> str:
