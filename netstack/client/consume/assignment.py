@@ -189,7 +189,7 @@ class Assignment:
         held = self.held[queue] = HeldQueue(queue, start)
         self._locking.discard(queue)
         if locked:
-            held.locked_at = trio.current_time()
+            held.lock.taken_at = trio.current_time()
         self._begin(held)
         return True
 
@@ -249,10 +249,9 @@ class Assignment:
                 if held is None:
                     continue
                 if queue in locked:
-                    held.fresh_lock |= not held.locked
-                    held.locked_at = trio.current_time()
+                    held.lock.take()
                 else:
-                    held.locked_at = None
+                    held.lock.lose()
                 held.change()
 
     # --- the end

@@ -13,6 +13,27 @@ from netstack.wire.json_body import MessageQueue
 LOCK_S = 30.0  # how long a broker's lock counts without renewal
 
 
+class QueueLock:
+    """A broker's lock of one queue, for an ordered listener; renewed while the queue is held."""
+
+    def __init__(self) -> None:
+        self.taken_at: float | None = None
+        self.fresh = False  # the next pull begins where the broker's offset is
+
+    @property
+    def held(self) -> bool:
+        return self.taken_at is not None and trio.current_time() - self.taken_at < LOCK_S
+
+    def take(self) -> None:
+        """The broker gave or renewed the lock; one that had ended is fresh."""
+        self.fresh |= not self.held
+        self.taken_at = trio.current_time()
+
+    def lose(self) -> None:
+        """The broker gave it to another."""
+        self.taken_at = None
+
+
 class HeldQueue:
     """`dropped` is final: later events of this queue are ignored."""
 
@@ -24,8 +45,7 @@ class HeldQueue:
         self.scope = trio.CancelScope()  # around the pull task
         self.pulled_at = self.consumed_at = trio.current_time()
         self.suggested_id = 0
-        self.locked_at: float | None = None
-        self.fresh_lock = False  # the next pull begins where the broker's offset is
+        self.lock = QueueLock()
         self.busy = False  # an ordered listener runs
         self._waiters = trio.lowlevel.ParkingLot()
 
@@ -33,10 +53,6 @@ class HeldQueue:
         self.dropped = True
         self.scope.cancel()
         self.change()
-
-    @property
-    def locked(self) -> bool:
-        return self.locked_at is not None and trio.current_time() - self.locked_at < LOCK_S
 
     def change(self) -> None:
         """Wake whoever waits for room, messages, the end of a listener or a lock."""
@@ -82,9 +98,9 @@ class HeldQueue:
             min(taken, default=0),
             max(taken, default=0),
             len(taken),
-            self.locked,
+            self.lock.held,
             0,
-            0 if self.locked_at is None else int((self.locked_at + wall_offset_s) * 1000),
+            0 if self.lock.taken_at is None else int((self.lock.taken_at + wall_offset_s) * 1000),
             self.dropped,
             int((self.pulled_at + wall_offset_s) * 1000),
             int((self.consumed_at + wall_offset_s) * 1000),

@@ -90,7 +90,7 @@ class OrderlyFlow:
                 await trio.sleep(pause_s)
 
     def _allowed(self, held: HeldQueue) -> bool:
-        return self._options.broadcasting or held.locked
+        return self._options.broadcasting or held.lock.held
 
     async def _settle(self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: HandlerResult) -> float:
         """Act on a handler's outcome; return how long the queue pauses."""

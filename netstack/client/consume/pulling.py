@@ -166,10 +166,10 @@ class Puller:
             held.paused = False
             held.pulled_at = trio.current_time()
         if self._options.orderly and not self._options.broadcasting:
-            await held.wait_until(lambda: held.locked)
-            if held.fresh_lock:
+            await held.wait_until(lambda: held.lock.held)
+            if held.lock.fresh:
                 held.next_offset = await starting_offset(self._instance, held.queue, self._offsets, self._options)
-                held.fresh_lock = False
+                held.lock.fresh = False
 
     def _header(self, held: HeldQueue) -> PullMessageHeader:
         queue, options = held.queue, self._options

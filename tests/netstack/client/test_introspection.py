@@ -36,7 +36,7 @@ def told(
 async def test_a_tool_reads_what_the_consumer_is_after_the_way_over_the_wire() -> None:
     instance = Instance(["n:1", "n:2"], now_ms=lambda: 1_700_000_000_000)
     offsets, held = RemoteOffsets(instance, "g"), HeldQueue(QUEUE, 40)
-    held.locked_at = trio.current_time()
+    held.lock.taken_at = trio.current_time()
     info = told({QUEUE: held}, offsets, instance, tasks=False)
     assert info.mq_table[QUEUE].commit_offset == 0, "an offset nobody knows is none below zero"
     offsets.set(QUEUE, 33)

@@ -158,7 +158,7 @@ async def test_an_ordered_queue_is_begun_only_under_its_lock_and_unlocked_when_g
         b.cluster.lockable = {0, 1}
         assert not await b.assignment.rebalance()
         assert b.held() == [0, 1]
-        assert all(held.locked for held in b.begun)
+        assert all(held.lock.held for held in b.begun)
         b.cluster.lockable = {0, 1, 2, 3}
         assert await b.assignment.rebalance()
         assert b.held() == [0, 1, 2, 3]
@@ -192,12 +192,12 @@ async def test_a_lock_that_is_not_renewed_stops_the_queue_and_a_new_one_starts_f
         b.cluster.lockable = {0, 1, 2}
         await b.assignment.lock_all()
         lost = b.assignment.held[b.cluster.queue(3)]
-        assert (lost.locked, lost.fresh_lock) == (False, False)
+        assert (lost.lock.held, lost.lock.fresh) == (False, False)
         b.cluster.lockable = {0, 1, 2, 3}
         await b.assignment.lock_all()
-        assert (lost.locked, lost.fresh_lock) == (True, True)
+        assert (lost.lock.held, lost.lock.fresh) == (True, True)
         kept = b.assignment.held[b.cluster.queue(0)]
-        assert (kept.locked, kept.fresh_lock) == (True, False)
+        assert (kept.lock.held, kept.lock.fresh) == (True, False)
 
 
 async def test_leaving_says_where_the_group_stands_and_frees_every_lock() -> None:

@@ -58,14 +58,29 @@ async def test_waiting_ends_with_the_change_that_was_waited_for() -> None:
 
 async def test_a_lock_counts_for_half_a_minute(mock_clock: trio.testing.MockClock) -> None:
     held = HeldQueue(QUEUE, 0)
-    assert not held.locked
-    held.locked_at = trio.current_time()
+    assert not held.lock.held
+    held.lock.taken_at = trio.current_time()
     mock_clock.jump(LOCK_S - 1)
-    assert held.locked
+    assert held.lock.held
     mock_clock.jump(1)
-    assert not held.locked
+    assert not held.lock.held
     status = held.status(7, 0.0)
     assert (status.commit_offset, status.locked, status.dropped) == (7, False, False)
+
+
+async def test_a_lock_is_fresh_when_it_had_ended_or_was_lost_and_not_when_it_is_renewed(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    lock, seen = HeldQueue(QUEUE, 0).lock, []
+    for jump_s, lost in ((0, False), (LOCK_S - 1, False), (LOCK_S, False), (1, True)):
+        lock.fresh = False
+        mock_clock.jump(jump_s)
+        if lost:
+            lock.lose()
+            assert not lock.held
+        lock.take()
+        seen.append((lock.held, lock.fresh))
+    assert seen == [(True, True), (True, False), (True, True), (True, True)]
 
 
 async def test_dropping_ends_the_pull_and_wakes_everybody() -> None:

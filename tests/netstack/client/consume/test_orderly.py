@@ -30,7 +30,7 @@ async def test_cancelled_while_a_failed_message_becomes_a_dead_letter_it_is_the_
     instance, options, send_back = Instance("127.0.0.1:1"), ConsumerOptions(orderly=True, max_reconsume=0), NeverSent()
     offsets = RemoteOffsets(instance, "g")
     held = HeldQueue(QUEUE, 0)
-    held.locked_at = trio.current_time()
+    held.lock.taken_at = trio.current_time()
     counts = ConsumeCounts(trio.current_time)
     flow = OrderlyFlow("g", offsets, options, send_back, held={QUEUE: held}, counts=counts)
     arrived = [message(0), message(1)]

@@ -22,10 +22,10 @@ async def test_a_queue_locked_anew_whose_broker_is_gone_is_tried_again(autojump_
         arrived=lambda held, messages: None,
     )
     held = HeldQueue(QUEUE, 0)
-    held.locked_at, held.fresh_lock = trio.current_time(), True
+    held.lock.taken_at, held.lock.fresh = trio.current_time(), True
     async with trio.open_nursery() as nursery:
         nursery.start_soon(puller.run, held)
         await trio.sleep(3.5 * options.failure_delay_s)
-        assert held.pulled_at == 3 * options.failure_delay_s + (held.locked_at or 0)
-        assert held.fresh_lock
+        assert held.pulled_at == 3 * options.failure_delay_s + (held.lock.taken_at or 0)
+        assert held.lock.fresh
         held.drop()
