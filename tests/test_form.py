@@ -25,7 +25,6 @@ KEPT: dict[str, tuple[int, str]] = {
     ),
     "PullConsumer": (14, "not split yet"),
     "PushConsumer": (15, "the place where its parts meet: eleven are parts"),
-    "QueueRecovery": (19, "not split yet: what one pass found, beside what it works on"),
     "RecoveryVerdict": (15, "a value that recovery fills: one field for each line of its report"),
     "Report": (11, "a value that fsck fills: one field for each line of its report"),
     "ShardCheck": (12, "a value that the check of a shard fills: one field for each line of its report"),

@@ -97,7 +97,7 @@ class Recovery:
         segments = [segment for segment in segments if segment.base <= end]
         queues.finish(end, [(damage.start, damage.end) for damage in verdict.quarantined])
         verdict.lost = self._losing.finish()
-        verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.cut
+        verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.files.cut
         self._sync(queues)
         verdict.end, verdict.scanned_from, verdict.scanned_bytes = end, start, end - start
         verdict.judge()
@@ -110,12 +110,12 @@ class Recovery:
             position,
             self._last_stored_ms or (position.stored_ms if position is not None else 0),
             verdict,
-            list(queues.trusted),
+            list(queues.noted.trusted),
             self._uncommitted,
         )
 
     def _sync(self, queues: QueueRecovery) -> None:
-        if queues.touched > SYNC_SINGLY:
+        if queues.files.touched > SYNC_SINGLY:
             self._disk.sync_all(self._root)
             queues.synced()
         else:
