@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,34 +17,17 @@ from provisioning.incoming import IncomingFile, make_room
 from provisioning.port import Line
 from provisioning.session import PROTO, Session
 from provisioning.slots import file_digest
-from provisioning.transfer import WINDOW, FileSender, Receiver, chunk_bytes
+from provisioning.speed_trial import SpeedTrial
+from provisioning.transfer import WINDOW, FileSender, chunk_bytes
+from provisioning.transfers import Download, Transfers
 
 SPEEDS = (3_000_000, 921_600, 460_800, 115_200)
-SPEED_PROOF_S = 2.0
 LIFE_S = 1.0  # a long step shows a sign of life this often
 
 
 def fresh_nonce() -> bytes:
     """Return 32 bytes nobody can guess."""
     return os.urandom(32)
-
-
-@dataclass(slots=True)
-class Upload:
-    """A transfer towards the box."""
-
-    number: int
-    file: IncomingFile
-    receiver: Receiver
-
-
-@dataclass(slots=True)
-class Download:
-    """A transfer towards the bench."""
-
-    number: int
-    path: Path
-    sender: FileSender
 
 
 class Device:
@@ -55,13 +37,10 @@ class Device:
         self._line, self._box = line, box
         self._session = Session(box.serial, fresh_nonce=fresh_nonce)
         self._decoder = SerialFrameDecoder()
-        self._upload: Upload | None = None
-        self._download: Download | None = None
-        self._numbers = 0
+        self._transfers = Transfers()
         self._step: tuple[str, int, int] = ("", 0, 0)
         self._one_thread = trio.CapacityLimiter(1)
-        self._idle_baud, self._unproven_baud_s = line.baud, float("inf")
-        self._proving = False  # the next identify only proves a new speed
+        self._trial = SpeedTrial(line.baud)
         self._timed = trio.Event()  # set while a download or a new speed has to be watched
         self._outbox, self._inbox = trio.open_memory_channel[Message](1024)
 
@@ -91,25 +70,26 @@ class Device:
             await self._timed.wait()
             await trio.sleep(0.1)
             now_s = trio.current_time()
-            if now_s >= self._unproven_baud_s:
-                self._unproven_baud_s = float("inf")
-                await self._line.set_baud(self._idle_baud)
-            if self._download is not None and not self._download.sender.done:
-                self._download.sender.tick(now_s)
-                await self._send_pieces(self._download, now_s)
-            elif self._unproven_baud_s == float("inf"):
+            if self._trial.failed(now_s):
+                await self._line.set_baud(self._trial.old_baud)
+            download = self._transfers.download
+            if download is not None and not download.sender.done:
+                download.sender.tick(now_s)
+                await self._send_pieces(download, now_s)
+            elif not self._trial.runs:
                 self._timed = trio.Event()  # until the next download or speed: an idle line wakes nobody
 
     async def _take(self, message: Message, nursery: trio.Nursery) -> None:
-        self._unproven_baud_s = float("inf")  # a valid frame at this speed is proof
+        self._trial.heard()
+        download = self._transfers.download
         if message[0] == REQUEST:
             await self._take_request(message, nursery)
         elif message[0] == CHUNK:
             await self._take_chunk(*message[1:])
-        elif message[0] == ACK and self._download is not None and message[1] == self._download.number:
+        elif message[0] == ACK and download is not None and message[1] == download.number:
             now_s = trio.current_time()
-            self._download.sender.acknowledge(message[2], message[3], now_s)
-            await self._send_pieces(self._download, now_s)
+            download.sender.acknowledge(message[2], message[3], now_s)
+            await self._send_pieces(download, now_s)
 
     async def _take_request(self, message: Message, nursery: trio.Nursery) -> None:
         number, op, arguments = message[1:]
@@ -117,9 +97,8 @@ class Device:
             if self._session.answer is not None:
                 self._tell(self._session.answer)
             return
-        if op == "identify" and not self._proving:
+        if not self._trial.asks() and op == "identify":
             self._session.renew(keeping=(number, op, arguments))
-        self._proving = False
         if op == "baud":
             await self._switch_speed(number, arguments)
         else:
@@ -161,7 +140,7 @@ class Device:
     # --- transfers
 
     async def _take_chunk(self, number: int, offset: int, data: bytes) -> None:
-        upload = self._upload
+        upload = self._transfers.upload
         if upload is None or number != upload.number or not self._session.authenticated:
             return
         if upload.receiver.take(offset, len(data)):
@@ -188,9 +167,9 @@ class Device:
             self._tell(self._session.error(number, exc))
             return
         await self._line.send(encode_frame(self._session.result(number, {"rate": rate})))
-        self._idle_baud = self._line.baud
+        old_baud = self._line.baud
         await self._line.set_baud(rate)
-        self._unproven_baud_s, self._proving = trio.current_time() + SPEED_PROOF_S, True
+        self._trial.begin(old_baud, trio.current_time())
         self._timed.set()
 
     # --- operations; each returns the result map
@@ -225,20 +204,19 @@ class Device:
 
     async def _put(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         sha256, size = str(arguments.get("sha256")), int(arguments.get("size", -1))
-        folder, upload = self._box.files.incoming, self._upload
+        folder, upload = self._box.files.incoming, self._transfers.upload
         if await self._in_thread(IncomingFile.is_whole, folder, sha256):
-            self._drop_upload()
+            self._transfers.drop_upload()
             return {"t": 0, "have": size, "window": WINDOW, "done": True}
         if upload is not None and upload.file.sha256 == sha256 and upload.receiver.done:
-            self._upload = None
+            self._transfers.upload = None
             await self._in_thread(upload.file.finish, lambda done: self._progress("read back", done, size))
             return {"t": upload.number, "have": size, "window": WINDOW, "done": True}
-        self._drop_upload()
+        self._transfers.drop_upload()
         await self._in_thread(partial(make_room, folder, size, now_s=self._box._now_s(), keep=sha256))
         file = await self._in_thread(IncomingFile, folder, sha256, size)
-        self._numbers += 1
-        self._upload = Upload(self._numbers, file, Receiver(size, have=file.have))
-        return {"t": self._numbers, "have": file.have, "window": WINDOW, "done": False}
+        number = self._transfers.receive(file, size).number
+        return {"t": number, "have": file.have, "window": WINDOW, "done": False}
 
     async def _get(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arguments.get("kind") != "support":
@@ -247,17 +225,11 @@ class Device:
         written = await self._in_thread(self._box.hands.support, path)
         path = written if isinstance(written, Path) else path  # elsewhere when that disk is full
         size, sha256 = await self._in_thread(file_digest, path)
-        self._numbers += 1
         baud = self._line.baud
         sender = FileSender(size, chunk=chunk_bytes(baud), baud=baud, have=min(size, int(arguments.get("have", 0))))
-        self._download = Download(self._numbers, path, sender)
+        number = self._transfers.send(path, sender).number
         self._timed.set()
-        return {"t": self._numbers, "size": size, "sha256": sha256}
-
-    def _drop_upload(self) -> None:
-        if self._upload is not None:
-            self._upload.file.close()
-            self._upload = None
+        return {"t": number, "size": size, "sha256": sha256}
 
     async def _install(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         slot = await self._in_thread(self._box.install, arguments, self._progress)
@@ -288,7 +260,7 @@ class Device:
         return {}
 
     async def _factory_reset(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        self._drop_upload()
+        self._transfers.drop_upload()
         await self._in_thread(partial(self._box.factory_reset, keep_data=bool(arguments.get("keep_data"))))
         self._session.authenticated = False
         return {}

@@ -14,7 +14,6 @@ KEPT: dict[str, tuple[int, str]] = {
         21,
         "every append passes here: its state is that of one log, and no call lies between two parts of it",
     ),
-    "Device": (13, "not split yet: what is sent to it, beside its line"),
     "Instance": (16, "not split yet: routes and heartbeats beside the connections"),
     "Ledger": (15, "not split yet: gaps and express switches beside the receipts"),
     "Journal": (11, "a group commit as the CommitLog's, in small: its marks move together"),
