@@ -81,7 +81,7 @@ class _Asked:
         from uplink_spark.box.report import gap_rows
 
         ledger = self._state.ledger
-        rows = gap_rows(ledger.gap_log.gaps[-SHOWN:], ledger.delivered)
+        rows = gap_rows(ledger.gaps.log.gaps[-SHOWN:], ledger.gaps.delivered)
         return said("\n".join(map(_gap_line, rows)) or "no gaps", rows)
 
     async def receipts(self, question: AdminRequest) -> object:

@@ -137,7 +137,7 @@ class ConditionWatch:
         down_s = self._lasts("uplink", not seen.connected, now_s)
         limit, trusted = (state.quota_bytes, state.config.when_full), self._looked.clock_trusted()
         found = decide_uplink(seen, down_s=down_s, limit_bytes=limit[0], when_full=limit[1], trusted=trusted)
-        gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gap_log.gaps)
+        gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gaps.log.gaps)
         return found + gap_conditions(gaps, self._looked.now_ms())
 
     async def _group_rows(self) -> AsyncIterator[GroupSeen]:

@@ -283,7 +283,7 @@ async def uplink_of(watched: BoxView) -> Row | None:
     from uplink_spark.box.report import gap_rows
 
     seen, ledger = watched.uplink.statistics(), watched.uplink.shipper.state.ledger
-    gaps = gap_rows(ledger.gap_log.gaps[-MOST_GAPS:], ledger.delivered)
+    gaps = gap_rows(ledger.gaps.log.gaps[-MOST_GAPS:], ledger.gaps.delivered)
     return {
         "seen": seen,
         "gaps": gaps[::-1],

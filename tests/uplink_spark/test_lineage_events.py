@@ -147,8 +147,8 @@ async def test_what_a_landing_zone_lacks_and_the_box_has_no_more_is_a_row_of_los
         await store.drop_first()
     async with gateway(tmp_path / zone) as port, box(tmp_path / "store", port) as (store, uplink):
         first, ledger = store.first, uplink.shipper.state.ledger
-        await until(lambda: bool(ledger.gap_log.gaps))
-        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.committed))
+        await until(lambda: bool(ledger.gaps.log.gaps))
+        await until(lambda: not ledger.gaps.undelivered() and ledger.receipted.log.covers(first, store.committed))
         assert ("receipt_lost" in uplink.statistics().alarms) == (zone == "older")
     entries = landed_entries(tmp_path / zone, "box-17")
     (gap,) = (entry for entry in entries if entry.kind == "gap")
@@ -207,7 +207,7 @@ async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_
     async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
         ledger = uplink.shipper.state.ledger
         await until(
-            lambda: not ledger.undelivered() and not ledger.unshipped(0, store.committed) and bool(store.committed)
+            lambda: not ledger.gaps.undelivered() and not ledger.unshipped(0, store.committed) and bool(store.committed)
         )
         assert uplink.statistics().counts.gaps["damaged"] >= 1
         assert uplink.shipper.state.status_frame().verdict == store.verdict.verdict == "clean"
@@ -221,7 +221,7 @@ async def test_what_recovery_had_to_cover_before_it_was_shipped_is_declared_and_
     assert sorted(landed_log(tmp_path / "landing", "box-17")) == good
     async with gateway(tmp_path / "landing") as port, box(root, port) as (store, uplink):
         await until(lambda: uplink.statistics().connected)
-        assert len(uplink.shipper.state.ledger.gap_log.gaps) == len(gaps)  # told once
+        assert len(uplink.shipper.state.ledger.gaps.log.gaps) == len(gaps)  # told once
 
 
 async def test_a_clone_under_a_name_of_its_own_is_another_box(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class UplinkSession:
             self._flight.remove(header.raw_bytes)
             seen = ReceiptSeen(row.start, row.end, header.kind, row.seq, receipt.shard, row.dup, state.now_ms())
             if flying.gap is not None:
-                state.ledger.gap_delivered(flying.gap)
+                state.ledger.gaps.note_delivered(flying.gap)
             else:
                 state.ledger.receipt(header.kind, seen)
                 if self._spooled.sent(header):
@@ -321,6 +321,6 @@ class UplinkSession:
                 self._link.outbox.put(self._state.status_frame().encode())
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
-            self._lanes.add_gaps([g for g in self._state.ledger.undelivered() if not self._pieces.has_gap(g)])
+            self._lanes.add_gaps([g for g in self._state.ledger.gaps.undelivered() if not self._pieces.has_gap(g)])
             await self._state.workers.in_thread(self._spooled.look)
             self._state.wakes.changed.set()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from uplink_spark.box.caps import MonthUse
-from uplink_spark.box.gaps import KEPT_GAPS, Gap, GapLog
+from uplink_spark.box.declared_gaps import DeclaredGaps
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 from uplink_spark.wire.durable import refuse_huge, write_synced
@@ -51,7 +51,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "uplink.cbor"
-        self.gap_log = GapLog(folder / "gaps.log")
+        self.gaps = DeclaredGaps(folder / "gaps.log")
         self.landing: bytes | None = None
         self.newest: tuple[int, int] | None = None  # shard and seq of the newest receipt of this landing
         self.receipted = Lanes(Intervals(), Intervals())
@@ -59,22 +59,17 @@ class Ledger:
         self.switches: list[tuple[int, tuple[str, ...]]] = []  # from this offset on: express topics
         self.month = MonthUse()
         self.paused = False
-        self.delivered: set[tuple[int, int]] = set()  # gap ids
         self.receipts: deque[ReceiptSeen] = deque(maxlen=KEPT_RECEIPTS)
         self.damage: str | None = None  # why the state found was not used
         self.unsaved_bytes = 0
         self._synced = Lanes(Intervals(), Intervals())
-        self._synced_gaps = Intervals()
 
     def open(self) -> None:
         """Read state and gaps; a damaged state counts as none, the gateway's `have` tells. Blocks. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._read()
-        self.gap_log.open()
-        for gap in self.gap_log.gaps:
-            self._synced_gaps.add(gap.start, gap.end)
+        self.gaps.open()
         self._synced = Lanes(self.receipted.log.copy(), self.receipted.pick.copy())
-        self._forget_old_gaps()
 
     def _read(self) -> None:
         try:
@@ -93,15 +88,6 @@ class Ledger:
         self._read()
         return max((end for lane in (self.receipted.log, self.receipted.pick) for _, end in lane), default=0)
 
-    def _forget_old_gaps(self) -> None:
-        """Keep the newest 10,000 and every undelivered one."""
-        gaps = self.gap_log.gaps
-        if len(gaps) <= KEPT_GAPS + 1000:
-            return
-        old = {gap.gap_id for gap in gaps[:-KEPT_GAPS]}
-        self.gap_log.compact([gap for gap in gaps if gap.gap_id not in old or gap.gap_id not in self.delivered])
-        self.delivered -= old - {gap.gap_id for gap in self.gap_log.gaps}
-
     def _load(self, fields: Fields) -> None:
         """Take over all of a state or, where anything of it is damaged, nothing."""
         told = fields.uint("sum", 0, most=0xFFFFFFFF) if "sum" in fields.values else None
@@ -115,7 +101,7 @@ class Ledger:
         month = MonthUse(fields.text("month", ""), fields.uint("month_bytes", 0))
         self.paused = bool(fields.uint("paused", 0))
         self.landing, self.newest, self.receipted, self.elsewhere = landing, newest, receipted, elsewhere
-        self.switches, self.month, self.delivered = switches, month, delivered
+        self.switches, self.month, self.gaps.delivered = switches, month, delivered
 
     def _encode(self, receipted: Lanes) -> bytes:
         state: dict[str, object] = {
@@ -129,7 +115,7 @@ class Ledger:
             "month": self.month.month,
             "month_bytes": self.month.wire_bytes,
             "paused": int(self.paused),
-            "delivered": [list(pair) for pair in sorted(self.delivered)],
+            "delivered": [list(pair) for pair in sorted(self.gaps.delivered)],
         }
         return encode_map(state | {"sum": _sum(state)})
 
@@ -150,7 +136,7 @@ class Ledger:
                 self.elsewhere.add(start, end)
             self.landing, self.newest = landing, None
             self.receipted = Lanes(Intervals(), Intervals())
-            self.delivered.clear()
+            self.gaps.delivered.clear()
         held = Intervals(log)
         lost = [hole for start, end in self.receipted.log for hole in held.missing(start, end)]
         self.receipted = Lanes(held, Intervals(pick))
@@ -169,29 +155,6 @@ class Ledger:
             lanes.log.remove(log_offset, 1 << 63)
             lanes.pick.remove(log_offset, 1 << 63)
         self.elsewhere.remove(log_offset, 1 << 63)
-
-    # Gaps
-
-    def declare(self, gap: Gap) -> None:
-        """Append and sync a gap. Blocks. Raises OSError.
-
-        One whose id was given away since it was made gets the next: its receipt would count for both.
-        """
-        run, _ = gap.gap_id
-        if any(each.gap_id == gap.gap_id for each in self.gap_log.gaps):
-            gap.facts["id"] = [run, self.next_gap_number(run)]
-        self.gap_log.append(gap)
-        self._synced_gaps.add(gap.start, gap.end)
-
-    def next_gap_number(self, run: int) -> int:
-        """Return the number above every declared gap's of a run."""
-        return max((gap.gap_id[1] for gap in self.gap_log.gaps if gap.gap_id[0] == run), default=0) + 1
-
-    def undelivered(self) -> list[Gap]:
-        return [gap for gap in self.gap_log.gaps if gap.gap_id not in self.delivered]
-
-    def gap_delivered(self, gap: Gap) -> None:
-        self.delivered.add(gap.gap_id)
 
     # Express lane
 
@@ -224,7 +187,7 @@ class Ledger:
         lanes = [(self._synced.log, [(base, end)])]
         lanes.append((self._synced.pick, [(max(a, base), min(b, end)) for a, b in self.pick_spans(base, end)]))
         return all(
-            self._synced_gaps.covers(*hole)
+            self.gaps.synced.covers(*hole)
             for held, spans in lanes
             for start, stop in spans
             if start < stop
@@ -233,9 +196,7 @@ class Ledger:
 
     def unshipped(self, first: int, durable: int) -> list[Range]:
         """What is neither receipted nor declared, ascending."""
-        return [
-            part for hole in self.receipted.log.missing(first, durable) for part in self._synced_gaps.missing(*hole)
-        ]
+        return [part for hole in self.receipted.log.missing(first, durable) for part in self.gaps.synced.missing(*hole)]
 
 
 def _sum(state: dict[str, object]) -> int:

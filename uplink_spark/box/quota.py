@@ -182,7 +182,7 @@ class QuotaKeeper:
     async def _finish_unlink(self) -> None:
         """A file whose loss was declared, but which a crash kept, goes now."""
         state = self._state
-        declared = Intervals((gap.start, gap.end) for gap in state.ledger.gap_log.gaps)
+        declared = Intervals((gap.start, gap.end) for gap in state.ledger.gaps.log.gaps)
         while isinstance(state.source, Droppable) and len(places := state.source.segments()) > 1:
             base, end = places[0].base, places[0].base + places[0].size
             if not declared.overlapping(base, end) or not state.ledger.may_release(base, end):

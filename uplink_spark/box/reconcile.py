@@ -49,10 +49,10 @@ def reconcile_below(state: ShipperState, had: Intervals | None, elsewhere: Inter
     declared: list[Gap] = []
     for epoch, low, high in spans(source.lineage.epochs):
         for start, end in ledger.receipted.log.missing(low, max(low, min(high, source.first))):
-            for gap in ledger.gap_log.gaps:
+            for gap in ledger.gaps.log.gaps:
                 if gap.epoch == epoch and gap.start < end and gap.end > start:
-                    ledger.delivered.discard(gap.gap_id)
-            for part in _undeclared(ledger.gap_log.gaps, start, end):
+                    ledger.gaps.delivered.discard(gap.gap_id)
+            for part in _undeclared(ledger.gaps.log.gaps, start, end):
                 declared += _classify(state, part, had, elsewhere, len(declared))
     return declared
 
@@ -98,7 +98,7 @@ def make_gap(state: ShipperState, start: int, end: int, why: tuple[str, str], ma
     this_run = lineage.runs[-1][0]
     lost: LostOffsets | None = lost_queues(state.store_root, start, end)
     facts: dict[str, Any] = {
-        "id": [this_run, state.ledger.next_gap_number(this_run) + made],
+        "id": [this_run, state.ledger.gaps.next_number(this_run) + made],
         "class": why[0],
         "reason": why[1],
         "declared": state.now_ms(),

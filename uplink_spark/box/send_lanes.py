@@ -20,7 +20,7 @@ class SendLanes:
 
     def __init__(self, state: ShipperState) -> None:
         self._state = state
-        self.gaps = state.ledger.undelivered()
+        self.gaps = state.ledger.gaps.undelivered()
         self.log, self.express = self._plans()
         self._express_target = IDLE_PICK_BYTES
 

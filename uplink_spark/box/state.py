@@ -153,7 +153,7 @@ class ShipperState:
 
     def declare(self, gap: Gap) -> None:
         """Declare a loss, durable before anybody hears of it. Blocks."""
-        self.ledger.declare(gap)
+        self.ledger.gaps.declare(gap)
         kind = str(gap.facts["class"])
         self.counts.gaps[kind] += 1
         self.counts.gap_bytes[kind] += gap.end - gap.start
@@ -235,8 +235,8 @@ class ShipperState:
             eta_s=0.0 if not backlog else backlog / (rate - inflow) if rate > inflow else -1.0,
             quota_left_s=quota_left_s(self.quota_bytes, unshipped, inflow - rate),
             last_receipt_s=self.link.last_receipt_s(now),
-            gaps_undelivered=len(ledger.undelivered()),
-            gaps=len(ledger.gap_log.gaps),
+            gaps_undelivered=len(ledger.gaps.undelivered()),
+            gaps=len(ledger.gaps.log.gaps),
             paused=ledger.paused,
             gateway_full=self.link.is_full(now),
             month_bytes=self.metering.month_use().wire_bytes,

@@ -51,7 +51,7 @@ def _missing(state: ShipperState, spool: Spool) -> _Missing:
         state.declare(gap)
     picks = [h for span in ledger.pick_spans(source.first, durable) for h in ledger.receipted.pick.missing(*span)]
     log = ledger.unshipped(source.first, durable)
-    return _Missing(durable, epochs, tuple(ledger.undelivered()), tuple(log), tuple(picks), tuple(spool.places()))
+    return _Missing(durable, epochs, tuple(ledger.gaps.undelivered()), tuple(log), tuple(picks), tuple(spool.places()))
 
 
 async def export_pieces(state: ShipperState, spool: Spool, target: Path, secret: bytes, codec: str) -> StickIndex:
@@ -147,9 +147,9 @@ async def import_receipts(state: ShipperState, spool: Spool, target: Path, secre
     if ledger.landing not in (None, landing):
         raise StickRefused("the stick was swept into another landing zone than this box ships to")
     ledger.landing = landing
-    told = {hashlib.sha256(encode_map(gap.facts)).digest(): gap for gap in ledger.undelivered()}
+    told = {hashlib.sha256(encode_map(gap.facts)).digest(): gap for gap in ledger.gaps.undelivered()}
     for gap in [told[row.sha] for row in rows if row.kind == "gap" and row.sha in told]:
-        ledger.gap_delivered(gap)
+        ledger.gaps.note_delivered(gap)
     epochs = state.source.lineage.epochs
     true = [row for row in true if owner_of(epochs, row.start)[0] == row.epoch]  # none has begun meanwhile
     for row in true:

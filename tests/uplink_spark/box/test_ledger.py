@@ -52,15 +52,6 @@ def test_a_receipt_lets_bytes_go_only_after_it_was_saved(ledger: Ledger) -> None
     assert ledger.unshipped(0, 130) == [(100, 130)]
 
 
-def test_of_two_losses_that_were_made_at_once_each_waits_for_its_own_receipt(ledger: Ledger) -> None:
-    first, second = gap(1, 0, 100), gap(1, 100, 200)
-    for each in (first, second, gap(3, 200, 300), gap(1, 300, 400)):
-        ledger.declare(each)
-    ledger.gap_delivered(first)
-    assert [each.gap_id[1] for each in ledger.undelivered()] == [2, 3, 4]
-    assert [each.gap_id[1] for each in opened(ledger.folder).gap_log.gaps] == [1, 2, 3, 4]
-
-
 def test_a_save_that_fails_lets_nothing_go_and_keeps_the_state_before(ledger: Ledger) -> None:
     ledger.receipt("log", seen(0, 50))
     ledger.save()
@@ -117,13 +108,14 @@ def test_everything_is_there_after_a_restart(ledger: Ledger) -> None:
     ledger.elsewhere.add(7, 9)
     ledger.switch_express(20, ("ALARM", "T"))
     ledger.month, ledger.paused, ledger.newest = MonthUse("2026-11", 12_345), True, (3, 88_213)
-    ledger.declare(gap(1, 300, 400))
-    ledger.gap_delivered(gap(1, 300, 400))
+    ledger.gaps.declare(gap(1, 300, 400))
+    ledger.gaps.note_delivered(gap(1, 300, 400))
     ledger.save()
     again = opened(ledger.folder)
-    for name in ("landing", "receipted", "elsewhere", "switches", "month", "paused", "delivered", "newest"):
+    for name in ("landing", "receipted", "elsewhere", "switches", "month", "paused", "newest"):
         assert getattr(again, name) == getattr(ledger, name), name
-    assert again.gap_log.gaps == [gap(1, 300, 400)]
+    assert again.gaps.delivered == ledger.gaps.delivered
+    assert again.gaps.log.gaps == [gap(1, 300, 400)]
     assert again.may_release(300, 400)  # declared
 
 
@@ -164,13 +156,13 @@ def test_of_a_state_with_one_bad_field_nothing_is_taken_over(ledger: Ledger, key
 
 def test_another_landing_has_receipted_nothing_and_what_the_old_one_held_is_remembered(ledger: Ledger) -> None:
     ledger.receipt("log", seen(0, 100))
-    ledger.declare(gap(1, 100, 120))
-    ledger.gap_delivered(gap(1, 100, 120))
+    ledger.gaps.declare(gap(1, 100, 120))
+    ledger.gaps.note_delivered(gap(1, 100, 120))
     ledger.save()
     assert ledger.welcome(OTHER, [(0, 30)], []) == []
     assert list(ledger.elsewhere) == [(0, 100)]
     assert list(ledger.receipted.log) == [(0, 30)]
-    assert ledger.undelivered() == [gap(1, 100, 120)]  # the new one has not heard of it
+    assert ledger.gaps.undelivered() == [gap(1, 100, 120)]  # the new one has not heard of it
     assert not ledger.may_release(0, 30)  # until it is saved
     ledger.save()
     assert ledger.may_release(0, 30)
@@ -211,7 +203,7 @@ def test_where_express_topics_travel_apart_both_lanes_must_be_receipted(ledger: 
     ledger.save()
     assert ledger.may_release(0, 70)
     assert not ledger.may_release(0, 71)
-    ledger.declare(gap(1, 70, 80))
+    ledger.gaps.declare(gap(1, 70, 80))
     assert ledger.may_release(0, 100)
 
 
@@ -219,21 +211,6 @@ def test_a_switch_at_the_same_place_replaces_the_one_before(ledger: Ledger) -> N
     ledger.switch_express(40, ("A",))
     ledger.switch_express(40, ("B",))
     assert ledger.switches == [(40, ("B",))]
-
-
-def test_the_oldest_delivered_gaps_are_forgotten_and_no_undelivered_one(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledger_module, "KEPT_GAPS", 20)
-    count = 20 + 1001
-    ledger.gap_log.compact([gap(number, number * 10, number * 10 + 5) for number in range(count)])
-    ledger.delivered = {(7, number) for number in range(count) if number not in (3, count - 1)}
-    ledger.save()
-    again = opened(ledger.folder)
-    assert [one.gap_id[1] for one in again.gap_log.gaps] == [3, *range(1001, count)]
-    assert [one.gap_id[1] for one in again.undelivered()] == [3, count - 1]
-    assert min(again.delivered) == (7, 1001)
-    assert opened(ledger.folder).gap_log.gaps == again.gap_log.gaps
 
 
 Ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=5)
@@ -254,7 +231,7 @@ def test_a_range_may_go_when_each_byte_of_it_may(
     for start, end in pick:
         ledger.receipted.pick.add(start, end)
     for start, end in gaps:
-        ledger._synced_gaps.add(start, end)
+        ledger.gaps.synced.add(start, end)
     for at, on in sorted(switches):
         ledger.switch_express(at, ("ALARM",) if on else ())
     ledger._synced = ledger.receipted

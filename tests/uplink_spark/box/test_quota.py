@@ -54,7 +54,7 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         await uplink.shipper.quota.look()
         first, durable = store.first, store.committed
         assert 10 * MIB <= first < durable
-        lost = [gap.facts for gap in uplink.shipper.state.ledger.gap_log.gaps]
+        lost = [gap.facts for gap in uplink.shipper.state.ledger.gaps.log.gaps]
         assert {(facts["class"], facts["reason"]) for facts in lost} == {("missing", "quota_bytes")}
         for facts in lost:
             assert facts["since"] <= facts["until"] <= facts["declared"]  # store times of what is lost
@@ -66,7 +66,7 @@ async def test_drop_oldest_declares_the_loss_with_its_queue_offsets_before_the_f
         assert counted == sum(store.min_offset(MessageQueue("T", q)) for q in range(4))
     async with gateway(landing) as port, box(tmp_path / "store", port) as (store, uplink):
         ledger = uplink.shipper.state.ledger
-        await until(lambda: not ledger.undelivered() and ledger.receipted.log.covers(first, store.committed))
+        await until(lambda: not ledger.gaps.undelivered() and ledger.receipted.log.covers(first, store.committed))
         assert whole(landing) == [(0, durable)]
     assert counted + len(landed_log(landing, "box-17")) == 16_000
 
@@ -99,7 +99,7 @@ async def test_what_was_refused_is_declared_once_there_is_room_to_declare_it(tmp
         with files_end_at(0), pytest.raises(OSError, match="too large"):
             await quota._declare_rejected()
         await quota._declare_rejected()
-        assert [gap.facts["records"] for gap in ledger.gap_log.gaps] == [3]
+        assert [gap.facts["records"] for gap in ledger.gaps.log.gaps] == [3]
         assert not quota._rejected
         for number in range(MOST_REJECTED + 5):
             quota.note_rejected(f"T{number}", "disk_full")
@@ -120,7 +120,7 @@ async def test_express_only_keeps_the_express_topics_of_what_goes_and_ships_them
     async with serving as port, box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
         state = uplink.shipper.state
         await until(lambda: state.ledger.receipted.pick.covers(first, store.committed) and not spool.places())
-        await until(lambda: not state.ledger.undelivered())
+        await until(lambda: not state.ledger.gaps.undelivered())
         assert (state.counts.connects, state.alarms) == (1, {})
     entries = landed_entries(landing, "box-17")
     assert sum(entry.records for entry in entries if entry.kind == "pick") == 33
@@ -146,7 +146,7 @@ async def test_express_records_that_were_kept_outlive_a_connection_that_took_the
     async with gateway(landing) as port:
         async with box(tmp_path / "store", port, **spent) as (store, uplink):
             state = uplink.shipper.state
-            await until(lambda: state.ledger.gap_log.gaps != [] and not state.ledger.undelivered())
+            await until(lambda: state.ledger.gaps.log.gaps != [] and not state.ledger.gaps.undelivered())
         async with box(tmp_path / "store", port, **EXPRESS_ONLY) as (store, uplink):
             state, spool = uplink.shipper.state, uplink.shipper.quota.spool
             await until(lambda: state.ledger.receipted.pick.covers(first, store.committed) and not spool.places())
@@ -184,12 +184,12 @@ async def test_a_declared_loss_is_final_when_the_file_was_still_there_at_the_cra
     async with box(tmp_path / "store", 1) as (store, uplink):
         await fill(store, 6_000)
         for gap in uplink.shipper.quota._gaps_of(0, 5 * MIB, "quota_bytes"):
-            uplink.shipper.state.ledger.declare(gap)  # as after a crash between the gap and the unlink
+            uplink.shipper.state.ledger.gaps.declare(gap)  # as after a crash between the gap and the unlink
         assert store.first == 0
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await until(lambda: store.first == 5 * MIB)
         await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.committed))
-        await until(lambda: not uplink.shipper.state.ledger.undelivered())
+        await until(lambda: not uplink.shipper.state.ledger.gaps.undelivered())
     assert min(landed_log(tmp_path / "landing", "box-17")) == 5 * MIB
 
 
@@ -220,7 +220,7 @@ async def test_uplink_switched_on_late_begins_with_one_never_receipted_gap(tmp_p
         await store.drop_first()
     async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await until(lambda: uplink.shipper.state.ledger.receipted.log.covers(5 * MIB, store.committed))
-        await until(lambda: not uplink.shipper.state.ledger.undelivered())
+        await until(lambda: not uplink.shipper.state.ledger.gaps.undelivered())
     gaps = [e for e in landed_entries(tmp_path / "landing", "box-17") if e.kind == "gap"]
     assert [(g.start, g.end, (g.gap or {})["reason"]) for g in gaps] == [(0, 5 * MIB, "never_receipted")]
     assert (gaps[0].gap or {})["records"] > 4000

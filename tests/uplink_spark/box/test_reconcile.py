@@ -80,10 +80,15 @@ async def test_what_left_the_disk_is_declared_once_by_what_is_known_of_it(tmp_pa
     assert [g.gap_id for g in gaps] == [(SOURCE.run, n) for n in (1, 2, 3, 4)]
     assert "receipt_lost" in state.alarms
     for gap in gaps:
-        state.ledger.declare(gap)
-        state.ledger.gap_delivered(gap)
+        state.ledger.gaps.declare(gap)
+        state.ledger.gaps.note_delivered(gap)
     assert reconcile_below(state, had, elsewhere) == []  # declared already
-    assert [gap.gap_id[1] for gap in state.ledger.undelivered()] == [1, 2, 3, 4]  # the centre lacks them: sent again
+    assert [gap.gap_id[1] for gap in state.ledger.gaps.undelivered()] == [
+        1,
+        2,
+        3,
+        4,
+    ]  # the centre lacks them: sent again
 
 
 async def test_what_still_lies_here_is_shipped_and_not_declared(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ async def test_a_gap_says_when_its_oldest_record_was_stored_as_long_as_it_can_be
 
 async def test_ids_go_on_above_those_of_this_run_in_the_log(tmp_path: Path) -> None:
     state = state_of(tmp_path, MadeLog(RAW))
-    state.ledger.declare(make_gap(state, 0, SIZE, ("missing", "x"), made=4))
+    state.ledger.gaps.declare(make_gap(state, 0, SIZE, ("missing", "x"), made=4))
     assert make_gap(state, SIZE, 2 * SIZE, ("missing", "x")).gap_id == (SOURCE.run, 6)
     state.source.lineage.runs.append((99, 15 * SIZE))
     later = make_gap(state, SIZE, 2 * SIZE, ("missing", "x"))

@@ -51,7 +51,7 @@ async def test_an_uplink_without_gateway_says_why_and_what_to_do(tmp_path: Path)
         assert "unshipped log is at its limit" in status_text(replace(status, quota_left_s=0))
         assert await tried(uplink) == [("tcp", False)]
         await uplink.shipper.quota.discard(store.committed, "test")
-        (row,) = gap_rows(uplink.shipper.state.ledger.gap_log.gaps, uplink.shipper.state.ledger.delivered)
+        (row,) = gap_rows(uplink.shipper.state.ledger.gaps.log.gaps, uplink.shipper.state.ledger.gaps.delivered)
         assert (row["class"], row["reason"], row["receipted"]) == ("missing", "operator", False)
         uplink.shipper.state.set_paused(True)
         assert "paused" in status_text(uplink.statistics())

@@ -70,5 +70,5 @@ async def test_a_gap_waits_once(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     state.declare(Gap(1, 2, 0, 0, 50, {"id": [2, 1], "class": "quota", "reason": "full"}))
     lanes, second = SendLanes(state), Gap(1, 2, 0, 50, 70, {"id": [2, 2], "class": "quota", "reason": "full"})
-    lanes.add_gaps([*state.ledger.undelivered(), second])
+    lanes.add_gaps([*state.ledger.gaps.undelivered(), second])
     assert [gap.gap_id for gap in lanes.gaps] == [(2, 1), (2, 2)]

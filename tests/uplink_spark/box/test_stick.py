@@ -180,13 +180,13 @@ async def test_a_stick_carries_express_topics_and_declared_losses_and_brings_the
             store.put(message(number, topic="alarm" if number % 6 == 0 else "bulk"))
         await store.wait_committed(store.end)
         for number in range(2):
-            state.ledger.declare(make_gap(state, 0, 0, ("rejected", "disk_full"), number))
+            state.ledger.gaps.declare(make_gap(state, 0, 0, ("rejected", "disk_full"), number))
         await exported(uplink, stick)
         assert await sweep(landing, stick) == (4, 4)
         assert not uplink.may_release(0, store.committed)
         assert await imported(uplink, stick) == store.committed
         assert uplink.may_release(0, store.committed)
-        assert state.ledger.undelivered() == []
+        assert state.ledger.gaps.undelivered() == []
         again = await exported(uplink, tmp_path / "again")
         assert again.files == ()
     entries = landed_entries(landing, "box-17")

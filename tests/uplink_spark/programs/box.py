@@ -43,7 +43,7 @@ async def append(store: MessageStore, options: argparse.Namespace) -> None:
 async def finish(store: MessageStore, uplink: Uplink) -> None:
     """Wait until the centre has everything, data or declared losses, and note that it has."""
     ledger = uplink.shipper.state.ledger
-    while ledger.undelivered() or ledger.unshipped(0, store.committed):  # noqa: ASYNC110
+    while ledger.gaps.undelivered() or ledger.unshipped(0, store.committed):  # noqa: ASYNC110
         await trio.sleep(0.01)
     await uplink.shipper.state.workers.in_thread(ledger.save)
     uplink.shipper.state.step("B5")
