@@ -93,7 +93,7 @@ class RuntimeInfo:
 
     def handle_config(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_CONFIG (26): Apache's names with this box's values."""
-        version = DataVersion(0, self._stats.booted_ms).to_bytes().decode()
+        version = DataVersion(0, self._stats.past.booted_ms).to_bytes().decode()
         return Reply(request.reply(ext=VersionReply(version), body=properties_text(dict(self._properties()))))
 
     def handle_info(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
@@ -127,8 +127,8 @@ class RuntimeInfo:
 
     def _versions(self) -> dict[str, object]:
         return {
-            "bootTimestamp": self._stats.booted_ms,
-            "runtime": _runtime((self._now_ms() - self._stats.booted_ms) // 1000),
+            "bootTimestamp": self._stats.past.booted_ms,
+            "runtime": _runtime((self._now_ms() - self._stats.past.booted_ms) // 1000),
             "brokerVersion": VERSION,
             "brokerVersionDesc": VERSION_NAME,
             "brokerActive": "true",

@@ -88,21 +88,43 @@ def _today() -> object:
     return time.localtime()[:3]
 
 
+class PastTotals:
+    """What was counted before. A sample: time ms, messages put, pulls that found, that did not, messages pulled."""
+
+    def __init__(self, booted_ms: int, today: Callable[[], object]) -> None:
+        self.booted_ms, self._today = booted_ms, today
+        self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] // int(TICK_S) + 1)
+        self._day, self.mornings = today(), ((0, 0), (0, 0))  # puts, gets: yesterday, today
+
+    def add(self, sample: tuple[int, int, int, int, int]) -> None:
+        """Take one sample; the first of a day is that of its midnight."""
+        self._samples.append(sample)
+        today = self._today()
+        if today != self._day:
+            self._day, self.mornings = today, (self.mornings[1], (sample[1], sample[4]))
+
+    def before(self, time_ms: int) -> tuple[int, ...]:
+        """Return the newest sample not after a time, else the oldest there is, else the start."""
+        found: tuple[int, ...] = (self.booted_ms, 0, 0, 0, 0)
+        for number, sample in enumerate(self._samples):
+            if number == 0 or sample[0] <= time_ms:
+                found = sample
+        return found
+
+
 class BrokerCounters:
     """All counters of the broker. `names` of `view` are RocketMQ's."""
 
     def __init__(self, cluster: str, *, now_ms: Callable[[], int], today: Callable[[], object] = _today) -> None:
         self.puts, self.gets, self.misses = Item(), Item(), 0
         self.failed_puts = 0
-        self.booted_ms = now_ms()
-        self._cluster, self._now_ms, self._today = cluster, now_ms, today
+        self._cluster, self._now_ms = cluster, now_ms
+        self.past = PastTotals(now_ms(), today)
         self._put: dict[tuple[str, int], Item] = {}
         self._got: dict[tuple[str, str, int], Item] = {}  # topic, group, queue id
         self._topics: dict[str, Item] = {}
         self._groups: dict[tuple[str, str], Item] = {}  # topic, group
         self._returned: dict[tuple[str, str], Item] = {}
-        self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] // int(TICK_S) + 1)
-        self._day, self._mornings = today(), ((0, 0), (0, 0))  # puts, gets: yesterday, today
 
     # counting
 
@@ -204,27 +226,19 @@ class BrokerCounters:
         return TrafficCounts(put, {pair: (item.count, item.size) for pair, item in self._groups.items()})
 
     def rates(self) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Return per second, over 10 s, 60 s and 600 s: puts, pulls that found, pulls that did not, messages pulled."""
+        """Return per second, over 10 s, 60 s and 600 s: puts, pulls that found, that did not, messages pulled."""
         now = (self._now_ms(), self.puts.count, self.gets.calls, self.misses, self.gets.count)
         columns: tuple[list[float], ...] = ([], [], [], [])
         for window_s in TPS_WINDOWS_S:
-            then = self._sample_before(now[0] - window_s * 1000)
+            then = self.past.before(now[0] - window_s * 1000)
             span_ms = now[0] - then[0]
             for at, column in enumerate(columns, 1):
                 column.append((now[at] - then[at]) * 1000 / span_ms if span_ms > 0 else 0.0)
         return columns[0], columns[1], columns[2], columns[3]
 
-    def _sample_before(self, time_ms: int) -> tuple[int, ...]:
-        """Return the newest sample not after a time, else the oldest there is, else the start."""
-        found: tuple[int, ...] = (self.booted_ms, 0, 0, 0, 0)
-        for number, sample in enumerate(self._samples):
-            if number == 0 or sample[0] <= time_ms:
-                found = sample
-        return found
-
     def day_totals(self) -> tuple[DayTotals, DayTotals]:
         """Return puts and gets at the last midnights and now."""
-        (put_before, got_before), (put_today, got_today) = self._mornings
+        (put_before, got_before), (put_today, got_today) = self.past.mornings
         return DayTotals(put_before, put_today, self.puts.count), DayTotals(got_before, got_today, self.gets.count)
 
     # sampling
@@ -239,10 +253,8 @@ class BrokerCounters:
 
     async def sample(self, ticks: int) -> None:
         """Take the samples that are due at one tick."""
-        now_ms, today = self._now_ms(), self._today()
-        self._samples.append((now_ms, self.puts.count, self.gets.calls, self.misses, self.gets.count))
-        if today != self._day:
-            self._day, self._mornings = today, (self._mornings[1], (self.puts.count, self.gets.count))
+        now_ms = self._now_ms()
+        self.past.add((now_ms, self.puts.count, self.gets.calls, self.misses, self.gets.count))
         views = [MINUTE]
         views += [HOUR] if ticks % TICKS_PER_HOUR_SAMPLE == 0 else []
         views += [DAY] if ticks % TICKS_PER_DAY_SAMPLE == 0 else []

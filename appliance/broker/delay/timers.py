@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from pathlib import Path
 
 import trio
 
@@ -75,10 +74,9 @@ class Timers:
     ) -> None:
         self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
         self._file: StateFile = store.state_file("timers", folder="rocketbox")
-        self._folder: Path = self._file.path.parent / "timers"
         state = IndexState.from_json(load_table(self._file, "timers"))
         self._saved = state
-        self.index = TimerIndex(disk or RealDisk(), self._folder, state)
+        self.index = TimerIndex(disk or RealDisk(), self._file.path.parent / "timers", state)
         self._recalled: dict[bytes, int] = {}  # name → due ms, of recalls that may not be in the index yet
         self._due_recalls: set[tuple[int, bytes]] = set()  # of this round: they sort before the messages they recall
         self._caught_up = False
