@@ -88,7 +88,6 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         dispatcher=dispatcher,
         appender=appender,
         lookup=lookup,
-        wait_committed=log.wait_committed,
     )
     raw = RawAppender(log, queues, make_queue=appender.make_queue)
     return StoreParts(queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion)

@@ -3,7 +3,7 @@
 The table of queues is saved first: a start never takes a deleted file for a lost one.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,12 +38,10 @@ class Deletion:
         dispatcher: Dispatcher,
         appender: Appender,
         lookup: Lookup,
-        wait_committed: Callable[[int], Awaitable[None]],
     ) -> None:
         self._file_entries, self._folder = config.queue_file_entries, config.root / "consumequeue"
         self._disk, self._log, self._flusher, self._queues = disk, log, flusher, queues
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
-        self._wait_committed = wait_committed
         self._first_file = first_file
         self._one_thread = trio.CapacityLimiter(1)
 
@@ -64,7 +62,7 @@ class Deletion:
             end = self._log.end
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)
             await self._in_thread(self._remove_topic, self._folder / topic)
-            await self._wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
+            await self._log.wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
             await self._flusher.save()  # recovery must not bring them back, wherever it starts
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)
 
