@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.broker import assembly
-from appliance.broker.access import request_docs, request_table
+from appliance.broker.access import request_table
 from appliance.broker.access.request_table import ROWS, Loaded, RequestRow, loaded
 from appliance.requests import Answer, Handle, RequestPeer, deferred
 from netstack.wire.codes import RequestCode
@@ -51,7 +51,3 @@ def test_every_code_has_one_row() -> None:
     tables = (getattr(request_table, name) for name in vars(request_table) if name.startswith("_"))
     rows = [row for table in tables if isinstance(table, tuple) for row in table if isinstance(row, RequestRow)]
     assert sorted(row.code for row in rows) == sorted(ROWS)
-
-
-def test_the_page_of_requests_is_made_from_the_table() -> None:
-    assert Path("docs/requests.md").read_text() == request_docs.page(), f"run `python -m {request_docs.__name__}`"
