@@ -74,7 +74,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "consume": {"intake", "large_bodies", "rights", "tables", "filter"},
         "transactions": {"intake", "rights", "tables", "delay"},
         "pop": {"intake", "rights", "tables", "filter", "delay", "consume"},
-        "access": {"rights", "tables", "consume"},
+        "pop_requests": {"tables", "filter", "pop"},
+        "access": {"rights", "tables", "consume", "pop"},
         "admin": {"rights", "tables", "filter", "delay", "consume", "access"},
     },
 }
@@ -84,11 +85,11 @@ SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
     *(
         f"netstack.wire.{m}"
-        for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv")
+        for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv", "headers_pop")
     ),
     *(
         f"netstack.wire.{m}"
-        for m in ("bodies", "bodies_admin", "bodies_route", "fastjson", "json_text", "lenient_json")
+        for m in ("bodies", "bodies_admin", "bodies_pop", "bodies_route", "fastjson", "json_text", "lenient_json")
     ),
     *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "replication", "send_reply")),
     *(f"netstack.client.{m}" for m in ("faults", "routes", "ids", "messages", "records", "send_request", "statistics")),

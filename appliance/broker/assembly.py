@@ -32,6 +32,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.creations import Creations
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.request_modes import RequestModes
 from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
@@ -46,7 +47,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from appliance.broker.pop.engine import PopEngine
+    from appliance.broker.pop.engine import PopEngine, PopTables
 
 MIB = 1 << 20
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -69,6 +70,7 @@ class BrokerTables(NamedTuple):
     stats: BrokerCounters
     creations: Creations
     resent: Resent
+    modes: RequestModes
 
 
 class Waiting(NamedTuple):
@@ -125,6 +127,8 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
     creations_file = store.state_file("creations", folder="rocketbox")
     creations = Creations(creations_file, per_hour=limits.created_per_hour, now_ms=now_ms)
     topics.creations = groups.creations = creations
+    modes = RequestModes(store.state_file("messageRequestMode"))
+    topics.on_change(lambda name: None if topics.get(name) else modes.drop_topic(name))
     return BrokerTables(
         topics,
         groups,
@@ -138,6 +142,7 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         BrokerCounters(config.box.cluster, now_ms=now_ms),
         creations,
         Resent(store.state_file("resent", folder="rocketbox")),
+        modes,
     )
 
 
@@ -163,7 +168,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     )
     make_topic = partial(tables.topics.ensure, queues=1)
     checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
-    sessions = _sessions(config, tables, now_ms)
+    sessions, pop = _sessions(config, tables, now_ms), _pop(store, tables, now_ms)
     recalls = Recalls(timers, tables.topics, when_committed=store.when_committed, now_ms=now_ms, region=rules.region)
     publishing = _publishing(config, store, tables, intake, address)
     handlers = merged(
@@ -177,11 +182,11 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
         deferred(
             loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)
         ),
+        deferred(loaded(Loaded.WITH_POP), lambda: _pop_handlers(config, store, tables, pop, address)),
     )
     used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
     unused = Unused(used_by, store, tables.creations)
-    pop = _pop(store, tables, now_ms)
-    saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent)
+    saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
     rest = (pop.run, unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
     loops = (*(table.run for table in saved), *rest)
     flushes = (*(table.flush for table in saved), delays.flush, timers.flush, pop.flush)
@@ -198,19 +203,35 @@ def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[Mes
     def make() -> dict[int, Handle]:
         from appliance.broker.consume.assignment import Assignments  # see _query_handlers
 
-        return Assignments(tables.clients, readable).handlers()
+        return Assignments(tables.clients, tables.modes, readable).handlers()
 
     return deferred([RequestCode.QUERY_ASSIGNMENT], make)
 
 
 def _pop(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> LazyPop:
     def make(file: JournalFile) -> "PopEngine":
-        from appliance.broker.pop.engine import PopEngine, PopTables  # most boxes have no consumer that uses POP
+        from appliance.broker.pop.engine import PopEngine  # most boxes have no consumer that uses POP
 
-        used = PopTables(tables.topics, tables.groups, tables.offsets, tables.arrivals, tables.stats)
-        return PopEngine(file, store, used, now_ms=now_ms)
+        return PopEngine(file, store, _pop_tables(tables), now_ms=now_ms)
 
     return LazyPop(store.journal_file("pop.journal"), make)
+
+
+def _pop_tables(tables: BrokerTables) -> "PopTables":
+    from appliance.broker.pop.engine import PopTables
+
+    return PopTables(tables.topics, tables.groups, tables.offsets, tables.arrivals, tables.stats)
+
+
+def _pop_handlers(
+    config: Config, store: MessageStore, tables: BrokerTables, pop: LazyPop, address: str
+) -> dict[int, Handle]:
+    from appliance.broker.pop_requests.checks import PopRules
+    from appliance.broker.pop_requests.composition import pop_handlers  # see _pop
+
+    rules = config.broker
+    pop_rules = PopRules(address, config.box.name, bool(rules.permission & READ), rules.property_filter)
+    return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, store)
 
 
 def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:

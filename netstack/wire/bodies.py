@@ -114,7 +114,7 @@ class QueryAssignment(Body):
 
 @value_class
 class QueueAssignment(Body):
-    """One queue of a member, and how it asks for messages: PULL, or POP, which a box has not."""
+    """One queue of a member, and how it asks for messages: PULL or POP."""
 
     message_queue: MessageQueue = NO_QUEUE
     mode: str = "PULL"

@@ -16,11 +16,14 @@ from appliance.broker.consume.heartbeat import MOST_BYTES, read_check, read_hear
 from appliance.broker.filter import sql92
 from appliance.broker.filter.sql92_tokens import ExpressionError
 from appliance.broker.filter.subscriptions import SubscriptionError, parse_subscription
+from appliance.broker.pop_requests.acknowledging import read_acks
+from appliance.broker.pop_requests.receipts import read_receipt
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack.errors import ProtocolError, Refused
 from netstack.wire import fastjson
 from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
+from netstack.wire.bodies_pop import ACKS_FROM_PEER
 from netstack.wire.command import HEADER, decode_command, encode_command
 from netstack.wire.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
 from netstack.wire.replication import REPORT, ReportDecoder
@@ -282,6 +285,27 @@ def _reports() -> Iterator[bytes]:
     yield REPORT.pack(-1) * (4 * KIB // REPORT.size)
 
 
+def _acks() -> Iterator[bytes]:
+    ack = b'{"c":"G","t":"T","r":"0","so":0,"q":0,"pt":1,"b":"%s"}' % (b"/" * 680)
+    yield b'{"brokerName":"b","acks":[' + b",".join([ack] * (ACKS_FROM_PEER.bytes // len(ack) - 1)) + b"]}"
+    yield b'{"acks":[' + b",".join([b"{}"] * 40_000) + b"]}"
+    yield from _bodies()
+
+
+def _handle(raw: bytes) -> object:
+    try:
+        return read_receipt(raw.decode("utf-8", "replace"))
+    except ValueError as exc:
+        raise ProtocolError(str(exc)) from exc
+
+
+def _handles() -> Iterator[bytes]:
+    yield b"0 1 2 0 0 b 0 7"
+    yield b"9" * 4300 + b" 1 2 0 0 b 0 7"
+    yield b" " * MAX_HEADER
+    yield b"1 " * (MAX_HEADER // 2)
+
+
 PARSERS = (
     Parser("frame cutter", "every remoting port, before access", 64 * KIB, 6_000, MIB, _cut, _frames),
     Parser(
@@ -324,6 +348,8 @@ PARSERS = (
     Parser("client configuration", "46", MOST_BYTES, 100_000, 56 * MIB, read_check, _locks),
     Parser("queue locks", "41, 42", MOST_BYTES, 300_000, 56 * MIB, read_lock, _locks),
     Parser("assignment", "400", fastjson.FROM_PEER.bytes, 80_000, 56 * MIB, QueryAssignment.from_bytes, _bodies),
+    Parser("batch acknowledgement", "200151", ACKS_FROM_PEER.bytes, 1_000_000, 16 * MIB, read_acks, _acks),
+    Parser("POP handle", "200051, 200053", MAX_HEADER, 50, MIB, _handle, _handles),
     Parser(
         "registration",
         "103",

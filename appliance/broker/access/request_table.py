@@ -37,6 +37,8 @@ class Needs(Enum):
     LOCK = "SUB on the group and the topics of the body"
     ASSIGNMENT = "SUB on the topic and the group of the body"
     EDGES = "PUB or SUB on the topic"
+    POP = "SUB on the topic and the group, whatever retry topic is named"
+    POP_BATCH = "SUB on the topics and the groups of the body"
 
 
 class Loaded(Enum):
@@ -45,6 +47,7 @@ class Loaded(Enum):
     AT_START = "at start"
     WITH_QUERY = "with the first query of messages"
     WITH_TOOL = "with the first request of a tool"
+    WITH_POP = "with the first request of POP"
 
 
 class Server(Enum):
@@ -74,7 +77,7 @@ class RequestRow(NamedTuple):
 
 
 _C = RequestCode
-_M, _H, _A, _N = "message_headers.", "headers.", "headers_admin.", "headers_namesrv."
+_M, _H, _A, _N, _P = "message_headers.", "headers.", "headers_admin.", "headers_namesrv.", "headers_pop."
 
 
 def _data(code: int, summary: str, header: str = "", needs: Needs = Needs.SIGNATURE) -> RequestRow:
@@ -91,6 +94,10 @@ def _tool(code: int, access: AccessClass, summary: str, header: str = "", fields
 
 def _list(code: int, summary: str) -> RequestRow:
     return RequestRow(code, Server.BROKER, AccessClass.CHANGE, summary, loaded=Loaded.WITH_TOOL, body=True)
+
+
+def _pop(code: int, summary: str, header: str = "", needs: Needs = Needs.POP) -> RequestRow:
+    return RequestRow(code, Server.BROKER, AccessClass.DATA, summary, header, needs, Loaded.WITH_POP)
 
 
 def _namesrv(code: int, access: AccessClass, summary: str, header: str = "") -> RequestRow:
@@ -124,6 +131,29 @@ _CONSUME = (
     _data(_C.GET_MIN_OFFSET, "get the start of a queue", _H + "QueueHeader", Needs.EDGES),
     _data(_C.GET_EARLIEST_MSG_STORETIME, "get the time of the first message", _H + "QueueHeader", Needs.EDGES),
     _data(_C.QUERY_ASSIGNMENT, "assign queues to a 5.x member", "", Needs.ASSIGNMENT),
+)
+_POP = (
+    _pop(_C.POP_MESSAGE, "take messages for a time, or wait for them", _P + "PopMessageHeader"),
+    _pop(_C.ACK_MESSAGE, "acknowledge a message that was taken", _P + "AckMessageHeader"),
+    _pop(_C.BATCH_ACK_MESSAGE, "acknowledge several", "", Needs.POP_BATCH),
+    _pop(_C.CHANGE_MESSAGE_INVISIBLETIME, "take a message for longer or shorter", _P + "ChangeInvisibleTimeHeader"),
+    _pop(_C.PEEK_MESSAGE, "read the next messages of a group without taking them", _P + "PeekMessageHeader"),
+    _pop(_C.NOTIFICATION, "wait until there are messages to take", _P + "NotificationHeader"),
+    _pop(_C.POLLING_INFO, "count the receivers that wait", _P + "PollingInfoHeader"),
+    RequestRow(
+        *(
+            _C.SET_MESSAGE_REQUEST_MODE,
+            Server.BROKER,
+            AccessClass.CHANGE,
+            "let a group consume a topic by POP or pulls",
+        ),
+        loaded=Loaded.WITH_POP,
+        body=True,
+    ),
+    RequestRow(
+        *(_C.GET_ALL_MESSAGE_REQUEST_MODE, Server.BROKER, AccessClass.READ, "list the groups that consume by POP"),
+        loaded=Loaded.WITH_POP,
+    ),
 )
 _QUERY = (
     _query(_C.QUERY_MESSAGE, _DATA, "find messages by key", _H + "QueryMessageHeader", Needs.TOPIC),
@@ -214,7 +244,7 @@ _ROUTES = (
 )
 ROWS: dict[int, RequestRow] = {
     row.code: row
-    for rows in (_PUBLISH, _CONSUME, _QUERY, _TOPICS, _GROUPS, _PROGRESS, _BROKER, _ACCOUNTS, _ROUTES)
+    for rows in (_PUBLISH, _CONSUME, _POP, _QUERY, _TOPICS, _GROUPS, _PROGRESS, _BROKER, _ACCOUNTS, _ROUTES)
     for row in rows
 }
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from appliance.broker.access.request_table import ROWS, Needs
 from appliance.broker.consume.heartbeat import read_lock
+from appliance.broker.pop.retry_topics import first_topic
 from appliance.broker.rights import ANY, REPLY_TOPIC, Need, Perm, ResourceKind, of_topic
 from netstack.wire.bodies import HeartbeatData, QueryAssignment
+from netstack.wire.bodies_pop import ACKS_FROM_PEER, BatchAcks
 from netstack.wire.command import RemotingCommand
 
 
@@ -71,6 +73,22 @@ def _assignment(request: RemotingCommand) -> list[Need]:
     return [of_topic(asked.topic, Perm.SUB), Need(ResourceKind.GROUP, asked.consumer_group, Perm.SUB)]
 
 
+def _pops(request: RemotingCommand) -> list[Need]:
+    return _of_pop(request.ext.get("consumerGroup", ""), request.ext.get("topic", ""))
+
+
+def _pop_batch(request: RemotingCommand) -> list[Need]:
+    """Each topic and group once: a hostile body may name thousands."""
+    read = BatchAcks.from_bytes
+    acks = dict.fromkeys((ack.consumer_group, ack.topic) for ack in read(request.body, ACKS_FROM_PEER).acks)
+    return [need for group, topic in acks for need in _of_pop(group, topic)]
+
+
+def _of_pop(group: str, topic: str) -> list[Need]:
+    """A retry topic of POP names group and topic, and is neither."""
+    return [of_topic(first_topic(group, topic), Perm.SUB), Need(ResourceKind.GROUP, group, Perm.SUB)]
+
+
 def _looks(request: RemotingCommand) -> list[Need]:
     """Where a queue begins and ends may be known to those who send to it and to those who read it."""
     return [of_topic(request.ext.get("topic", ""), ANY)]
@@ -96,4 +114,6 @@ _READERS: dict[Needs, Callable[[RemotingCommand], list[Need]]] = {
     Needs.LOCK: _locks,
     Needs.ASSIGNMENT: _assignment,
     Needs.EDGES: _looks,
+    Needs.POP: _pops,
+    Needs.POP_BATCH: _pop_batch,
 }

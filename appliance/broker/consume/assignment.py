@@ -1,14 +1,18 @@
 """QUERY_ASSIGNMENT (400): the queues of a 5.x member, assigned by the broker (`setClientRebalance(false)`).
 
-Source: RocketMQ 5.3 QueryAssignmentProcessor. Such a member pulls, as in groups without a request mode; newer clients
-have no other way to come by queues.
+Source: RocketMQ 5.5.0 QueryAssignmentProcessor. Such a member pulls, or receives by POP where an operator set that for
+its group and topic; retry topics are pulled. A member that receives by POP gets brokers (queue -1: all of it), or its
+own queues and those of so many members after it.
 """
 
 from collections.abc import Callable
 
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.request_modes import POP, PULLS, ConsumeMode, RequestModes
+from appliance.broker.tables.topics import RETRY_PREFIX
 from appliance.requests import Answer, Handle, Reply, RequestPeer
-from netstack.client.consume.rebalance import Averagely, AveragelyByCircle, Strategy, allocate
+from netstack.client.consume.rebalance import Averagely, AveragelyByCircle, Strategy, allocate, queue_order
+from netstack.client.text import code_units
 from netstack.errors import Refused
 from netstack.wire.bodies import MessageModel, QueryAssignment, QueueAssignment, QueueAssignments
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -21,8 +25,10 @@ STRATEGIES: dict[str, Strategy] = {each.name: each for each in (Averagely(), Ave
 class Assignments:
     """Assigns queues; `readable` returns those of a topic on all brokers."""
 
-    def __init__(self, clients: ClientTable, readable: Callable[[str], list[MessageQueue]]) -> None:
-        self._clients, self._readable = clients, readable
+    def __init__(
+        self, clients: ClientTable, modes: RequestModes, readable: Callable[[str], list[MessageQueue]]
+    ) -> None:
+        self._clients, self._modes, self._readable = clients, modes, readable
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -31,11 +37,13 @@ class Assignments:
     def handle(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_ASSIGNMENT (400). Raises Refused for a strategy that only clients know."""
         asked = QueryAssignment.from_bytes(request.body)
-        queues = self._queues_of(asked)
-        found = None if queues is None else tuple(QueueAssignment(queue) for queue in queues)
+        pulled = asked.topic.startswith(RETRY_PREFIX)
+        mode = PULLS if pulled else self._modes.get(asked.topic, asked.consumer_group)
+        queues = self._queues_of(asked, mode)
+        found = None if queues is None else tuple(QueueAssignment(queue, mode.mode) for queue in queues)
         return Reply(request.reply(body=QueueAssignments(found).to_bytes()))
 
-    def _queues_of(self, asked: QueryAssignment) -> list[MessageQueue] | None:
+    def _queues_of(self, asked: QueryAssignment, mode: ConsumeMode) -> list[MessageQueue] | None:
         """Return the member's queues, None when topic or group are not known (yet)."""
         queues = self._readable(asked.topic)
         if not queues or asked.message_model is MessageModel.BROADCASTING:
@@ -49,4 +57,24 @@ class Assignments:
                 f"strategy {asked.strategy_name[:100]}: a broker assigns queues by {' or '.join(STRATEGIES)}; "
                 "any other works with setClientRebalance(true)",
             )
-        return allocate(strategy, asked.client_id, queues, set(group.client_ids()))
+        members = sorted(set(group.client_ids()), key=code_units)
+        if mode.mode == POP:
+            return _for_pop(strategy, asked.client_id, queues, members, mode.share)
+        return allocate(strategy, asked.client_id, queues, set(members))
+
+
+def _for_pop(
+    strategy: Strategy, client_id: str, queues: list[MessageQueue], members: list[str], share: int
+) -> list[MessageQueue]:
+    """Return where a member receives by POP. Source: RocketMQ 5.5.0 QueryAssignmentProcessor.allocate4Pop."""
+    if share <= 0 or share >= len(members) - 1:
+        return list(dict.fromkeys(queue._replace(queue_id=-1) for queue in queues))
+    if client_id not in members:
+        return []
+    own = members.index(client_id)
+    if len(members) > len(queues):  # each of them gets one
+        return [sorted(queues, key=queue_order)[own % len(queues)]]
+    found: dict[MessageQueue, None] = {}
+    for step in range(share + 1):
+        found |= dict.fromkeys(allocate(strategy, members[(own + step) % len(members)], queues, set(members)))
+    return list(found)

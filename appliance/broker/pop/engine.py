@@ -112,21 +112,44 @@ class PopEngine:
     # ---- what front doors call
 
     async def receive(self, wanted: PopRequest, room: Room, *, parked: object = None) -> PopAnswer:
-        """Take messages, waiting for the first if need be; `parked`: whose parked pull this is while it waits.
+        """Take messages, waiting for the first if need be. Raises PollingFull, Refused.
 
-        Raises PollingFull, Refused; the messages of an answer that is never delivered come again in time.
+        `parked`: whose parked pull this is while it waits; None: the caller counts it. The messages of an answer that
+        is never delivered come again in time.
         """
         deadline_s = trio.current_time() + wanted.poll_s
         while True:
             answer = await self._collect(wanted, room)
             if answer.slices or trio.current_time() >= deadline_s:
                 return answer
-            await self._wait(wanted, deadline_s, parked if parked is not None else room)
+            await self._wait(wanted, deadline_s, parked)
 
     @staticmethod
     def handle(group: str, queue: MessageQueue, queue_offset: int, pop_ms: int) -> Handle:
         """Return what names a message that a group was given: its place, and `pop_ms` of the answer."""
         return PopKey(group, queue), queue_offset, pop_ms
+
+    async def notice(self, wanted: PopRequest) -> bool:
+        """Wait until a receiver would find something, and tell whether it does. Raises PollingFull."""
+        deadline_s = trio.current_time() + wanted.poll_s
+        while True:
+            there = any(self._is_worth_it(wanted, key.queue, False) for _, key in self._places(wanted))
+            if there or trio.current_time() >= deadline_s:
+                self._wake_for_rest(wanted)  # who only looks takes nothing from those who receive
+                return there
+            await self._wait(wanted, deadline_s, None)
+
+    async def peek(self, wanted: PopRequest, room: Room) -> PopAnswer:
+        """Return what a receiver would get now, and take nothing."""
+        slices, rest, left = list[PopSlice](), 0, Left(min(wanted.most, MOST_MESSAGES), MAX_BYTES, self._now_ms())
+        for kind, key in self._places(wanted):
+            if left.messages > 0 and left.size > 0:
+                found = await self._taking.look(key, wanted, kind, left, room)
+                if found is not None:
+                    slices.append(found)
+                    left = left.less(found.records)
+            rest += self._rest_of(key)
+        return PopAnswer(left.pop_ms, slices, rest)
 
     def acknowledge(self, handle: Handle) -> int | None:
         """A message was consumed: return the mark to wait for, None when the handle is not valid (any more)."""
@@ -195,13 +218,16 @@ class PopEngine:
                     if taken is not None:
                         answer.slices.append(taken)
                         left = left.less(taken.records)
-                queue = self.table.get(key)
-                rest += max(0, self._store.max_offset(key.queue) - (queue.next if queue is not None else 0))
+                rest += self._rest_of(key)
         finally:
             self._wake_for_rest(wanted)
         if answer.slices:
             await self.wait_synced(answer.slices[-1].mark)
         return answer._replace(rest=rest)
+
+    def _rest_of(self, key: PopKey) -> int:
+        queue = self.table.get(key)
+        return max(0, self._store.max_offset(key.queue) - (queue.next if queue is not None else 0))
 
     def _places(self, wanted: PopRequest) -> Iterator[tuple[TopicKind, PopKey]]:
         """Yield the queues to look at, in order."""
@@ -226,13 +252,14 @@ class PopEngine:
     async def _wait(self, wanted: PopRequest, deadline_s: float, parked: object) -> None:
         """Wait until a look is worth it, or until the deadline. Raises PollingFull."""
         group, topic, arrivals = wanted.group, wanted.topic, self._tables.arrivals
-        if self.waits.count(group, topic) >= MOST_WAITING or not arrivals.may_park(parked):
+        if self.waits.count(group, topic) >= MOST_WAITING or (parked is not None and not arrivals.may_park(parked)):
             raise PollingFull
         queues = [key.queue for _, key in self._places(wanted)]
         is_worth_it = partial(self._is_worth_it, wanted)
         to_come = [] if wanted.order else [MessageQueue(retry_topic(group, topic), 0)]  # nobody may have needed it yet
         receiver = PopReceiver([*queues, *to_come], is_worth_it, topic, wanted.accepts)
-        arrivals.enter(parked)
+        if parked is not None:
+            arrivals.enter(parked)
         self.waits.enter(group, topic, receiver)
         try:
             if not any(is_worth_it(queue, False) for queue in queues):
@@ -244,14 +271,15 @@ class PopEngine:
             raise
         finally:
             self.waits.leave(group, topic, receiver)
-            arrivals.leave(parked)
+            if parked is not None:
+                arrivals.leave(parked)
 
     def _is_worth_it(self, wanted: PopRequest, queue: MessageQueue, arrived: bool) -> bool:
         """Return whether a receiver finds something in a queue, if a message just arrived there."""
         known = self.table.get(PopKey(wanted.group, queue))
         high = self._store.max_offset(queue)
         if known is None:
-            return arrived or high > 0
+            return arrived or high > max(self._tables.offsets.get(wanted.group, *queue), 0)
         if known.busy or (wanted.order and known.blocked):
             return False  # who reads now, or an acknowledgement, wakes the next one
         return bool(known.again) or ((arrived or known.next < high) and self.table.room(known, wanted.owner) > 0)

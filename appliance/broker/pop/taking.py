@@ -115,6 +115,16 @@ class Taking:
         finally:
             queue.busy = False
 
+    async def look(self, key: PopKey, wanted: PopRequest, kind: TopicKind, left: Left, room: Room) -> PopSlice | None:
+        """Return what is next in a queue without taking it, None when there is nothing."""
+        queue = self._table.get(key)
+        start = queue.next if queue is not None else self._start(key, wanted, kind)
+        found = await self._reader.read(ReadRequest(key.queue, start, left.messages, left.size), room)
+        records = [bytes(record) for chunk in found.chunks for record in split_records(chunk)]
+        if not records:
+            return None
+        return PopSlice(kind, key.queue, records, [_offset_of(record) for record in records], 0, 0)
+
     def _given(self, queue: PopQueue, wanted: PopRequest, kind: TopicKind, found: Found, pop_ms: int) -> PopSlice:
         """Note a take."""
         offsets, records = found.offsets, found.records

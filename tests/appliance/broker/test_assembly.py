@@ -107,11 +107,12 @@ async def test_each_table_and_each_waiting_part_runs_and_what_keeps_state_is_flu
         owners = {type(loop.__self__).__name__ for loop in b.made.loops if isinstance(loop, MethodType)}
         assert owners == {
             *("TopicTable", "GroupTable", "OffsetTable", "Sessions", "DelayLevels", "Timers", "TransactionChecks"),
-            *("BrokerCounters", "Creations", "Unused", "Resent", "LazyPop"),
+            *("BrokerCounters", "Creations", "Unused", "Resent", "LazyPop", "RequestModes"),
         }
         flushed = {type(flush.__self__).__name__ for flush in b.made.flushes if isinstance(flush, MethodType)}
         assert flushed == {
             *("TopicTable", "GroupTable", "OffsetTable", "Creations", "DelayLevels", "Timers", "Resent", "LazyPop"),
+            "RequestModes",
         }
 
 

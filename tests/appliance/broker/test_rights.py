@@ -21,6 +21,7 @@ from netstack.wire.conversation import Reply
 from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.record import parse_message_id
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
+from tests.appliance.broker.pop_requests.requests import batch
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, KEYS_MODE, PUB, REMARK, SECRET, SUB, signed, write
 
 ONE = Account("device-1", SECRET, topics={"MINE": PUB | SUB}, groups={"GMINE": SUB})
@@ -71,6 +72,15 @@ REQUESTS: dict[int, Callable[[str, str], RemotingCommand]] = {
     Code.GET_EARLIEST_MSG_STORETIME: queue(Code.GET_EARLIEST_MSG_STORETIME),
     Code.QUERY_MESSAGE: queue(Code.QUERY_MESSAGE, key="K", maxNum=1, beginTimestamp=0, endTimestamp=1),
     Code.QUERY_ASSIGNMENT: body(Code.QUERY_ASSIGNMENT, strategyName="AVG", messageModel="CLUSTERING"),
+    Code.POP_MESSAGE: queue(Code.POP_MESSAGE, maxMsgNums=1, invisibleTime=1, pollTime=0),
+    Code.ACK_MESSAGE: queue(Code.ACK_MESSAGE, offset=0, extraInfo="0 1 2 0 0 b 0 0"),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: queue(
+        Code.CHANGE_MESSAGE_INVISIBLETIME, offset=0, extraInfo="0 1 2 0 0 b 0 0", invisibleTime=1
+    ),
+    Code.BATCH_ACK_MESSAGE: lambda topic, group: batch({"c": group, "t": topic, "b": "AQ=="}),
+    Code.PEEK_MESSAGE: queue(Code.PEEK_MESSAGE, maxMsgNums=1),
+    Code.NOTIFICATION: queue(Code.NOTIFICATION, pollTime=0),
+    Code.POLLING_INFO: queue(Code.POLLING_INFO),
     # whose these touch is not in the request, or nothing is: below, or for whoever has a key
     Code.END_TRANSACTION: queue(37, producerGroup="PG", tranStateTableOffset=99, commitLogOffset=0, commitOrRollback=8),
     Code.VIEW_MESSAGE_BY_ID: queue(Code.VIEW_MESSAGE_BY_ID, offset=0),

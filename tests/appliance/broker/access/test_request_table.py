@@ -25,7 +25,8 @@ async def test_what_is_deferred_is_what_the_tools_handle(tmp_path: Path, monkeyp
     monkeypatch.setattr(assembly, "deferred", spy)
     async with running_box(tmp_path):
         pass
-    wanted = [sorted(loaded(Loaded.WITH_QUERY)), sorted(loaded(Loaded.WITH_TOOL)), [RequestCode.QUERY_ASSIGNMENT]]
+    late = [sorted(loaded(when)) for when in (Loaded.WITH_QUERY, Loaded.WITH_TOOL, Loaded.WITH_POP)]
+    wanted = [*late, [RequestCode.QUERY_ASSIGNMENT]]
     assert sorted(map(sorted, (codes for codes, _ in made))) == sorted(wanted)
     assert all(codes == handled for codes, handled in made)
 

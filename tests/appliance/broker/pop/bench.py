@@ -54,7 +54,8 @@ class PopBench:
         """Receive as the group G on the topic T; `more`: fields of the request."""
         fields: dict[str, object] = {"group": GROUP, "topic": TOPIC, "queue_id": -1, **more}
         wanted = PopRequest(most=most, invisible_ms=invisible_ms, **fields)  # type: ignore[arg-type]
-        return await self.engine.receive(wanted, FakePeer())
+        peer = FakePeer()
+        return await self.engine.receive(wanted, peer, parked=peer)
 
     async def acknowledge(self, *handles: Handle) -> list[bool]:
         """Acknowledge and wait until that is durable; return which handles were valid."""

@@ -1,6 +1,7 @@
 """What a receiver is promised: nothing before its time, nothing acknowledged again, handles that outlive a restart."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -374,7 +375,7 @@ async def test_waiting_receivers_count_as_parked_pulls_of_their_connection(tmp_p
         nursery.start_soon(bench.receive, 1)
         peer = FakePeer()
         wanted = PopRequest(GROUP, TOPIC, -1, 1, 1000, poll_s=math.inf)
-        nursery.start_soon(bench.engine.receive, wanted, peer)
+        nursery.start_soon(partial(bench.engine.receive, wanted, peer, parked=peer))
         await until(lambda: bench.small.arrivals.parked == 1)
         nursery.cancel_scope.cancel()
     assert bench.small.arrivals.parked == 0
