@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library proto bench-cost
+.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -184,28 +184,32 @@ system-packages:
 	  [ ! -d /run/systemd/system ] || systemctl stop $$service; systemctl --quiet disable $$service; fi; \
 	if [ -n "$$service" ] && [ -e /etc/init.d/$$service ]; then update-rc.d $$service disable; fi; exit $$status
 
+# The library of compiled modules for each Python and machine that a package is for: two minutes, a fetch the first time.
+libraries: .venv/.ready
+	@mkdir -p .cache; PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/compiled/libraries.sh .build/libraries $(PY) .cache/compile
+
 # The box: units and helpers below DESTDIR; a Debian package; a signed bundle for `rocketbox flash app`.
 install:
 	@systemd/install.sh '$(DESTDIR)'
 
 # Below one name, beside PyPI's `watchdog`: docs/installing.md.
-wheel: .venv/.ready .build/lock/.ready
+wheel: .venv/.ready .build/lock/.ready libraries
 	@rm -rf .build/wheel; mkdir -p .build/wheel; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); \
-	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
+	$(PY) systemd/wheel/rocketbox_wheel.py .build/wheel $$(ls .build/libraries/*.so 2>/dev/null) > .build/wheel.log 2>&1 || { tail -n 20 .build/wheel.log; exit 1; }
 	@.build/lock/bin/twine check --strict .build/wheel/* && (cd .build/wheel && sha256sum *)
 
 # The quick tests, against the installed wheel and beside PyPI's watchdog.
 test-wheel: wheel .venv/java/.ready
-	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/wheel/test-wheel.sh .build/test-wheel .build/wheel/*.whl $(PYTHON) $(LANES) $(ARGS)
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/wheel/test-wheel.sh .build/test-wheel .build/wheel/*-none-any.whl $(PYTHON) $(LANES) $(ARGS)
 
 # Images for Podman and Docker, unpacked from packages: the same commit and the same packages give the same bytes.
 container: wheel
 	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0); \
 	for kind in $(or $(KIND),box gateway); do for arch in $(or $(ARCH),$$(dpkg --print-architecture)); do \
-	  nice systemd/container/make-container.sh .build/container .build/wheel/*.whl $(PY) --kind $$kind --arch $$arch || exit; done; done
+	  nice systemd/container/make-container.sh .build/container .build/wheel/*-none-any.whl $(PY) --kind $$kind --arch $$arch || exit; done; done
 
 # For bookworm and trixie, amd64 and arm64; ARGS="--version 1.4.0 amd64".
-deb: .venv/.ready
+deb: .venv/.ready libraries
 	@PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/make-deb.sh .build/deb $(PY) $(ARGS)
 
 # Below .build/apt; the signing key lies outside of what `make clean` removes. Another one: APT_KEY=a GnuPG folder.
@@ -213,7 +217,7 @@ APT_KEY ?= $(CURDIR)/.cache/apt-key
 apt: deb
 	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
 
-bundle: .venv/.ready
+bundle: .venv/.ready libraries
 	@for arch in $(or $(ARCH),''); do nice $(PY) -m provisioning.make_bundle .build/bundle $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
 
 # Everything a release has, with its parts, checksums and a signature. The key lies outside of what `make clean` removes, and
@@ -231,7 +235,7 @@ release: $(RELEASE_KEY) wheel deb container bundle $(IMAGE)
 	  .build/bundle/rocketbox-*.rbx $(if $(IMAGE),.build/image/rocketbox-*.img.zst .build/image/rocketbox-*-image.rbx)
 
 # Two root partitions, boot loader, first boot: systemd/make-image.sh says which Debian packages it wants.
-image: .venv/.ready
+image: .venv/.ready libraries
 	@for arch in $(or $(ARCH),''); do nice systemd/make-image.sh .build/image $(PY) $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
 
 # A good image, a good update, one whose self-test fails, one that panics; ARGS=--reuse: those of the last time. ARCH=arm64: on

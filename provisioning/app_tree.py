@@ -1,6 +1,6 @@
 """Builds what a slot holds: the six packages and the few libraries they need, compiled, from this environment.
 
-    python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0] [--machine aarch64]
+    python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0] [--machine M] [--compiled DIR]
 
 For another processor than this machine's the libraries are the locked wheels for it; byte code is the same everywhere.
 """
@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from provisioning.errors import ProvisioningError
+from provisioning.library import copy_library
 from provisioning.wheels import fetch
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
@@ -38,14 +39,21 @@ LOCK = ".lock-box.txt"
 SBOM = "lib/sbom.cdx.json"
 
 
-def build_tree(target: Path, top: Path, python: str, version: str, *, machine: str = "") -> dict[str, str]:
-    """Fill `target/lib`, return name -> version of every library in it."""
+def build_tree(
+    target: Path, top: Path, python: str, version: str, *, machine: str = "", compiled: Path | None = None
+) -> dict[str, str]:
+    """Fill `target/lib`, return name -> version of every library in it.
+
+    compiled: the folder of libraries of compiled modules. Raises ProvisioningError.
+    """
     number, foreign = python_version(python), machine not in ("", platform.machine())
     site = target / "lib" / f"python{number}" / "site-packages"
     if target.exists():
         shutil.rmtree(target)
     site.mkdir(parents=True)
     copy_packages(top, site)
+    if compiled is not None:
+        copy_library(top, compiled, site, machine or platform.machine(), number)
     libraries = fetch_libraries(top, site, machine, number) if foreign else copy_libraries(top, site)
     write_own_metadata(site, version)
     write_sbom(target / SBOM, top, libraries, version)
@@ -173,13 +181,16 @@ def main() -> int:
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--version")
     parser.add_argument("--machine", default=platform.machine())
+    parser.add_argument("--compiled", type=Path, help="the folder that `make libraries` filled")
     arguments = parser.parse_args()
     top = Path(__file__).resolve().parents[1]
     if sys.version_info[:2] != tuple(map(int, python_version(arguments.python).split("."))):
         print(f"{arguments.python} is another Python than {sys.executable}: its libraries would not load")
         return 1
     version = arguments.version or project_version(top)
-    libraries = build_tree(arguments.target, top, arguments.python, version, machine=arguments.machine)
+    libraries = build_tree(
+        arguments.target, top, arguments.python, version, machine=arguments.machine, compiled=arguments.compiled
+    )
     size = sum(path.stat().st_size for path in arguments.target.rglob("*") if path.is_file())
     print(
         f"{arguments.target}: rocketbox {version}, {size / 1e6:.1f} MB, "

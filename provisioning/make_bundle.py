@@ -17,6 +17,7 @@ from pathlib import Path
 from provisioning.app_tree import SBOM, build_tree, project_version, python_version
 from provisioning.bundle import Manifest, build_bundle, describe_part, make_key, pack_app
 from provisioning.errors import ProvisioningError
+from provisioning.library import LIBRARIES
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name of a processor and the kernel's
 HERE = next((arch for arch, machine in MACHINES.items() if machine == platform.machine()), None)
@@ -53,7 +54,7 @@ def make(arguments: argparse.Namespace) -> Path:
     if arguments.root:
         name, kind, content = f"{name}-image", "root", arguments.root
     else:
-        build_tree(work / "tree", top, arguments.python, version, machine=machine)
+        build_tree(work / "tree", top, arguments.python, version, machine=machine, compiled=top / LIBRARIES)
         content = work / f"{name}.tar.xz"
         files = pack_app(work / "tree", content)
     key = arguments.key or test_key(work)

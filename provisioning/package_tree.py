@@ -29,6 +29,7 @@ from provisioning.app_tree import (
     write_sbom,
 )
 from provisioning.errors import ProvisioningError
+from provisioning.library import LIBRARIES, copy_library
 from provisioning.wheels import fetch
 
 PYTHONS = ("3.11", "3.13")  # of Debian bookworm and of trixie
@@ -45,6 +46,8 @@ def build_tree(target: Path, top: Path, machine: str, version: str) -> None:
     site = target / "site-packages"
     site.mkdir(parents=True)
     copy_packages(top, site)
+    for python in PYTHONS:
+        copy_library(top, top / LIBRARIES, site, machine, python)
     with tempfile.TemporaryDirectory() as scratch:
         for python in PYTHONS:
             fetch(Path(scratch, python), top / LOCK, machine, python)

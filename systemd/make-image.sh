@@ -65,7 +65,7 @@ if [ ! -f "$base" ]; then
 fi
 
 # --- the product, and the key whose bundles this image trusts
-"$python" -m provisioning.app_tree "$work/slot" --machine $machine --version "$version" >/dev/null
+"$python" -m provisioning.app_tree "$work/slot" --machine $machine --version "$version" --compiled .build/libraries >/dev/null
 if [ -z "$key" ]; then
     key=$("$python" -c 'import sys; from pathlib import Path; from provisioning.make_bundle import test_key
 print(test_key(Path(sys.argv[1])))' "$work")

@@ -1,13 +1,13 @@
 """Compile the modules that every message passes into one library: mypyc writes C, a C compiler does the rest.
 
-python systemd/compiled/build.py OUT [--if-changed] [--sealed] [--target SOABI HEADERS CC...]...
+python systemd/compiled/build.py OUT [--if-changed] [--sealed] [--target SOABI HEADERS CC]...
 
 pyproject.toml names the modules ([tool.rocketbox] compiled). OUT gets `rocketbox.SOABI.so` and `rocketbox.SOABI.json`,
 which `appliance/compiled.py` reads. Without --target the library is for the Python that runs this; each --target adds
 one for another Python or machine: folders of headers, separated by colons, and the compiler's command. --if-changed
 does nothing where the library fits the sources. --sealed is for packages, in which no source is edited: the list of
-sources stays out. Without a C compiler or the headers of Python it says so in one line and exits 0, since pure Python
-runs everywhere.
+sources and their times stays out. Without a C compiler or the headers of Python it says so in one line and exits 0,
+since pure Python runs everywhere.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
+sys.path.insert(0, str(TOP))
+
+from provisioning.library import digest_of  # noqa: E402, of the checkout
+
 FLAGS = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG", "-w", "-ffunction-sections")
 # mypyc 2.4: a slice of bytes that ends before it begins asks for a negative size, and raises SystemError.
 SLICE = ("Py_ssize_t slice_len = endn - startn;", "Py_ssize_t slice_len = endn > startn ? endn - startn : 0;")
@@ -43,6 +47,12 @@ class Target(NamedTuple):
     soabi: str
     headers: tuple[str, ...]
     compiler: tuple[str, ...]
+
+    @property
+    def python(self) -> str:
+        """`3.11`, by the SOABI."""
+        number = self.soabi.split("-")[1]
+        return f"{number[0]}.{number[1:]}"
 
 
 class CannotCompile(Exception):
@@ -67,17 +77,13 @@ def compiled_modules() -> list[str]:
     return [str(name) for name in tables["tool"]["rocketbox"]["compiled"]]
 
 
-def generate(modules: Sequence[str], folder: Path) -> list[str]:
-    """Let mypyc write C for `modules` into `folder`; return the names of the sources that it read.
+def generate(modules: Sequence[str], python: str, folder: Path) -> list[str]:
+    """Let mypyc write C for `modules` and a Python (`3.13`) into `folder`; return the names of the sources it read.
 
     In a process of its own: mypyc takes hundreds of megabytes, and ends the process when a source has an error.
     """
-    words = [
-        sys.executable,
-        str(HERE / "generate.py"),
-        str(folder),
-        *(name.replace(".", "/") + ".py" for name in modules),
-    ]
+    words = [sys.executable, str(HERE / "generate.py"), str(folder), python]
+    words += [name.replace(".", "/") + ".py" for name in modules]
     done = subprocess.run(words, cwd=TOP, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"build.py: mypyc refuses the sources:\n{done.stdout}{done.stderr}")
@@ -119,51 +125,55 @@ def state_of(sources: Iterable[str]) -> list[tuple[str, int, int]]:
     return [(name, (TOP / name).stat().st_size, (TOP / name).stat().st_mtime_ns) for name in sources]
 
 
-def digest_of(modules: Sequence[str], sources: Iterable[str]) -> str:
-    """Return a digest of what a library is made from: modules, sources, this folder and the version of mypyc.
+def described(modules: Sequence[str], sources: Sequence[str], *, sealed: bool) -> dict[str, Any]:
+    """Return what a library is made from: digests of its sources and of how they are compiled.
 
     Raises FileNotFoundError for a source that is gone.
     """
-    digest = hashlib.sha256(f"{importlib.metadata.version('mypy')} {modules}".encode())
-    for path in (*sorted(HERE.iterdir()), *(TOP / name for name in sources)):
-        if path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    how = hashlib.sha256(f"{importlib.metadata.version('mypy')} {list(modules)}".encode())
+    for path in sorted(file for file in HERE.iterdir() if file.is_file()):
+        how.update(path.read_bytes())
+    return {
+        "modules": list(modules),
+        "how": how.hexdigest(),
+        "read": list(sources),
+        "digest": digest_of(TOP, sources),
+        "sources": [] if sealed else state_of(sources),
+    }
 
 
-def still_fits(described: Path, modules: Sequence[str]) -> bool:
+def still_fits(file: Path, modules: Sequence[str], *, sealed: bool) -> bool:
     """Tell whether a library is made from what is there now; if so its list of sources gets their present times."""
     try:
-        told: dict[str, Any] = json.loads(described.read_bytes())
-        names = [name for name, *_ in told["sources"]]
-        fits = bool(names) and told["digest"] == digest_of(modules, names)
+        was: dict[str, Any] = json.loads(file.read_bytes())
+        now = described(modules, was["read"], sealed=sealed)
+        fits = file.with_suffix(".so").exists() and all(was[key] == now[key] for key in ("modules", "how", "digest"))
     except (FileNotFoundError, ValueError, KeyError):
         return False
     if fits:
-        described.write_text(json.dumps({**told, "sources": state_of(names)}))
+        file.write_text(json.dumps(now))
     return fits
 
 
 def build(modules: Sequence[str], targets: Sequence[Target], out: Path, *, sealed: bool) -> None:
-    """Put the library for each target into `out`, each with its description; the library comes last and at once."""
-    began = time.monotonic()
+    """Put the library for each target into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     (TOP / ".build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=TOP / ".build") as scratch:
-        sources = generate(modules, Path(scratch))
-        told = {
-            "digest": digest_of(modules, sources),
-            "modules": modules,
-            "sources": [] if sealed else state_of(sources),
-        }
-        for target in targets:
-            library = out / f"rocketbox.{target.soabi}.so"
-            link(Path(scratch), target, Path(scratch, "library.so"))
-            library.with_suffix(".json").write_text(json.dumps(told))
-            os.replace(Path(scratch, "library.so"), library)
-            size = library.stat().st_size / 1e6
-            took = time.monotonic() - began
-            print(f"compiled {len(modules)} modules for {target.soabi}: {size:.1f} MB, {took:.0f} s", flush=True)
+    for python in sorted({each.python for each in targets}):
+        with tempfile.TemporaryDirectory(dir=TOP / ".build") as scratch:
+            told = described(modules, generate(modules, python, Path(scratch)), sealed=sealed)
+            for target in (each for each in targets if each.python == python):
+                compile_for(target, Path(scratch), told, out / f"rocketbox.{target.soabi}.so")
+
+
+def compile_for(target: Target, folder: Path, told: Mapping[str, Any], library: Path) -> None:
+    """Make one library of the C in `folder`, and its description; the library comes last and at once."""
+    began = time.monotonic()
+    link(folder, target, folder / "library.so")
+    library.with_suffix(".json").write_text(json.dumps(told))
+    os.replace(folder / "library.so", library)
+    size, took = library.stat().st_size / 1e6, time.monotonic() - began
+    print(f"compiled {len(told['modules'])} modules for {target.soabi}: {size:.1f} MB, {took:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -171,18 +181,22 @@ def main() -> None:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--if-changed", action="store_true", help="do nothing where the library fits the sources")
     parser.add_argument("--sealed", action="store_true", help="for a package: no list of sources that may change")
-    parser.add_argument("--target", nargs="+", action="append", default=[], metavar="WORD", help="SOABI HEADERS CC...")
+    parser.add_argument("--target", nargs=3, action="append", default=[], metavar=("SOABI", "HEADERS", "CC"))
     arguments = parser.parse_args()
     try:
-        given = [Target(soabi, tuple(headers.split(":")), tuple(cc)) for soabi, headers, *cc in arguments.target]
+        given = [
+            Target(soabi, tuple(headers.split(":")), tuple(shlex.split(cc))) for soabi, headers, cc in arguments.target
+        ]
         targets = given or [own_python()]
     except CannotCompile as exc:
         print(f"not compiled, Rocketbox runs as pure Python: {exc}")
         return
     modules = compiled_modules()
-    described = (arguments.out / f"rocketbox.{each.soabi}.json" for each in targets)
-    if not (arguments.if_changed and all(still_fits(each, modules) for each in described)):
-        build(modules, targets, arguments.out, sealed=arguments.sealed)
+    files = ((each, arguments.out / f"rocketbox.{each.soabi}.json") for each in targets)
+    sealed, check = arguments.sealed, arguments.if_changed
+    missing = [each for each, file in files if not (check and still_fits(file, modules, sealed=sealed))]
+    if missing:
+        build(modules, missing, arguments.out, sealed=sealed)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Let mypyc write C: python systemd/compiled/generate.py FOLDER SOURCE... (build.py calls it).
+"""Let mypyc write C: python systemd/compiled/generate.py FOLDER PYTHON SOURCE... (build.py calls it).
 
+PYTHON is the version that the C is for, 3.13: types are laid out otherwise from 3.12 on, so it fits no other version.
 FOLDER gets one C file for each source, what they share, and three lists, one path a line: `read.txt` has all sources
 that mypy read, `lib-rt.txt` the folder of mypyc's runtime, `runtime.txt` the files of that folder which the C needs.
 Exit 1 with mypyc's messages when it refuses a source.
@@ -18,9 +19,9 @@ from mypyc.errors import Errors
 from mypyc.options import CompilerOptions
 
 
-def main(folder: Path, paths: list[str]) -> int:
+def main(folder: Path, python: tuple[int, int], paths: list[str]) -> int:
     """Return the exit code."""
-    wanted = CompilerOptions(multi_file=True, target_dir=str(folder), group_name="rocketbox")
+    wanted = CompilerOptions(multi_file=True, target_dir=str(folder), group_name="rocketbox", capi_version=python)
     cache = FileSystemCache()
     sources, everything, options = get_mypy_config(paths, None, wanted, cache)
     groups = construct_groups(sources, separate=False, use_shared_lib=True, group_name_override="rocketbox")
@@ -29,6 +30,7 @@ def main(folder: Path, paths: list[str]) -> int:
     if result.errors:
         print("\n".join(result.errors))
         return 1
+    sys.version_info = (*python, 0, "final", 0)  # type: ignore[assignment] # mypyc 2.4 looks there for how types are laid out
     built, written, _ = emitmodule.compile_modules_to_c(result, wanted, errors, groups)
     if errors.num_errors:
         print("\n".join(errors.new_messages()))
@@ -47,4 +49,5 @@ def write_list(path: Path, lines: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    major, minor = map(int, sys.argv[2].split("."))
+    sys.exit(main(Path(sys.argv[1]), (major, minor), sys.argv[3:]))

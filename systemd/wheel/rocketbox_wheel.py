@@ -4,7 +4,7 @@ The six folders lie at the top of the repository under plain names, and PyPI has
 they lie below `rocketbox`: OPEN is what others import (rocketbox.pth names its folder, behind every package that is
 installed), the rest is on the path of the command `rocketbox` alone. docs/installing.md says why.
 
-    python systemd/wheel/rocketbox_wheel.py OUT     both archives
+    python systemd/wheel/rocketbox_wheel.py OUT [SO...]     both archives, and a wheel with each library
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ __all__ = [
 Settings = Mapping[str, str | list[str] | None] | None
 
 OPEN = ("netstack", "storage_driver", "uplink_spark")  # imports none of the others; Spark's workers need it
+GLIBC = "manylinux_2_28"  # the oldest C library that systemd/compiled/libraries.sh compiles for
 OWN = ("appliance", "provisioning", "watchdog")
 LAUNCHER = '''"""Rocketbox. Start it as `rocketbox` or `python -m rocketbox`; import netstack and uplink_spark."""
 
@@ -91,20 +92,38 @@ def record(files: Mapping[str, bytes], name: str) -> bytes:
 
 
 def rewrite_wheel(path: Path) -> None:
-    """Put the six folders below `rocketbox`, and write the archive anew in order, with one time and one mode."""
+    """Put the six folders below `rocketbox`, and write the archive anew."""
     with zipfile.ZipFile(path) as archive:
         found = {place(name): content(name, archive.read(name)) for name in archive.namelist() if name[-1] != "/"}
-    (listed,) = (name for name in found if name.endswith(".dist-info/RECORD"))
-    del found[listed]
-    found |= {name: text.encode() for name, text in ADDED.items()}
-    files = dict(sorted(found.items()))
-    files[listed] = record(files, listed)
+    write_wheel(path, found | {name: text.encode() for name, text in ADDED.items()})
+
+
+def write_wheel(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a wheel in order, with one time and one mode, and their RECORD."""
+    (listed,) = (name for name in files if name.endswith(".dist-info/RECORD"))
+    ordered = {name: files[name] for name in sorted(files) if name != listed}
+    ordered[listed] = record(ordered, listed)
     when = time.gmtime(epoch())[:6]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, data in files.items():
+        for name, data in ordered.items():
             row = zipfile.ZipInfo(name, when)
             row.compress_type, row.create_system, row.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
             archive.writestr(row, data)
+
+
+def compiled_wheel(pure: Path, library: Path) -> Path:
+    """Write beside a pure wheel the one that has a library of compiled modules too; pip prefers it where it fits."""
+    _, number, machine, *_ = library.name.removeprefix("rocketbox.").split("-")  # cpython-311-x86_64-linux-gnu.so
+    tag = f"cp{number}-cp{number}-{GLIBC}_{machine}"
+    with zipfile.ZipFile(pure) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    (about,) = (name for name in files if name.endswith(".dist-info/WHEEL"))
+    files[about] = files[about].replace(b"Tag: py3-none-any", f"Tag: {tag}".encode()).replace(b": true", b": false")
+    for file in (library, library.with_suffix(".json")):
+        files[f"rocketbox/own/appliance/native/{file.name}"] = file.read_bytes()
+    made = pure.with_name(pure.name.replace("py3-none-any", tag))
+    write_wheel(made, files)
+    return made
 
 
 def rewrite_sdist(path: Path) -> None:
@@ -126,7 +145,6 @@ def make_proto_modules() -> None:
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     make_proto_modules()
     shutil.rmtree("build", ignore_errors=True)  # of an earlier build: what was deleted since would come along
-    # Compiled modules join here: as ext_modules of setuptools they lie beside their sources and move with them.
     name: str = build_meta.build_wheel(wheel_directory, config_settings)
     shutil.rmtree("build", ignore_errors=True)
     rewrite_wheel(Path(wheel_directory, name))
@@ -146,6 +164,8 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 
 if __name__ == "__main__":
-    out = str(Path(sys.argv[1]).absolute())  # setuptools writes over sys.argv
-    Path(out).mkdir(parents=True, exist_ok=True)
-    print(build_sdist(out), build_wheel(out))
+    out, libraries = Path(sys.argv[1]).absolute(), [Path(name) for name in sys.argv[2:]]  # setuptools writes over it
+    out.mkdir(parents=True, exist_ok=True)
+    print(build_sdist(str(out)), wheel := build_wheel(str(out)))
+    for each in libraries:
+        print(compiled_wheel(out / wheel, each).name)

@@ -27,7 +27,9 @@ needs_debian = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip(
 
 
 def build_packages(out: Path, *words: str) -> dict[str, Path]:
-    """Run make-deb.sh, return the packages by architecture."""
+    """Compile the modules for every Debian, run make-deb.sh, return the packages by architecture."""
+    script, made, kept = TOP / "systemd/compiled/libraries.sh", TOP / ".build/libraries", TOP / ".cache/compile"
+    subprocess.run([str(script), str(made), sys.executable, str(kept)], cwd=TOP, check=True)
     done = subprocess.run(
         [TOP / "systemd/make-deb.sh", out, sys.executable, *words], cwd=TOP, capture_output=True, text=True, check=False
     )

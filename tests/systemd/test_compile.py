@@ -37,18 +37,18 @@ def test_a_library_fits_while_no_source_has_other_contents(tmp_path: Path, monke
     source, described = tmp_path / "a.py", tmp_path / "library.json"
     source.write_text("A = 1\n")
     modules = ["a"]
-    state = {"digest": build.digest_of(modules, ["a.py"]), "modules": modules, "sources": build.state_of(["a.py"])}
-    described.write_text(json.dumps(state))
+    described.with_suffix(".so").touch()
+    described.write_text(json.dumps(build.described(modules, ["a.py"], sealed=False)))
     os.utime(source, ns=(1, 1))
-    assert build.still_fits(described, modules)
+    assert build.still_fits(described, modules, sealed=False)
     assert json.loads(described.read_text())["sources"] == [["a.py", 6, 1]], "another time alone compiles nothing"
-    assert not build.still_fits(described, ["a", "b"]), "another list of modules"
+    assert not build.still_fits(described, ["a", "b"], sealed=False), "another list of modules"
     source.write_text("A = 2\n")
-    assert not build.still_fits(described, modules)
+    assert not build.still_fits(described, modules, sealed=False)
     source.unlink()
-    assert not build.still_fits(described, modules)
+    assert not build.still_fits(described, modules, sealed=False)
     described.write_text("{")
-    assert not build.still_fits(described, modules)
+    assert not build.still_fits(described, modules, sealed=False)
 
 
 def test_every_module_that_is_to_be_compiled_exists_once() -> None:

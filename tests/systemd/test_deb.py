@@ -69,6 +69,7 @@ def test_apt_installs_a_box_that_serves_and_that_an_upgrade_restarts_with_data_a
     debian.wait_for("rocketbox.service")
     debian.done("rocketbox", "send", "T", "hello")
     assert "hello" in consume(debian, "first")
+    assert re.search(r"^Version .*, compiled$", debian.done("rocketbox", "status"), re.MULTILINE)
     assert debian.run("systemctl", "is-system-running").stdout.strip() == "running"
     debian.stop()
     debian.start()
@@ -188,7 +189,7 @@ def test_every_compiled_module_is_for_the_packages_processor_and_both_pythons_ha
     tagged = {
         python: {name.partition(".")[0] for name in found if f"cpython-{python}" in name} for python in (311, 313)
     }
-    assert tagged[311] == tagged[313] == {"_cbor2", "_speedups", "orjson"}
+    assert tagged[311] == tagged[313] == {"_cbor2", "_speedups", "orjson", "rocketbox"}
     assert "_psutil_linux.abi3.so" in found
 
 
@@ -206,6 +207,10 @@ def test_the_command_runs_on_an_emulated_arm64(suite: str, packages: dict[str, P
         done = subprocess.run([*python, "-m", "appliance", "--version"], capture_output=True, text=True, check=False)
         version = packages["arm64"].name.split("_")[1]
         assert done.stdout == f"rocketbox {version}\n", done.stderr
+        code = "import appliance.compiled as compiled, appliance.commands.box.serve; "
+        code += "import storage_driver.record as record; print([compiled.why_pure()], type(record.decode_record))"
+        done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout == "[''] <class 'builtin_function_or_method'>\n", done.stderr
         code = "import cbor2, markupsafe._speedups, orjson, os, psutil; "
         code += "print(os.uname().machine, cbor2.loads(cbor2.dumps(7)), orjson.dumps([psutil.Process().pid > 0]))"
         done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)

@@ -1,6 +1,8 @@
 """The wheel and the source archive: the same bytes twice, no name of another package, a box that runs out of it."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance import compiled
 from tests.ports import free_port
 
 TOP = Path(__file__).resolve().parents[2]
@@ -16,8 +19,8 @@ CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPAT
 THEIRS = "whose = 'another package'\n"
 
 
-def build(tree: Path, out: Path) -> dict[str, bytes]:
-    words = [sys.executable, "systemd/wheel/rocketbox_wheel.py", str(out)]
+def build(tree: Path, out: Path, *libraries: Path) -> dict[str, bytes]:
+    words = [sys.executable, "systemd/wheel/rocketbox_wheel.py", str(out), *map(str, libraries)]
     subprocess.run(words, cwd=tree, env=CLEAN | {"SOURCE_DATE_EPOCH": "1700000000"}, check=True, capture_output=True)
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
@@ -39,6 +42,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work / "one"
 
 
+def pip_install(home: Path, wheel: Path) -> None:
+    words = [sys.executable, "-m", "pip", "-q", "--python", str(home / "bin/python"), "install"]
+    subprocess.run([*words, "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
+
+
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the Python of an environment with the wheel, this one's libraries, and an older `watchdog`."""
@@ -50,18 +58,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "zz-libraries.pth").write_text(f"{libraries}\n")
     (wheel,) = built.glob("*.whl")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "-q",
-        "--python",
-        str(home / "bin/python"),
-        "install",
-        "--no-deps",
-        "--no-index",
-    ]
-    subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True)
+    pip_install(home, wheel)
     assert (site / "watchdog/__init__.py").read_text() == THEIRS
     return home / "bin/python"
 
@@ -113,3 +110,28 @@ def test_a_command_that_another_starts_finds_the_folders_of_the_wheel(installed:
     said = subprocess.run([installed, "-c", code], cwd=tmp_path, env=CLEAN, check=False, capture_output=True, text=True)
     assert "No module named" not in said.stdout + said.stderr
     assert "exit" in said.stdout, said.stderr  # no box runs there: the command itself says so
+
+
+@pytest.mark.skipif(not compiled.LIBRARY.exists(), reason="nothing is compiled here: no C compiler")
+def test_a_wheel_with_a_library_fits_one_python_and_runs_compiled(built: Path, installed: Path, tmp_path: Path) -> None:
+    library, home = tmp_path / compiled.LIBRARY.name, tmp_path / "home"
+    shutil.copy(compiled.LIBRARY, library)
+    told = json.loads(compiled.LIBRARY.with_suffix(".json").read_bytes())
+    library.with_suffix(".json").write_text(json.dumps({**told, "sources": []}))
+    files = build(built.parent / "tree", tmp_path / "out", library)
+    assert build(built.parent / "tree", tmp_path / "again", library) == files
+    wheel = next(tmp_path / "out" / name for name in files if "manylinux" in name)
+    python = "cp{}{}".format(*sys.version_info)
+    assert wheel.name.endswith(f"-{python}-{python}-manylinux_2_28_{os.uname().machine}.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    (site,) = home.glob("lib/python3*/site-packages")
+    shutil.copy(next(installed.parents[1].glob("lib/python3*/site-packages/zz-libraries.pth")), site)
+    pip_install(home, wheel)
+    code = """if True:
+        import contextlib, sys, rocketbox
+        sys.argv = ["rocketbox", "--version"]
+        with contextlib.suppress(SystemExit): rocketbox.main()
+        import appliance.compiled as compiled, storage_driver.record as record
+        print([compiled.why_pure()], type(record.decode_record).__name__)"""
+    said = subprocess.run([home / "bin/python", "-c", code], env=CLEAN, check=True, capture_output=True, text=True)
+    assert said.stdout.splitlines()[-1] == "[''] builtin_function_or_method"
