@@ -40,8 +40,9 @@ class Appender:
         last_ms: int,
         stepped: Callable[[int, int], None],
     ) -> None:
-        self.full: str | None = None  # why appends are refused for lack of space
-        self.exhausted = False  # the file system itself had no room, not only our mark below it
+        self._never = config.copies_only
+        self.full: str | None = self._never  # why appends are refused, for lack of space if not for ever
+        self.exhausted = self._never is not None  # also the broker's own: the file system itself had no room
         self._config, self._log, self._flusher, self._queues = config, log, flusher, queues
         self._now_ms, self._last_ms, self._stepped = now_ms, last_ms, stepped
         self._max_bytes, self._store_host = config.max_message_bytes, config.store_host
@@ -151,9 +152,14 @@ class Appender:
             if is_queued(pending.sys_flag):
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
 
+    @property
+    def lacks_space(self) -> bool:
+        """Tell whether appends are refused for lack of space."""
+        return self.full is not None and self.full != self._never
+
     def set_full(self, reason: str | None) -> None:
         """Refuse appends for a reason; None: accept them again."""
-        self.full, self.exhausted = reason, False
+        self.full, self.exhausted = reason or self._never, self._never is not None
 
     def no_room(self, reason: str) -> None:
         """Appends are blocked until there is space."""

@@ -90,6 +90,19 @@ class Deletion:
             await self._flusher.drop_index(first)
             return True
 
+    async def begin_at(self, log_offset: int) -> None:
+        """Have a log that never held a record begin at a segment's first byte, as if what is below were deleted.
+
+        Raises ValueError for a log that has records and for another log offset, OSError.
+        """
+        async with self._flusher.guard:
+            log = self._log
+            if log.end or log.segments or log_offset % log.segment_bytes:
+                text = f"a log of {log.end} bytes, in segments of {log.segment_bytes}, can't begin at {log_offset}"
+                raise ValueError(text)
+            await self._in_thread(self._first_file.save, log_offset)
+            log.begin_at(log_offset)
+
     def _remove_segment(self, path: Path) -> None:
         self._disk.remove(path)
         self._disk.sync_folder(path.parent)

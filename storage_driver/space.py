@@ -26,6 +26,6 @@ class SpaceWatch:
         self.usage = DiskState(usage.percent, usage.available, usage.used + usage.available)
         self._forecast.add(trio.current_time(), usage.available)
         self.full_in_h = self._forecast.full_in_h(self.usage, self._rules)
-        was_full = self._appender.full is not None
+        was_full = self._appender.lacks_space
         full = full_reason(self.usage, self._rules, self._segment_bytes, was_full=was_full)
         self._appender.set_full(full)

@@ -75,6 +75,7 @@ class MessageStore:
         self.wait_committed = parts.log.wait_committed
         self.append_raw = parts.raw.append
         self.delete_topic, self.drop_first = parts.deletion.delete_topic, parts.deletion.drop_first
+        self.begin_at = parts.deletion.begin_at
         if opened.committed is not None:
             self._begin_shared(opened.committed)
 
@@ -115,7 +116,8 @@ class MessageStore:
     @property
     def full(self) -> str | None:
         """Why appends are refused for lack of space, None while they are not."""
-        return self._parts.appender.full
+        appender = self._parts.appender
+        return appender.full if appender.lacks_space else None
 
     @full.setter
     def full(self, reason: str | None) -> None:

@@ -97,7 +97,8 @@ class CommitLog:
         self.proven_at: float | None = None  # trio time of the last completed sync
         self._writer, self._dispatch, self._budget_s = writer, dispatch, flush_budget_s
         self._on_truncated, self._no_room = on_truncated, no_room
-        self._limit = segments[-1].end if segments else end - end % segment_bytes + segment_bytes
+        whole = not segments or segments[-1].end == end  # the next record begins a segment
+        self._limit = end - end % segment_bytes + segment_bytes if whole else segments[-1].end
         self._pieces: list[bytes] = []
         self._writes = [Write(end, self._pieces)]
         self._pending: list[PendingAppend] = []
@@ -153,6 +154,13 @@ class CommitLog:
         self.end, self._limit = self._limit, self._limit + self.segment_bytes
         self._pieces = []
         self._writes.append(Write(self.end, self._pieces))
+
+    def begin_at(self, log_offset: int) -> None:
+        """Give the first record of a log that never held one this log offset, the first of a segment."""
+        self.end, self._limit = log_offset, log_offset + self.segment_bytes
+        self._writes = [Write(log_offset, self._pieces)]
+        self._synced.move(log_offset)
+        self._committed.move(log_offset)
 
     def append(self, data: bytes, pending: PendingAppend) -> int:
         """Queue a record or a batch at `end` (after `reserve`), return the log offset just past it. Not synced yet."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_driver.errors import LogFailed, NotNext, QueueRestarted, RecordDamaged
-from storage_driver.record import BLANK, MAGIC_BLANK, MessageQueue
+from storage_driver.errors import Full, LogFailed, NotNext, QueueRestarted, RecordDamaged
+from storage_driver.record import BLANK, MAGIC_BLANK, MessageQueue, Parts
 from storage_driver.store import MessageStore, open_store
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
 
@@ -50,6 +50,51 @@ async def test_a_copy_is_byte_for_byte_the_log_that_it_was_made_from(tmp_path: P
         assert store.verdict.verdict == "clean"
         assert store.max_offset(MessageQueue("T", 1)) == 100
         assert await put_all(store, [message(queue_id=1)]) == [100], "the copy goes on with the next number"
+
+
+async def test_a_copy_begins_where_its_source_begins_also_after_a_stop_at_any_piece(tmp_path: Path) -> None:
+    base = 3 * SEGMENT
+    async with open_store(small(tmp_path / "other"), now_ms=Clock()) as source:
+        await source.begin_at(base)
+        await put_all(source, [message(b"%d" % number + b"x" * 900) for number in range(300)])
+        ends = [min(each.base + SEGMENT, source.committed) for each in source.segments()]
+        copied = [
+            (each.base, _without_zeros(source, each.base, end))
+            for each, end in zip(source.segments(), ends, strict=True)
+        ]
+    config = small(tmp_path / "copy", copies_only="this is a copy")
+    async with open_store(config, now_ms=Clock()) as store:
+        with pytest.raises(ValueError, match=f"can't begin at {base + 1}"):
+            await store.begin_at(base + 1)
+        await store.begin_at(base)
+        assert (store.first, store.end, store.committed) == (base, base, base)
+    for number, (log_offset, data) in enumerate(copied):  # opened and closed between
+        async with open_store(config, now_ms=Clock()) as store:
+            assert (store.verdict.verdict, store.losses.messages()) == ("clean", 0)
+            if not number:
+                await store.begin_at(base)
+            assert store.append_raw(log_offset, data) == store.end
+            await store.wait_committed(store.end if number == len(copied) - 1 else store.end - 1000)
+            with pytest.raises(ValueError, match="can't begin at"):
+                await store.begin_at(base)
+    async with open_store(config, now_ms=Clock()) as store:
+        assert (store.verdict.verdict, store.first) == ("clean", base)
+        assert await bodies(store) == [b"%d" % number + b"x" * 900 for number in range(300)]
+
+
+async def test_a_store_of_copies_takes_no_message_of_its_own(tmp_path: Path) -> None:
+    [(_, data)] = await pieces(tmp_path, 3)
+    async with open_store(small(tmp_path / "copy", copies_only="the master takes them"), now_ms=Clock()) as store:
+        store.append_raw(0, data)
+        await store.check_space()
+        for own in (False, True):
+            with pytest.raises(Full, match="the master takes them"):
+                store.put(message(), own=own)
+        with pytest.raises(Full, match="the master takes them"):
+            store.put_batch(message(), Parts([0], [b""], [b""]))
+        assert store.full is None, "its disk is not"
+        store.full = "the disk is"
+        assert store.full == "the disk is"
 
 
 async def test_records_come_at_the_end_of_the_log_or_are_refused(tmp_path: Path) -> None:
