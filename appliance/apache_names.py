@@ -1,6 +1,6 @@
 """The box's settings under the names Apache's tools know (codes 26 and 319). Nothing secret is among them."""
 
-from appliance.configuration.settings import Config
+from appliance.configuration.settings import SLAVE_ROLE, Config
 from appliance.namesrv.apache_config import namesrv_options
 
 MIB = 1 << 20
@@ -10,11 +10,12 @@ def broker_properties(config: Config, address: str) -> dict[str, object]:
     """Return what GET_BROKER_CONFIG shows; `address` is host:port as routes name it at home."""
     host, _, port = address.rpartition(":")
     rules, store, limits = config.broker, config.store, config.limits
+    is_slave = config.replication.role == SLAVE_ROLE
     return {
         "brokerName": config.box.name,
         "brokerClusterName": config.box.cluster,
-        "brokerId": 0,
-        "brokerRole": "ASYNC_MASTER",
+        "brokerId": config.replication.broker_id if is_slave else 0,
+        "brokerRole": "SLAVE" if is_slave else "ASYNC_MASTER",
         "brokerIP1": host,
         "brokerIP2": host,
         "listenPort": port,

@@ -15,7 +15,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from appliance.replication.master import Master
+    from appliance.replication.role import ReplicationRole
     from uplink_spark.box.shipper import Uplink
 
 
@@ -33,4 +33,4 @@ class BoxView(NamedTuple):
     uplink: "Uplink | None"
     now_ms: Callable[[], int]
     door: TlsDoor | LazyTls | None = None
-    master: "Master | None" = None  # what serves slaves
+    replication: "ReplicationRole | None" = None

@@ -27,7 +27,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted
 from appliance.configuration.parts import net_limits, store_config, uplink_config
-from appliance.configuration.settings import Config
+from appliance.configuration.settings import ALONE, MASTER_ROLE, Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.health.condition_watch import ConditionSources
@@ -35,7 +35,7 @@ from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
 from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined
-from appliance.namesrv.handlers import NamesrvState, OwnSlaves, expire_brokers, namesrv_handlers
+from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
 from appliance.namesrv.kv_config import KvConfig, KvConfigDamaged
 from appliance.namesrv.own_broker import own_broker
 from appliance.namesrv.route_table import RouteTable
@@ -58,13 +58,12 @@ from storage_driver.store import MessageStore, open_store
 
 if TYPE_CHECKING:
     from appliance.namesrv.registrar import Registrar
-    from appliance.replication.master import Master
+    from appliance.replication.role import ReplicationRole
     from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
 FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
 VIP_BELOW, HA_ABOVE = 2, 1  # the broker's port: Apache's rule
-MASTER_ROLE = "master"
 LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
 
 
@@ -183,12 +182,10 @@ async def serve(
         await rebuild_dedup(tables, store, now_ms=now_ms)
         broker = assemble(config, store, tables, context.broker_address, now_ms=now_ms)
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
-        master = _master(context, store) if ports.replication else None
-        namesrv = namesrv_state(config, data, tables, answered, disk)
-        if master:
-            broker.handlers.update(master.handlers())
-            namesrv = namesrv._replace(slaves=OwnSlaves(master.admits, master.port))
-        registrar = _registrar(config, tables, answered, master) if config.namesrv.register_at else None
+        role = _role(context, store, tables) if config.replication.role != ALONE else None
+        namesrv = namesrv_state(config, data, tables, answered, disk, role=role)
+        broker.handlers.update(role.handlers() if role else {})
+        registrar = _registrar(config, tables, answered, role) if config.namesrv.register_at else None
         if registrar:  # others know more brokers
             broker.handlers.update(registrar.telling(broker.handlers))
         else:
@@ -198,7 +195,7 @@ async def serve(
                 for loop in (*broker.loops, namesrv.kv_saver.run, *context.guard.loops):
                     nursery.start_soon(loop)
                 nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
-                parts = _Parts(store, tables, broker, namesrv_handlers(namesrv), master)
+                parts = _Parts(store, tables, broker, namesrv_handlers(namesrv), role)
                 await _let_in(nursery, context, parts)
                 if registrar:
                     nursery.start_soon(registrar.run)
@@ -263,13 +260,13 @@ class _Parts(NamedTuple):
     tables: BrokerTables
     broker: Assembled
     namesrv: Mapping[int, Handle]
-    master: "Master | None"
+    role: "ReplicationRole | None"
 
 
 async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
     config, guard, ports, now_ms = context.config, context.guard, context.ports, context.now_ms
-    store, tables, broker, namesrv, master = parts
+    store, tables, broker, namesrv, role = parts
     uplink, actions = _start_uplink(nursery, context, store, tables.space) if config.uplink.gateway else (None, {})
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
@@ -277,9 +274,9 @@ async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) 
     if ports.grpc:
         await _serve_grpc(nursery, context, governor, store, tables, broker.parts)
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
-    if master:
-        nursery.start_soon(master.run, ports.replication)
-    looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits, master)
+    for loop in role.loops(ports.replication) if role else ():
+        nursery.start_soon(loop)
+    looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits, role)
     told, muting = begin_telling(nursery, looked, guard.conditions)
     await nursery.start(admin.serve_admin, context.runtime / admin.NAME, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= broker.keep_from() and shipped(base, end)
@@ -289,7 +286,7 @@ async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) 
     board = await nursery.start(watch) if watch else None
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
-    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, master)
+    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role)
     await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
 
 
@@ -336,18 +333,21 @@ async def _serve_grpc(
     await nursery.start(serve_grpc, context.config, context.ports.grpc, served, governor, guard.door)
 
 
-def _master(context: _ServeContext, store: MessageStore) -> "Master":
-    from appliance.replication.master import Master, MasterRules  # few boxes have slaves
+def _role(context: _ServeContext, store: MessageStore, tables: BrokerTables) -> "ReplicationRole":
+    from appliance.replication.role import make_role  # few boxes are masters or slaves
 
-    said, port = context.config.replication, sockets.port_of(list(context.ports.replication))
-    return Master(MasterRules(port, said.slaves, said.most_slaves), store)
+    opened = list(context.ports.replication)
+    port = sockets.port_of(opened) if opened else 0
+    return make_role(context.config, store, tables, port, now_ms=context.now_ms)
 
 
-def _registrar(config: Config, tables: BrokerTables, answered: AnsweredAddress, master: "Master | None") -> "Registrar":
+def _registrar(
+    config: Config, tables: BrokerTables, answered: AnsweredAddress, role: "ReplicationRole | None"
+) -> "Registrar":
     from appliance.namesrv.registrar import Registrar, RegistrarRules  # few boxes have foreign name servers
 
-    said, ha_port = config.namesrv, master.port if master else 0
-    rules = RegistrarRules(said.register_at, answered, said.register_s, config.broker.permission, ha_port)
+    said, place = config.namesrv, (role.broker_id, role.ha_port) if role else ()
+    rules = RegistrarRules(said.register_at, answered, said.register_s, config.broker.permission, *place)
     return Registrar(rules, tables.topics)
 
 
@@ -387,7 +387,13 @@ async def _save(flushes: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 def namesrv_state(
-    config: Config, data: Path, tables: BrokerTables, answered: AnsweredAddress, disk: Disk
+    config: Config,
+    data: Path,
+    tables: BrokerTables,
+    answered: AnsweredAddress,
+    disk: Disk,
+    *,
+    role: "ReplicationRole | None" = None,
 ) -> NamesrvState:
     """Return the name server's tables; the box's own broker is a row that asks the topic table."""
     file = StateFile(disk, data / "namesrv" / "kvConfig.json")
@@ -398,14 +404,16 @@ def namesrv_state(
     except KvConfigDamaged as exc:
         log.error("event=table_damaged table=kv reason=%r next_step=restore_it_from_a_backup", str(exc))
         kv = KvConfig()
+    place = (role.broker_id, role.master_address) if role else None
     return NamesrvState(
-        routes=RouteTable(own_broker(tables.topics, config.broker.permission)),
+        routes=RouteTable(own_broker(tables.topics, config.broker.permission, place=place)),
         kv=kv,
         kv_saver=Saver(file, kv.to_object),
         address=lambda peer: answered(peer.local[0], peer.remote[0]),
         now_s=trio.current_time,
         order_messages=config.namesrv.order_messages,
         properties=partial(_namesrv_properties, config),
+        slaves=role.own_slaves if role else None,
     )
 
 

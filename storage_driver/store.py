@@ -75,7 +75,6 @@ class MessageStore:
         self.wait_committed = parts.log.wait_committed
         self.append_raw = parts.raw.append
         self.delete_topic, self.drop_first = parts.deletion.delete_topic, parts.deletion.drop_first
-        self.begin_at = parts.deletion.begin_at
         if opened.committed is not None:
             self._begin_shared(opened.committed)
 
@@ -103,6 +102,10 @@ class MessageStore:
     def commit_alone(self) -> None:
         """What is on this disk is committed, now and from now on."""
         self._log.commit_alone()
+
+    async def begin_at(self, log_offset: int) -> None:
+        """Have a log that never held a record begin at a segment's first byte. Raises ValueError, OSError."""
+        await self._parts.deletion.begin_at(log_offset)
 
     async def truncate(self, log_offset: int, reason: str) -> CutDone | None:
         """Take back what is above a log offset, `committed` or higher, on this disk too; it goes to quarantine/.

@@ -38,7 +38,7 @@ from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionEnds, TransactionRules, half_divert
-from appliance.configuration.settings import Config
+from appliance.configuration.settings import SLAVE_ROLE, Config
 from appliance.requests import Handle, deferred, merged
 from netstack.wire.codes import RequestCode
 from netstack.wire.json_body import MessageQueue
@@ -187,12 +187,13 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
     unused = Unused(used_by, store, tables.creations)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
-    rest = (pop.run, unused.run, sessions.run, sessions.run_expiry, delays.run, timers.run, checks.run, stats.run)
-    loops = (*(table.run for table in saved), *rest)
-    flushes = (*(table.flush for table in saved), delays.flush, timers.flush, pop.flush)
+    slave = config.replication.role == SLAVE_ROLE  # it delivers nothing, and deletes no topics
+    delivering = () if slave else (pop.run, unused.run, delays.run, timers.run, checks.run)
+    loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, stats.run)
+    flushes = (*(table.flush for table in saved), *(() if slave else (delays.flush, timers.flush, pop.flush)))
     halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
     waiting = Waiting(delays.progress, lambda: len(timers.index), halves)
-    floor = lambda: min(delays.floor(), checks.floor(), timers.floor())  # noqa: E731
+    floor = (lambda: store.committed) if slave else lambda: min(delays.floor(), checks.floor(), timers.floor())
     parts = BrokerParts(publishing, transactions, recalls)
     return Assembled(handlers, loops, flushes, floor, waiting, pop, parts)
 
@@ -334,6 +335,7 @@ def _pulls(config: Config, store: MessageStore, tables: BrokerTables, intake: In
             readable=bool(rules.permission & READ),
             property_filter=rules.property_filter,
             long_poll=rules.long_poll,
+            corrects=config.replication.role != SLAVE_ROLE,
         ),
         PullTables(
             tables.topics,

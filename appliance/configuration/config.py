@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from appliance.configuration.config_rules import value_from_text
-from appliance.configuration.settings import Config, rules, tables
+from appliance.configuration.settings import SLAVE_ROLE, Config, rules, tables
 from appliance.errors import ConfigError, ConfigProblem
 from storage_driver.named_tuple import NamedTuple
 
@@ -125,6 +125,19 @@ def _together(config: Config) -> Iterator[ConfigProblem]:
     if config.uplink.gateway and (size := config.limits.message_mib) > SHIPPED_MIB:
         text = f"at most {SHIPPED_MIB} with uplink.gateway: a shipped piece holds 8 MiB"
         yield ConfigProblem("limits.message_mib", size, text, None)
+
+    yield from _of_replication(config)
+
+
+def _of_replication(config: Config) -> Iterator[ConfigProblem]:
+    """Where a slave's master is, and that one log is shipped once."""
+    said = config.replication
+    if (said.role == SLAVE_ROLE) != bool(said.master):
+        text = 'a slave has a master, others have none: set it with role = "slave" only'
+        yield ConfigProblem("replication.master", said.master, text, None)
+    if said.role == SLAVE_ROLE and config.uplink.gateway:
+        text = "a slave ships nothing: its master ships the same log"
+        yield ConfigProblem("uplink.gateway", config.uplink.gateway, text, None)
 
 
 def _settle(config: Config, facts: HostFacts, origins: dict[str, str]) -> Config:

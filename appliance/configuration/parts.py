@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.broker.delay.levels import parse_levels
-from appliance.configuration.settings import Config
+from appliance.configuration.settings import SLAVE_ROLE, Config
 from netstack.serving.limits import Limits
 from storage_driver.config import StoreConfig
 from storage_driver.retention import RetentionClass, RetentionRules
@@ -38,12 +38,18 @@ def store_config(
         start_facts=start_facts or {},
         reserve_bytes=RESERVE_BYTES,
         zero_ahead=config.store.zero_ahead,
+        copies_only=copies_only(config.replication.master) if config.replication.role == SLAVE_ROLE else None,
         retention=RetentionRules(
             config.store.retention_h * HOUR_MS,
             tuple(RetentionClass(each.topics, each.retention_h * HOUR_MS) for each in config.store.classes),
             config.store.quota_gib * GIB,
         ),
     )
+
+
+def copies_only(master: str) -> str:
+    """Return what the senders of a slave are told."""
+    return f"this box is a slave, its master {master} takes messages"
 
 
 def net_limits(config: Config) -> Limits:

@@ -22,6 +22,7 @@ PORT = Whole(0, 65535)
 ADDRESS = Text(r"[0-9A-Za-z.:\-_%\[\]]{1,255}", "an address or host name")
 HOST_PORT = Text(r"|\[?[0-9A-Za-z.:\-_%]+\]?:\d{1,5}", '"host:port"')
 TOPIC_PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed")
+ALONE, MASTER_ROLE, SLAVE_ROLE = "alone", "master", "slave"
 TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
 
 
@@ -213,11 +214,15 @@ class ReplicationSection(Section):
     """Copies of the log on other brokers, as Apache's HA service makes them."""
 
     role: str = key(
-        "alone", Choice(("alone", "master")), "master: slaves fetch the log at `port`; the VIP channel is open too"
+        ALONE,
+        Choice((ALONE, MASTER_ROLE, SLAVE_ROLE)),
+        "master: slaves fetch the log at `port`, the VIP channel is open too; slave: copies the log of `master`",
     )
     port: int = key(0, PORT, "port at which slaves fetch the log; 0: broker_port + 1")
     slaves: tuple[str, ...] = key((), Many(Network()), "networks of slaves, beside this machine; they read every topic")
     most_slaves: int = key(4, Whole(1, 16), "slaves at a time")
+    master: str = key("", HOST_PORT, "the master of a slave: the address of its broker port")
+    broker_id: int = key(1, Whole(1, 1_000_000), "broker id of a slave")
 
 
 class WatchdogSection(Section):

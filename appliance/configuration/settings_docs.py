@@ -27,6 +27,7 @@ EXAMPLES: dict[str, str] = {  # where the default is empty and shows no form
     "broker.dedup_topics": '["orders", "payments"]',
     "namesrv.register_at": '["10.1.0.5:9876"]',
     "replication.slaves": '["10.1.0.12/32"]',
+    "replication.master": '"10.1.0.5:10911"',
     "page.names": '["press-17.example"]',
     "uplink.gateway": '"centre.example:7000"',
     "uplink.certs": '"/etc/rocketbox/keys"',

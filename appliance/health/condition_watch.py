@@ -23,7 +23,7 @@ from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
-    from appliance.replication.master import Master
+    from appliance.replication.role import ReplicationRole
     from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
@@ -41,7 +41,7 @@ class ConditionSources(NamedTuple):
     now_ms: Callable[[], int]
     clock_trusted: Callable[[], bool]
     groups: GroupLimits = GroupLimits()
-    master: Master | None = None
+    replication: ReplicationRole | None = None
 
 
 Disk = Callable[[], tuple[float, int, float | None]]  # share used, bytes used, hours until full
@@ -71,8 +71,8 @@ class ConditionWatch:
         store = self._looked.store.statistics()
         told: dict[str, dict[str, object]] = {}
         told["scrub"] = {"passes": store.scrub_passes, "left_s": round(store.scrub_left_s)}
-        if self._looked.master is not None:
-            told["replication"] = self._looked.master.told()
+        if self._looked.replication is not None:
+            told["replication"] = dict(self._looked.replication.told())
         if self._looked.uplink is None:
             return told
         seen = self._looked.uplink.statistics()

@@ -77,7 +77,7 @@ def describe(health: Mapping[str, Any]) -> str:
     if "scrub" in health:
         lines.append(f"Scrub     {_scrub(health['scrub']['passes'], health['scrub']['left_s'])}")
     if "replication" in health:
-        lines.append(f"Slaves    {_slaves(health['replication']['slaves'])}")
+        lines.append(_replication(health["replication"]))
     if "uplink" in health:
         lines.append(f"Uplink    {_uplink(health['uplink'])}")
     if "clock_trusted" in health:
@@ -99,6 +99,17 @@ def _scrub(passes: int, left_s: float) -> str:
         return "has read and checked the whole log"
     when = f"{left_s / 3600:.1f} h" if left_s >= 3600 else f"{max(1, round(left_s / 60))} min"
     return f"will have read and checked the whole log in {when}"
+
+
+def _replication(seen: Mapping[str, Any]) -> str:
+    if seen["role"] == "master":
+        return f"Slaves    {_slaves(seen['slaves'])}"
+    behind = seen["behind_bytes"]
+    distance = "has everything" if behind == 0 else f"{size(behind)} behind" if behind else "not asked yet"
+    if seen["connected"]:
+        return f"Master    connected to {seen['master']}, {distance}"
+    why = seen["differs"] or seen["lost"]
+    return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "")
 
 
 def _slaves(seen: Sequence[Mapping[str, Any]]) -> str:

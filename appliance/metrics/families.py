@@ -204,13 +204,16 @@ UPLINK = (
     Family("rocketbox_uplink_alarm", GAUGE, "1 for each alarm that is on.", ("name",), 20),
 )
 REPLICATION = (
-    Family("rocketbox_replication_slaves", GAUGE, "Slaves that are connected."),
+    Family("rocketbox_replication_slaves", GAUGE, "At a master, slaves that are connected."),
     Family(
         "rocketbox_replication_lag_bytes",
         GAUGE,
-        "Committed bytes that the slave furthest behind has not reported; absent without a slave.",
+        "Bytes a slave is behind: at the master the one furthest behind, by its reports; absent while unknown.",
     ),
-    Family("rocketbox_replication_connections_total", COUNTER, "Connections of slaves that were admitted."),
+    Family("rocketbox_replication_connected", GAUGE, "At a slave, 1 while the master is connected."),
+    Family("rocketbox_replication_differs", GAUGE, "At a slave, 1 while its log is not the beginning of its master's."),
+    Family("rocketbox_replication_connections_total", COUNTER, "Connections of slaves, or to the master."),
+    Family("rocketbox_replication_received_bytes_total", COUNTER, "Bytes received from the master."),
     Family("rocketbox_replication_sent_bytes_total", COUNTER, "Bytes sent to slaves."),
     Family(
         "rocketbox_replication_refused_total",
@@ -239,7 +242,7 @@ SECTIONS = {
     "Network": NETWORK,
     "Health": HEALTH,
     "Uplink (if configured)": UPLINK,
-    "Replication (of a master)": REPLICATION,
+    "Replication (of a master or a slave)": REPLICATION,
     "Process": PROCESS,
     "The metrics themselves": OWN,
 }

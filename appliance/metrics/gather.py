@@ -227,16 +227,8 @@ def _feeding(sheet: Sheet, seen: FeedStatistics) -> None:
 
 
 def _replication(watched: BoxView, sheet: Sheet) -> None:
-    if watched.master is None:
-        return
-    seen = watched.master.statistics()
-    sheet.add("rocketbox_replication_slaves", len(seen.slaves))
-    if seen.slaves:
-        behind = watched.store.committed - min(max(0, each.reported) for each in seen.slaves)
-        sheet.add("rocketbox_replication_lag_bytes", behind)
-    sheet.add("rocketbox_replication_connections_total", seen.connections)
-    sheet.add("rocketbox_replication_sent_bytes_total", seen.sent_bytes)
-    sheet.add_each("rocketbox_replication_refused_total", "reason", seen.refused)
+    for name, value, labels in watched.replication.series() if watched.replication else ():
+        sheet.add(f"rocketbox_replication_{name}", value, **labels)
 
 
 def _uplink(watched: BoxView, sheet: Sheet) -> None:

@@ -1,12 +1,19 @@
 """The box's own broker as its NameServer sees it: the broker's topic table, asked at every question."""
 
+from collections.abc import Callable
+
 from appliance.broker.tables.topics import READ, RETRY_PREFIX, WRITE, Topic, TopicTable
 
 from .route_table import BrokerQueues, OwnBroker, TopicTableVersion
 
 
-def own_broker(topics: TopicTable, permission: int = READ | WRITE) -> OwnBroker:
-    """Return the own broker; one that may not both be read and written lends its permission to all its topics."""
+def own_broker(
+    topics: TopicTable, permission: int = READ | WRITE, *, place: tuple[int, Callable[[], str | None]] | None = None
+) -> OwnBroker:
+    """Return the own broker; one that may not both be read and written lends its permission to all its topics.
+
+    place: of a slave, its broker id and what gives its master's address while that is connected.
+    """
     name = topics.rules.broker
 
     def row_of(topic: Topic) -> BrokerQueues:
@@ -26,4 +33,4 @@ def own_broker(topics: TopicTable, permission: int = READ | WRITE) -> OwnBroker:
     def version() -> TopicTableVersion:
         return TopicTableVersion(topics.version.counter, topics.version.timestamp_ms)
 
-    return OwnBroker(name, topics.rules.cluster, row, rows, version)
+    return OwnBroker(name, topics.rules.cluster, row, rows, version, *(place or ()))

@@ -40,6 +40,7 @@ class RegistrarRules:
     address: Callable[[str, str], str]  # own address on the way there, the name server's address → what to register
     period_s: float = 30.0
     permission: int = READ | WRITE
+    broker_id: int = MASTER
     ha_port: int = 0  # at which slaves fetch the log; 0: the next one, where nobody listens
 
 
@@ -164,7 +165,7 @@ class Registrar:
 
     async def _say_farewell(self, channel: Channel, address: str) -> None:
         rules = self._topics.rules
-        header = BrokerHeader(rules.broker, address, rules.cluster, MASTER)
+        header = BrokerHeader(rules.broker, address, rules.cluster, self._rules.broker_id)
         try:
             await channel.ask(request(RequestCode.UNREGISTER_BROKER, header), FAREWELL_S)
         except (AskTimeout, ChannelClosed):
@@ -184,7 +185,7 @@ class Registrar:
             address,
             rules.cluster,
             f"{host}:{self._rules.ha_port or int(port) + 1}",
-            MASTER,
+            self._rules.broker_id,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         return request(RequestCode.REGISTER_BROKER, header, body)

@@ -67,6 +67,8 @@ class OwnBroker(NamedTuple):
     topic: Callable[[str], BrokerQueues | None]
     topics: Callable[[], Iterable[tuple[str, BrokerQueues]]]
     version: Callable[[], TopicTableVersion]
+    broker_id: int = MASTER
+    master: Callable[[], str | None] = lambda: None  # of a slave: its master's address, while that is connected
 
 
 class Registration(NamedTuple):
@@ -307,8 +309,12 @@ class RouteTable:
     def _broker(self, name: str, asked_at: str) -> BrokerRow | None:
         addresses = self._brokers.get(name, {})
         if name == self._own.name:
-            return BrokerRow(self._own.cluster, name, {MASTER: asked_at, **addresses})
+            return BrokerRow(self._own.cluster, name, {**self._own_addresses(asked_at), **addresses})
         return BrokerRow(self._cluster_of[name], name, dict(addresses)) if addresses else None
+
+    def _own_addresses(self, asked_at: str) -> dict[int, str]:
+        master = self._own.master()
+        return {self._own.broker_id: asked_at} if master is None else {MASTER: master, self._own.broker_id: asked_at}
 
     def _names_with(self, topic: str) -> list[str]:
         return [self._own.name, *(name for name in self._queues.get(topic, {}) if name != self._own.name)]

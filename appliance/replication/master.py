@@ -1,12 +1,13 @@
 """This box as the master of stock slaves: who they may be, what tools and people are told of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address, ip_network
 
 import trio
 
 from appliance.interfaces import is_loopback
+from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slaves import CommittedLog, Slaves, SlavesSeen
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.wire import fastjson
@@ -38,13 +39,21 @@ def admitted(networks: Iterable[str]) -> Callable[[str], bool]:
 class Master:
     """Serves slaves, and tells how far they are."""
 
-    def __init__(self, rules: MasterRules, log: CommittedLog) -> None:
-        self.port, self.admits, self._log = rules.port, admitted(rules.slaves), log
-        self._slaves = Slaves(log, admits=self.admits, most=rules.most)
+    broker_id = 0
 
-    async def run(self, listeners: Sequence[trio.SocketListener]) -> None:
-        """Serve slaves until cancelled."""
-        await self._slaves.serve(listeners)
+    def __init__(self, rules: MasterRules, log: CommittedLog) -> None:
+        self.ha_port, self._log = rules.port, log
+        admits = admitted(rules.slaves)
+        self.own_slaves = OwnSlaves(admits, rules.port)
+        self._slaves = Slaves(log, admits=admits, most=rules.most)
+
+    def loops(self, listeners: Sequence[trio.SocketListener]) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Return what serves slaves until it is cancelled."""
+        return (partial(self._slaves.serve, listeners),)
+
+    def master_address(self) -> str | None:
+        """A master has none."""
+        return None
 
     def statistics(self) -> SlavesSeen:
         """Return a snapshot."""
@@ -58,6 +67,17 @@ class Master:
             for each in self.statistics().slaves
         ]
         return {"role": "master", "slaves": slaves}
+
+    def series(self) -> Iterator[tuple[str, float, Mapping[str, str]]]:
+        """Return name, value and labels of each metric."""
+        seen = self.statistics()
+        yield "slaves", len(seen.slaves), {}
+        if seen.slaves:
+            yield "lag_bytes", self._log.committed - min(max(0, each.reported) for each in seen.slaves), {}
+        yield "connections_total", seen.connections, {}
+        yield "sent_bytes_total", seen.sent_bytes, {}
+        for reason, count in seen.refused.items():
+            yield "refused_total", count, {"reason": reason}
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import trio
 
+from appliance.replication.mark_signal import MarkSignal
 from appliance.replication.slave_progress import (
     ADDRESS,
     BEYOND,
@@ -67,28 +68,6 @@ class SlavesSeen(NamedTuple):
     sent_bytes: int
 
 
-class CommittedSignal:
-    """Wakes all who wait for the committed mark to rise, with one ask of the log."""
-
-    def __init__(self, log: CommittedLog) -> None:
-        self._log, self._asked, self._moved = log, False, trio.Event()
-
-    async def wait(self, above: int, timeout_s: float) -> None:
-        """Return once `committed` is above a log offset, or after a time. A log that failed never moves again."""
-        with trio.move_on_after(timeout_s):
-            while self._log.committed <= above:
-                moved = self._moved
-                if self._log.failure is None and not self._asked:
-                    self._asked = True
-                    self._log.when_committed(self._log.committed + 1, self._note)
-                await moved.wait()
-
-    def _note(self, reason: str | None) -> None:
-        self._asked = False
-        self._moved.set()
-        self._moved = trio.Event()
-
-
 class _Slave:
     """A connection that is served."""
 
@@ -102,7 +81,8 @@ class Slaves:
 
     def __init__(self, log: CommittedLog, *, admits: Callable[[str], bool], most: int, pace: Pace = STOCK_PACE) -> None:
         self._log, self._admits, self._most, self._pace = log, admits, most, pace
-        self._signal, self._reading = CommittedSignal(log), trio.CapacityLimiter(1)
+        self._signal = MarkSignal(lambda: log.committed, log.when_committed, failure=lambda: log.failure)
+        self._reading = trio.CapacityLimiter(1)
         self._connected: set[_Slave] = set()
         self._refused: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self._told = LogLimiter()

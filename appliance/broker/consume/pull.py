@@ -48,6 +48,9 @@ _CODES = {
 }
 
 
+_BEHIND = (FoundStatus.OFFSET_OVERFLOW_BADLY, FoundStatus.NO_MESSAGE_IN_QUEUE, FoundStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
 class GetStats(Protocol):
     """Counters of pulls."""
 
@@ -62,6 +65,7 @@ class PullRules(NamedTuple):
     readable: bool = True
     property_filter: bool = True
     long_poll: bool = True
+    corrects: bool = True  # offsets beyond the end; a slave that is behind does not
 
 
 class PullTables(NamedTuple):
@@ -115,7 +119,7 @@ class Pulls:
         found = self._store.read_hot(pull.wanted)
         if found is None:
             return self._later(self._read_then_wait, pull, peer, subscription)
-        if _is_to_wait(header, found):
+        if _is_to_wait(header, self._as_asked(found, header)):
             return self._later(self._wait, pull, peer, subscription)
         return Reply(self._response(pull, found))
 
@@ -219,7 +223,7 @@ class Pulls:
     async def _read_then_wait(self, pull: Pull, peer: RequestPeer) -> RemotingCommand:
         header = pull.header
         found = await self._reader.read(pull.wanted, peer)
-        if _is_to_wait(header, found):
+        if _is_to_wait(header, self._as_asked(found, header)):
             self._park(peer)
             return await self._wait(pull, peer)
         return self._response(pull, found)
@@ -234,6 +238,12 @@ class Pulls:
         finally:
             self._tables.arrivals.leave(peer)
         return self._response(pull, found)
+
+    def _as_asked(self, found: ReadResult, header: PullMessageHeader) -> ReadResult:
+        """Return what was found; of an offset that a slave has not reached yet that there is nothing so far."""
+        if self._rules.corrects or found.status not in _BEHIND:
+            return found
+        return found._replace(status=FoundStatus.OFFSET_OVERFLOW_ONE, next_offset=header.queue_offset)
 
     def _reset(self, pull: Pull) -> RemotingCommand | None:
         """Return the answer that sends a 5.x member where its group was put. Source: RocketMQ 5.3 OFFSET_RESET.
@@ -251,7 +261,7 @@ class Pulls:
         new = pull.request.version >= FIRST_5X_VERSION
         if new and self._tables.offsets.resets and (moved := self._reset(pull)) is not None:
             return moved
-        header = pull.header
+        header, found = pull.header, self._as_asked(found, pull.header)
         code = _code_of(found, header.queue_offset)
         body = b""
         if code == ResponseCode.SUCCESS:

@@ -132,7 +132,8 @@ async def test_people_are_told_of_slaves(tmp_path: Path) -> None:
         listeners = await open_listeners("127.0.0.1", 0)
         port = listeners[0].socket.getsockname()[1]
         master = Master(MasterRules(port), store)
-        nursery.start_soon(master.run, listeners)
+        for loop in master.loops(listeners):
+            nursery.start_soon(loop)
         await fill(store, 3)
         assert "Slaves    none is connected" in describe({"replication": master.told()})
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:

@@ -1,0 +1,50 @@
+"""What a box is in replication, a master or a slave, as the rest of the box sees it."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import trio
+
+from appliance.broker.assembly import BrokerTables
+from appliance.configuration.settings import SLAVE_ROLE, Config
+from appliance.namesrv.handlers import OwnSlaves
+from appliance.replication.master import Master, MasterRules
+from appliance.replication.slave import Slave, SlaveRules
+from appliance.replication.table_sync import CopiedTables
+from appliance.requests import Handle
+from storage_driver.record import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+from storage_driver.store import MessageStore
+
+MIB = 1 << 20
+BESIDE_BODY = MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES + 1024  # of a record, at most
+
+
+class ReplicationRole(Protocol):
+    """A master or a slave."""
+
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def ha_port(self) -> int:
+        """Where slaves fetch the log; 0: nowhere."""
+
+    @property
+    def own_slaves(self) -> OwnSlaves | None: ...
+    def loops(self, listeners: Sequence[trio.SocketListener]) -> Iterable[Callable[[], Awaitable[None]]]: ...
+    def master_address(self) -> str | None: ...
+    def handlers(self) -> dict[int, Handle]: ...
+    def told(self) -> Mapping[str, object]: ...
+    def series(self) -> Iterable[tuple[str, float, Mapping[str, str]]]:
+        """Return name, value and labels of each metric."""
+
+
+def make_role(
+    config: Config, store: MessageStore, tables: BrokerTables, port: int, *, now_ms: Callable[[], int]
+) -> ReplicationRole:
+    """Return the role of a box that has one; `port` is open for slaves."""
+    said = config.replication
+    if said.role != SLAVE_ROLE:
+        return Master(MasterRules(port, said.slaves, said.most_slaves), store)
+    copied = CopiedTables(tables.topics, tables.groups, tables.offsets, store.state_file("delayOffset"))
+    rules = SlaveRules(said.master, said.broker_id, config.limits.message_mib * MIB + BESIDE_BODY)
+    return Slave(rules, store, copied, now_ms=now_ms)
