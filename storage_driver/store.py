@@ -55,7 +55,7 @@ class MessageStore:
         self.recovered_topics: Mapping[str, int] = {}
         self.retain: Callable[[int, int], bool] = _may_go  # may segment [base, end) go? set by the uplink
         self.trouble: str | None = None  # the last error of maintenance
-        self._state_files: list[StateFile] = []
+        self._state_files: list[StateFile | JournalFile] = []
         self._opened, self._disk = opened, disk
         hooks = Hooks(
             now_ms,
@@ -261,7 +261,9 @@ class MessageStore:
 
     def journal_file(self, name: str) -> JournalFile:
         """Return a journal in `rocketbox`; its owner loads, replaces and appends."""
-        return JournalFile(self._disk, self.config.root / "rocketbox" / name)
+        file = JournalFile(self._disk, self.config.root / "rocketbox" / name)
+        self._state_files.append(file)
+        return file
 
     def unsaved(self) -> list[str]:
         """Return which tables could not be saved the last time, and why."""

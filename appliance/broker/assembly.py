@@ -19,6 +19,7 @@ from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_leve
 from appliance.broker.delay.recall import Recalls
 from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Intake, Space
+from appliance.broker.pop.counts import PopCounts
 from appliance.broker.pop.lazy_pop import LazyPop
 from appliance.broker.publish.dedup import DedupRules, DedupWindow
 from appliance.broker.publish.publishing import Publishing, PublishRules, PublishTables
@@ -74,11 +75,12 @@ class BrokerTables(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is stored and not yet delivered: progress of the delay levels, timed messages, undecided halves."""
+    """What is stored and not yet delivered or acknowledged: delay levels, timed messages, undecided halves, POP."""
 
     delays: Callable[[], list[LevelProgress]]
     timers: Callable[[], int]
     halves: Callable[[], int]
+    pop: Callable[[], PopCounts]
 
 
 class BrokerParts(NamedTuple):
@@ -192,7 +194,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, stats.run)
     flushes = (*(table.flush for table in saved), *(() if slave else (delays.flush, timers.flush, pop.flush)))
     halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
-    waiting = Waiting(delays.progress, lambda: len(timers.index), halves)
+    waiting = Waiting(delays.progress, lambda: len(timers.index), halves, pop.counts)
     floor = (lambda: store.committed) if slave else lambda: min(delays.floor(), checks.floor(), timers.floor())
     parts = BrokerParts(publishing, transactions, recalls)
     return Assembled(handlers, loops, flushes, floor, waiting, pop, parts)
@@ -231,7 +233,8 @@ def _pop_handlers(
     from appliance.broker.pop_requests.composition import pop_handlers  # see _pop
 
     rules = config.broker
-    pop_rules = PopRules(address, config.box.name, bool(rules.permission & READ), rules.property_filter)
+    readable = bool(rules.permission & READ) and config.replication.role != SLAVE_ROLE  # takes are the master's
+    pop_rules = PopRules(address, config.box.name, readable, rules.property_filter)
     return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, store)
 
 

@@ -96,6 +96,12 @@ WAITING = (
     Family("rocketbox_timed_messages", GAUGE, "Messages that wait for their own delivery time."),
     Family("rocketbox_half_messages", GAUGE, "Half messages since the oldest open transaction."),
     Family("rocketbox_parked_pulls", GAUGE, "Long polls that wait for messages."),
+    Family("rocketbox_pop_in_flight_messages", GAUGE, "Messages taken by POP and not acknowledged."),
+    Family("rocketbox_pop_waiting_receivers", GAUGE, "POP receivers that wait for messages."),
+    Family("rocketbox_pop_redelivered_total", COUNTER, "Messages whose invisible time ended, stored again."),
+    Family("rocketbox_pop_gone_total", COUNTER, "Messages that retention deleted while POP had them in flight."),
+    Family("rocketbox_pop_journal_bytes", GAUGE, "Bytes in use of the journal of POP."),
+    Family("rocketbox_pop_journal_syncs_total", COUNTER, "Syncs of the journal of POP."),
 )
 NETWORK = (
     Family("rocketbox_connections", GAUGE, "Open connections on both ports."),

@@ -195,6 +195,13 @@ def _waiting(watched: BoxView, sheet: Sheet) -> None:
         sheet.add("rocketbox_delayed_messages", level.end - level.delivered, level=str(level.level))
     sheet.add("rocketbox_timed_messages", watched.waiting.timers())
     sheet.add("rocketbox_half_messages", watched.waiting.halves())
+    pop = watched.waiting.pop()
+    sheet.add("rocketbox_pop_in_flight_messages", pop.in_flight)
+    sheet.add("rocketbox_pop_waiting_receivers", pop.waiting)
+    sheet.add("rocketbox_pop_redelivered_total", pop.copied)
+    sheet.add("rocketbox_pop_gone_total", pop.gone)
+    sheet.add("rocketbox_pop_journal_bytes", pop.journal_bytes)
+    sheet.add("rocketbox_pop_journal_syncs_total", pop.journal_syncs)
 
 
 def _health(watched: BoxView, sheet: Sheet) -> None:

@@ -7,7 +7,8 @@ A power cut tears at most the last append: no frame after it is intact. An intac
 the disk lost what was synced: the frames around it are used, and `damage` says where.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -83,6 +84,7 @@ class JournalFile:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path, self.size, self.replaced_size = path, 0, 0  # bytes of frames: all, those of the last `replace`
+        self.failure: OSError | None = None  # of the last write
         self._disk, self._temporary = disk, path.with_name(path.name + ".tmp")
         self._file: DiskFile | None = None
         self._sequence = self._zeroed = 0
@@ -108,6 +110,24 @@ class JournalFile:
 
     def replace(self, payloads: Sequence[bytes]) -> None:
         """Put a new file with these payloads in place, on stable storage. Raises OSError: the old file stays."""
+        with self._noting_failure():
+            self._replace(payloads)
+
+    def append(self, payload: bytes) -> None:
+        """Write and sync one frame. Raises OSError: then `replace` is next, nobody knows what of it is on the disk."""
+        with self._noting_failure():
+            self._append(payload)
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            self.failure = exc
+            raise
+        self.failure = None
+
+    def _replace(self, payloads: Sequence[bytes]) -> None:
         self._file = None
         self._disk.make_folder(self.path.parent)
         self._disk.remove(self._temporary)
@@ -120,8 +140,7 @@ class JournalFile:
         self._file, self.size, self._zeroed = file, len(frames), len(frames) + AHEAD
         self.replaced_size = self.size
 
-    def append(self, payload: bytes) -> None:
-        """Write and sync one frame. Raises OSError: then `replace` is next, nobody knows what of it is on the disk."""
+    def _append(self, payload: bytes) -> None:
         file = self._file
         assert file is not None, "replace comes first"
         self._file = None

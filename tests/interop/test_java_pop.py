@@ -12,6 +12,7 @@ import pytest
 from tests.interop.box import Box, Foreign, until
 from tests.interop.client import Collected, Seen, producer, push_consumer, started, unique
 from tests.interop.jvm import Jvm
+from tests.interop.test_java_admin import mqadmin
 
 pytestmark = pytest.mark.slow
 
@@ -197,6 +198,28 @@ def test_the_push_consumer_gets_everything_once_by_pop(jvm5: Jvm, cluster: Box |
 
 def _lag(tool: Any, group: str, topic: str) -> int:
     return int(tool.examineConsumeStats(group, topic).computeTotalDiff())
+
+
+@pytest.mark.feature("POP: mqadmin setConsumeMode changes a running group")
+def test_mqadmin_lets_a_running_group_go_over_to_pop_and_back(jvm5: Jvm, cluster: Box) -> None:
+    if not isinstance(cluster, Box):
+        pytest.skip("needs a box of its own")
+    topic, group = unique("popmode"), unique("popmode_group")
+    with admin(jvm5, cluster) as tool, producer(jvm5, cluster.namesrv) as client:
+        make(jvm5, tool, topic, group)
+        with pop_consumer(jvm5, cluster, topic, group) as collected:
+            for mode in ("PULL", "POP", "PULL"):
+                place = ["-n", cluster.namesrv, "-b", cluster.broker]
+                said = mqadmin("5.5.0", ["setConsumeMode", *place, "-t", topic, "-g", group, "-m", mode])
+                assert "success" in said, said
+
+                def comes_by(mode: str = mode) -> bool:
+                    count = len(collected.seen)
+                    send(jvm5, client, topic, mode)
+                    collected.wait_count(count + 1)
+                    return ("POP_CK" in collected.seen[-1].properties) == (mode == "POP")
+
+                until(comes_by, seconds=90, what=f"messages come by {mode}")
 
 
 @pytest.mark.feature("POP: a failed message comes again by POP")

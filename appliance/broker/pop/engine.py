@@ -17,6 +17,7 @@ import trio
 from appliance.broker.consume.reading import MAX_BYTES, FilteredReader, Room
 from appliance.broker.intake import not_durable, refusals
 from appliance.broker.pop.copies import Copies, CopyTables
+from appliance.broker.pop.counts import PopCounts
 from appliance.broker.pop.pop_queue import PopKey
 from appliance.broker.pop.pop_table import Handle, PopTable, Renewed
 from appliance.broker.pop.pop_waits import MOST_WAITING, PopReceiver, PopWaits
@@ -108,6 +109,12 @@ class PopEngine:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.journal.run)
             nursery.start_soon(self._revival.run)
+
+    def counts(self) -> PopCounts:
+        """Return counts for metrics."""
+        journal, revived = self.journal, self._revival
+        counts = (self.table.in_flight, self.waits.total(), revived.copied, revived.gone)
+        return PopCounts(*counts, journal.size, journal.syncs)
 
     # ---- what front doors call
 

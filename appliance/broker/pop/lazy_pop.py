@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from appliance.broker.pop.counts import PopCounts
 from storage_driver.files.journal_file import JournalFile
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class LazyPop:
             self._made = self._make(self._file)
             self._used.set()
         return self._made
+
+    def counts(self) -> PopCounts:
+        """Return the counts, all 0 while POP is not used."""
+        return self._made.counts() if self._made is not None else PopCounts()
 
     async def run(self) -> None:
         """Run the engine, once there is one, until cancelled."""

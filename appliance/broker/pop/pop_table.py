@@ -39,6 +39,7 @@ class PopOffsets(Protocol):
 
     def get(self, group: str, topic: str, queue_id: int) -> int: ...
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None: ...
+    def note_given(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None: ...
 
 
 class PopJournal(Protocol):
@@ -143,6 +144,8 @@ class PopTable:
         self.in_flight += more
         self._owners[take.owner] = self._owners.get(take.owner, 0) + more
         queue.take(take, following)
+        group, (topic, queue_id) = queue.key
+        self._offsets.note_given(group, topic, queue_id, queue.next)
         self._push(take)
         return self._journal.add(records.taken(take))
 

@@ -85,6 +85,10 @@ class PopWaits:
             return 0
         return len(waits.receivers) if queue is None else waits.watched.get(queue, 0)
 
+    def total(self) -> int:
+        """Return how many receivers wait."""
+        return sum(len(waits.receivers) for waits in self._waits.values())
+
     def wake_one(self, group: str, topic: str, queue: MessageQueue) -> None:
         """There is, or may be, something for the group in a queue."""
         waits = self._waits.get((group, topic))

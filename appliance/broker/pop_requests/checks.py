@@ -73,6 +73,7 @@ class PopChecks:
 
     def acknowledger(self, asked: Asked, peer: RequestPeer) -> Topic:
         """Return the topic of one who names a queue of it. Raises Refused."""
+        self.readable("pop")
         topic = self._topic(asked)
         if not 0 <= asked.queue_id < topic.read_queues:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(asked, topic, peer))

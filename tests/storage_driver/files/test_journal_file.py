@@ -100,5 +100,7 @@ def test_after_a_failed_append_the_file_is_replaced() -> None:
     with pytest.raises(OSError, match="Input/output"):
         written.append(b"lost")
     assert not written.ready
+    assert written.failure is not None
     written.replace([b"table and more"])
+    assert written.failure is None
     assert journal(disk.restarted()).load().payloads == [b"table and more"]

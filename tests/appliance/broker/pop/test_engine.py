@@ -379,3 +379,21 @@ async def test_waiting_receivers_count_as_parked_pulls_of_their_connection(tmp_p
         await until(lambda: bench.small.arrivals.parked == 1)
         nursery.cancel_scope.cancel()
     assert bench.small.arrivals.parked == 0
+
+
+async def test_what_happened_is_counted(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        await bench.send(b"1", b"2")
+        first = await bench.receive(1)
+        await bench.receive(1, invisible_ms=1)
+        await bench.small.wait_for(RETRY, 1)
+        await bench.acknowledge(*handles(first))
+        await bench.receive()
+        nursery.start_soon(partial(bench.receive, poll_s=60))
+        await until(lambda: bench.engine.counts().waiting == 1)
+        counts = bench.engine.counts()
+        assert (counts.in_flight, counts.copied, counts.gone) == (1, 1, 0)
+        assert counts.journal_bytes > 100
+        assert 3 <= counts.journal_syncs <= 6
+        assert bench.offsets.given(GROUP, TOPIC, 0) == 2
+        nursery.cancel_scope.cancel()

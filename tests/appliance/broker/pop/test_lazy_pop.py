@@ -39,4 +39,4 @@ def test_a_start_imports_nothing_of_the_engine() -> None:
     code = "import sys, appliance.serve; print(*(m for m in sys.modules if 'broker.pop' in m))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     room = "appliance.broker.pop"
-    assert set(found.split()) == {room, f"{room}.lazy_pop", f"{room}.retry_topics"}
+    assert set(found.split()) == {room, f"{room}.counts", f"{room}.lazy_pop", f"{room}.retry_topics"}

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from netstack.wire.command import RemotingCommand
-from tests.appliance.box import connected, running_box, send
+from tests.appliance.box import ask, connected, running_box, send
 from tests.appliance.broker.pop_requests.requests import bodies, pop, popped, until_waiting
 
 
@@ -65,6 +65,15 @@ async def test_what_may_not_be_popped_is_refused(
     async with running_box(tmp_path, toml) as box, connected(box) as channel:
         await channel.ask(send("T"))
         assert (await channel.ask(command)).code == code
+
+
+async def test_a_broker_that_answers_no_readers_takes_no_acknowledgements(tmp_path: Path) -> None:
+    """A slave is one: takes are its master's."""
+    async with running_box(tmp_path, "[broker]\npermission = 2\n") as box, connected(box) as channel:
+        await channel.ask(send("T"))
+        handle = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "offset": 0, "extraInfo": "0 1 2 0 0 box 0 0"}
+        for code in (200051, 200053):
+            assert (await channel.ask(ask(code, **handle))).code == 16
 
 
 async def test_a_pop_waits_whatever_the_clock_of_its_client_says(tmp_path: Path) -> None:
