@@ -11,7 +11,7 @@ from netstack.grpc.limits import GrpcLimits
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
 MAX_FRAME = 16_384  # SETTINGS_MAX_FRAME_SIZE that every end begins with; no other is offered
-DATA, HEADERS, RST_STREAM, CONTINUATION = 0, 1, 3, 9
+DATA, HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 0, 1, 3, 7, 9
 END_STREAM = 0x1
 SMALL = 128  # bytes: data in smaller pieces costs more to take apart than to send
 
@@ -41,7 +41,7 @@ class FrameGate:
     """The frames of one connection by their heads. What is fed may begin and end anywhere."""
 
     def __init__(self, limits: GrpcLimits, now: float) -> None:
-        self.frames = 0
+        self.frames, self.goodbye = 0, False  # GOAWAY came: h2 takes nothing behind it, clients send pings there
         self._most_header, self._earned = limits.header_bytes, limits.control_per_frame
         self._resets = Allowance(limits.resets_burst, limits.resets_per_s, now)
         self._control = Allowance(limits.control_burst, limits.control_per_s, now)
@@ -76,6 +76,7 @@ class FrameGate:
 
     def _look(self, head: bytes, now: float) -> None:
         self.frames += 1
+        self.goodbye = self.goodbye or head[3] == GOAWAY
         size, kind = int.from_bytes(head[:3], "big"), head[3]
         if size > MAX_FRAME:
             raise ProtocolError(f"a frame of {size} bytes, at most {MAX_FRAME} are allowed")

@@ -162,11 +162,12 @@ class Http2Server:
                     self._take(event, found, now)
         except BrokenHttp2 as exc:
             self.ended = True
-            raise ProtocolError(f"HTTP/2: {exc}") from None
+            if not self._gate.goodbye:
+                raise ProtocolError(f"HTTP/2: {exc}") from None
         except ProtocolError as exc:
             self.go_away(ErrorCodes.ENHANCE_YOUR_CALM, str(exc))
             raise
-        if self._unacknowledged:
+        if self._unacknowledged and not self.ended:
             self._h2.increment_flow_control_window(self._unacknowledged)
             self._unacknowledged = 0
         return found
@@ -305,7 +306,7 @@ class Http2Server:
     def send(self, number: int, message: bytes) -> None:
         """Send a message of a call, as far as the client's windows let it; the rest follows by itself."""
         one = self._streams.get(number)
-        if one is None:
+        if one is None or self.ended:
             return
         if not one.head_sent:
             one.head_sent = True
@@ -318,7 +319,7 @@ class Http2Server:
     def finish(self, number: int, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End a call, behind what it still has to send. A failure drops what waits."""
         one = self._streams.get(number)
-        if one is None or one.trailers is not None:
+        if one is None or one.trailers is not None or self.ended:
             return
         one.trailers = [(b"grpc-status", b"%d" % status)]
         if text:

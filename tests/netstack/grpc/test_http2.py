@@ -232,6 +232,14 @@ def test_a_connection_remembers_few_of_its_closed_calls() -> None:
 
 def test_the_goodbye_of_a_client_is_seen() -> None:
     both = Both()
+    number = both.begin()
+    both.client.send_data(number, enveloped(b"last"), end_stream=True)
     both.client.close_connection()
-    both.exchange()
+    ping = (8).to_bytes(3, "big") + bytes((6, 0)) + bytes(4) + b"12345678"  # as Java sends behind it
+    found = both.server.feed(both.client.data_to_send() + ping)
     assert both.server.ended
+    assert both.server.feed(ping) == []
+    for _ in range(2):  # what is still under way has nowhere to go
+        both.server.send(number, b"late")
+        both.server.finish(number)
+    assert [type(event) for event in found] in ([], [CallOpened, Received, HalfClosed])
