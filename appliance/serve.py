@@ -15,7 +15,6 @@ from appliance.access.guard import Guard, make_guard
 from appliance.box_view import BoxView
 from appliance.broker.assembly import (
     Assembled,
-    BrokerParts,
     BrokerTables,
     assemble,
     assignment_handlers,
@@ -272,7 +271,10 @@ async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) 
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
     if ports.grpc:
-        await _serve_grpc(nursery, context, governor, store, tables, broker.parts)
+        from appliance.grpc.opening import GrpcParts, serve_grpc  # few boxes have the port open
+
+        served = GrpcParts(tables, broker.parts, broker.pop, store, guard.permissions, guard.keys, now_ms)
+        await nursery.start(serve_grpc, config, ports.grpc, served, governor, guard.door)
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
     for loop in role.loops(ports.replication) if role else ():
         nursery.start_soon(loop)
@@ -315,22 +317,6 @@ async def _open_to_clients(
         serving = partial(serve_remoting, listeners, responder, governor=governor, tls=guard.door)
         await nursery.start(partial(serving, allow=permissions.admits))
     return governor, seen
-
-
-async def _serve_grpc(
-    nursery: trio.Nursery,
-    context: _ServeContext,
-    governor: Governor,
-    store: MessageStore,
-    tables: BrokerTables,
-    parts: BrokerParts,
-) -> None:
-    from appliance.grpc.opening import serve_grpc  # few boxes have the port open
-    from appliance.grpc.parts import GrpcParts
-
-    guard = context.guard
-    served = GrpcParts(tables, parts, store, guard.permissions, guard.keys, context.now_ms)
-    await nursery.start(serve_grpc, context.config, context.ports.grpc, served, governor, guard.door)
 
 
 def _role(context: _ServeContext, store: MessageStore, tables: BrokerTables) -> "ReplicationRole":

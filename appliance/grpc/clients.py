@@ -12,7 +12,9 @@ from typing import Protocol
 
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Need, Signer
+from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
 from appliance.grpc.outcome import Rejection
+from appliance.grpc.renewals import Leases, Renew, Renewals
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Settings
 from netstack.serving.peer import Peer
@@ -46,13 +48,18 @@ class KeyRing(Protocol):
 class ClientSession:
     """One client on one connection: a `RequestPeer` of the broker's tables.
 
-    `settings` are those of its telemetry stream, None while it has none; `told` takes what the broker has to say.
+    `settings` are those of its telemetry stream, None while it has none; `told` takes what the broker has to say;
+    `room` is the connection's, `leases` are the messages that are renewed for the client.
     """
 
-    __slots__ = ("_callbacks", "_peer", "born_host", "client_id", "language", "settings", "signer", "told", "version")
+    __slots__ = (
+        *("_callbacks", "born_host", "client_id", "connection", "language", "leases", "room", "settings", "signer"),
+        *("told", "version"),
+    )
 
-    def __init__(self, peer: Peer, client_id: str, language: str) -> None:
-        self._peer, self.client_id, self.language, self.version = peer, client_id, language, VERSION
+    def __init__(self, peer: Peer, client_id: str, language: str, room: AnswerRoom, leases: Leases) -> None:
+        self.connection, self.client_id, self.language, self.version = peer, client_id, language, VERSION
+        self.room, self.leases = room, leases
         self.born_host = peer.born_host
         self.signer: Signer | None = None
         self.settings: Settings | None = None
@@ -61,19 +68,19 @@ class ClientSession:
 
     @property
     def id(self) -> int:
-        return self._peer.id
+        return self.connection.id
 
     @property
     def tls(self) -> bool:
-        return self._peer.tls
+        return self.connection.tls
 
     @property
     def remote(self) -> tuple[str, int]:
-        return self._peer.remote
+        return self.connection.remote
 
     @property
     def local(self) -> tuple[str, int]:
-        return self._peer.local
+        return self.connection.local
 
     def require(self, need: Need) -> None:
         """Raise Rejection unless who signed the call has what it needs."""
@@ -88,6 +95,7 @@ class ClientSession:
     def left(self) -> None:
         """The client has gone: the tables forget it."""
         self.settings, callbacks, self._callbacks = None, self._callbacks, []
+        self.leases.give_back()
         for callback in callbacks:
             callback()
 
@@ -111,9 +119,11 @@ class ClientSession:
 class ClientSessions:
     """The sessions of all connections; a connection that ends takes its own along."""
 
-    def __init__(self, gate: Gate, keys: KeyRing) -> None:
-        self._gate, self._keys = gate, keys
+    def __init__(self, gate: Gate, keys: KeyRing, renew: Renew) -> None:
+        self._gate, self._keys, self._renew = gate, keys, renew
+        self.renewals, self._rooms = Renewals(), AnswerRooms()
         self._of: dict[Peer, dict[str, ClientSession]] = {}
+        self._room_of: dict[Peer, AnswerRoom] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
@@ -128,13 +138,15 @@ class ClientSessions:
         own = self._of.get(peer)
         if own is None:
             own = self._of[peer] = {}
+            self._room_of[peer] = AnswerRoom(self._rooms)
             peer.on_close(lambda: self._closed(peer))
         session = own.get(client_id)
         if session is None:
             if len(own) >= MOST_SESSIONS:
                 self._end(own, next(iter(own)))
-            language = call.text(LANGUAGE)
-            session = own[client_id] = ClientSession(peer, client_id, LANGUAGES.get(language, language)[:16])
+            language, leases = call.text(LANGUAGE), self.renewals.open(self._renew)
+            language = LANGUAGES.get(language, language)[:16]
+            session = own[client_id] = ClientSession(peer, client_id, language, self._room_of[peer], leases)
         session.signer = signer
         return session
 
@@ -168,11 +180,15 @@ class ClientSessions:
         return signer
 
     def _closed(self, peer: Peer) -> None:
-        for session in self._of.pop(peer, {}).values():
-            session.left()
+        self._room_of.pop(peer, None)
+        own = self._of.pop(peer, {})
+        for client_id in list(own):
+            self._end(own, client_id)
 
     def _end(self, own: dict[str, ClientSession], client_id: str) -> None:
-        own.pop(client_id).left()
+        session = own.pop(client_id)
+        session.left()
+        self.renewals.close(session.leases)
 
 
 def credentials(header: str) -> tuple[str, str]:

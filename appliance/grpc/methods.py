@@ -34,6 +34,13 @@ class Later(NamedTuple):
     run: Callable[[], Awaitable[Any]]
 
 
+def status_told(exc: Exception) -> Any:
+    """Return the status for one of REFUSALS."""
+    wire_free = refusal(exc) if isinstance(exc, NOT_STORED) else exc
+    assert isinstance(wire_free, Rejection | Refused)
+    return status_of(wire_free)
+
+
 Handle = Callable[[ClientSession, Call, Any], Any]
 """(session, call, request) → response, OnceDurable or Later. Raises Rejection, Refused, and what the store raises."""
 
@@ -50,9 +57,7 @@ def unary(request: Any, response: Any, handle: Handle, sessions: ClientSessions)
     """Return the method for a handler: what it refuses is answered in the response's status."""
 
     def refused(exc: Exception) -> bytes:
-        wire_free = refusal(exc) if isinstance(exc, NOT_STORED) else exc
-        assert isinstance(wire_free, Rejection | Refused)
-        return bytes(response(status=status_of(wire_free)).SerializeToString())
+        return bytes(response(status=status_told(exc)).SerializeToString())
 
     check = check_send if request.DESCRIPTOR.name == "SendMessageRequest" else check_small
 

@@ -11,6 +11,8 @@ from appliance.grpc.parts import GrpcParts
 from netstack.serving.governor import Governor
 from netstack.serving.server import Secure, serve_connections
 
+__all__ = ["GrpcParts", "serve_grpc"]
+
 
 async def serve_grpc(
     config: Config,
@@ -23,8 +25,11 @@ async def serve_grpc(
 ) -> None:
     """Serve until cancelled. Raises ConfigError when a library is missing."""
     service, serving = await trio.to_thread.run_sync(_load)  # a tenth of a second
-    connect = serving.GrpcServing(service.make_service(config, served)).connect
-    await serve_connections(listeners, connect, governor, tls=tls, allow=served.gate.admits, task_status=task_status)
+    made = service.make_service(config, served)
+    connect, allow = serving.GrpcServing(made.methods).connect, served.gate.admits
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.renewing)
+        await serve_connections(listeners, connect, governor, tls=tls, allow=allow, task_status=task_status)
 
 
 def _load() -> tuple[Any, Any]:

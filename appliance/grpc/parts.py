@@ -6,6 +6,7 @@ from typing import NamedTuple
 from appliance.access.access import Keys
 from appliance.broker.access.permissions import Permissions
 from appliance.broker.assembly import BrokerParts, BrokerTables
+from appliance.broker.pop.lazy_pop import LazyPop
 from storage_driver.interfaces import Messages
 
 
@@ -14,6 +15,7 @@ class GrpcParts(NamedTuple):
 
     tables: BrokerTables
     parts: BrokerParts
+    pop: LazyPop
     store: Messages
     gate: Permissions
     keys: Keys

@@ -11,7 +11,7 @@ from netstack.serving.limits import plain_address
 from storage_driver.record import StoredMessage, decode_host
 
 COMPRESSED = 1
-MOST_UNPACKED = 64 << 20
+MOST_UNPACKED = 16 << 20  # a body that is larger stays packed
 LEVEL, DELAY_S = "DELAY", "TIMER_DELAY_SEC"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 UNIQUE_KEY = "UNIQ_KEY"
@@ -66,10 +66,12 @@ def _unpacked(stored: StoredMessage) -> bytes:
     body = bytes(stored.body)
     if not stored.sys_flag & COMPRESSED:
         return body
+    unpacking = zlib.decompressobj()
     try:
-        return zlib.decompressobj().decompress(body, MOST_UNPACKED)
+        whole = unpacking.decompress(body, MOST_UNPACKED)
     except zlib.error:
-        return body  # packed by another method, which its flags name: the consumer knows
+        return body  # packed by another method
+    return whole if unpacking.eof else body
 
 
 def _host(raw: bytes) -> str:

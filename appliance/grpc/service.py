@@ -1,9 +1,17 @@
 """The methods of apache.rocketmq.v2.MessagingService, composed of the handlers. What is not here is UNIMPLEMENTED."""
 
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from appliance.broker.filter.kept_filters import KeptFilters
+from appliance.broker.tables.topics import READ
 from appliance.configuration.settings import Config
+from appliance.grpc.acks import Acks
 from appliance.grpc.clients import ClientSessions
+from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.methods import Handle, unary
 from appliance.grpc.parts import GrpcParts
+from appliance.grpc.receives import Receives
 from appliance.grpc.routes import RouteRules, Routes
 from appliance.grpc.sends import GrpcSends, SendRules
 from appliance.grpc.telemetry import ClientStreams, TelemetryRules
@@ -15,20 +23,37 @@ PATH = "/apache.rocketmq.v2.MessagingService/"
 MIB = 1 << 20
 
 
-def make_service(config: Config, served: GrpcParts) -> Service:
-    """Return path → method."""
-    tables, parts, sessions = served.tables, served.parts, ClientSessions(served.gate, served.keys)
+class Made(NamedTuple):
+    """The service, and the loop that renews messages for its clients."""
+
+    methods: Service
+    renewing: Callable[[], Awaitable[None]]
+
+
+def make_service(config: Config, served: GrpcParts) -> Made:
+    """Return path → method, and what runs beside them."""
+    tables, parts, engine, broker = served.tables, served.parts, served.pop.engine, config.box.name
+    sessions = ClientSessions(served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms))
     most_bytes = config.limits.message_mib * MIB
-    routes = Routes(RouteRules(config.box.name, config.broker.permission), tables.topics, tables.groups)
+    routes = Routes(RouteRules(broker, config.broker.permission), tables.topics, tables.groups)
     sends = GrpcSends(SendRules(most_bytes), parts.publishing, served.store)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
-    telemetry = ClientStreams(TelemetryRules(most_bytes), sessions, tables.clients, now_ms=served.now_ms)
+    rules = ConsumerRules(
+        config.broker.delay_levels, bool(config.broker.permission & READ), config.broker.property_filter
+    )
+    consumers = Consumers(rules, tables.topics, tables.groups, tables.clients, now_ms=served.now_ms)
+    telemetry = ClientStreams(TelemetryRules(most_bytes), sessions, tables.clients, consumers, now_ms=served.now_ms)
+    receives = Receives(broker, engine, sessions, consumers, KeptFilters())
+    acks = Acks(broker, engine, served.now_ms)
     handlers: dict[str, Handle] = {
         "QueryRoute": routes.query_route,
         "QueryAssignment": routes.query_assignment,
         "SendMessage": sends.send,
         "EndTransaction": later.end,
         "RecallMessage": later.recall,
+        "AckMessage": acks.acknowledge,
+        "ChangeInvisibleDuration": acks.change,
+        "ForwardMessageToDeadLetterQueue": acks.forward,
         "Heartbeat": telemetry.heartbeat,
         "NotifyClientTermination": telemetry.leave,
     }
@@ -39,4 +64,5 @@ def make_service(config: Config, served: GrpcParts) -> Service:
         for name, handle in handlers.items()
     }
     methods[f"{PATH}Telemetry".encode()] = Streaming(telemetry.handle)
-    return methods
+    methods[f"{PATH}ReceiveMessage".encode()] = Streaming(receives.handle)
+    return Made(methods, sessions.renewals.run)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.clients import ClientTable, Member
 from appliance.grpc.clients import ClientSession, ClientSessions
+from appliance.grpc.consumers import Consumers
 from appliance.grpc.methods import decoded
 from appliance.grpc.outcome import Rejection, ok, status_of
 from appliance.grpc.received_messages import message_of
@@ -27,6 +28,10 @@ from storage_driver.record import decode_record
 
 MOST_PROPERTIES, MOST_PROPERTY_BYTES = 32, 4096
 ATTEMPTS, FIRST_S, LONGEST_S, TIMES = 3, 0.01, 1.0, 2.0  # of a producer that sends again
+SERVED = {
+    "publishing": (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED),
+    "subscription": (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER),
+}
 REQUEST_FAILURES = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
 
 
@@ -40,9 +45,16 @@ class ClientStreams:
     """Handles the streams of clients, their heartbeats and their leave."""
 
     def __init__(
-        self, rules: TelemetryRules, sessions: ClientSessions, clients: ClientTable, *, now_ms: Callable[[], int]
+        self,
+        rules: TelemetryRules,
+        sessions: ClientSessions,
+        clients: ClientTable,
+        consumers: Consumers,
+        *,
+        now_ms: Callable[[], int],
     ) -> None:
         self._rules, self._sessions, self._clients, self._now_ms = rules, sessions, clients, now_ms
+        self._consumers = consumers
 
     async def handle(self, call: Call) -> None:
         """Serve one stream until the client ends it. Raises CallFailed."""
@@ -79,6 +91,8 @@ class ClientStreams:
 
     def _join(self, session: ClientSession, settings: Settings) -> None:
         """Make the client known to the broker. Raises Rejection, Refused."""
+        if settings.HasField("subscription"):
+            self._consumers.join(session, settings)
         for resource in settings.publishing.topics:
             topic = topic_of(resource)
             session.require(of_topic(topic, Perm.PUB))
@@ -89,6 +103,9 @@ class ClientStreams:
         made = Settings()
         made.CopyFrom(given)
         made.metric.on = False
+        if made.HasField("subscription"):
+            self._consumers.complete(made)
+            return made
         policy = made.backoff_policy
         policy.max_attempts = ATTEMPTS
         policy.exponential_backoff.initial.FromMilliseconds(int(FIRST_S * 1000))
@@ -136,9 +153,10 @@ def check_settings(given: Settings) -> None:
         raise Rejection(Code.INVALID_CLIENT_PROPERTIES, text)
     if given.WhichOneof("pub_sub") is None:
         raise Rejection(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
-    if given.client_type not in (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED):
+    if given.client_type not in SERVED[given.WhichOneof("pub_sub")]:
         kind = ClientType.Name(given.client_type)
-        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, f"{kind} over gRPC is not supported: docs/limits.md")
+        text = f"a {kind} with settings for {given.WhichOneof('pub_sub')} is not supported: docs/limits.md"
+        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, text)
 
 
 def _settings_of(session: ClientSession) -> Settings:

@@ -38,6 +38,18 @@ class Asker:
         await self.client.send(number, enveloped(command.SerializeToString()))
         return number
 
+    async def receive(self, request: Any) -> tuple[Any, list[Any]]:
+        """Return status and messages of one receive."""
+        number = await self.client.begin(f"{PATH}ReceiveMessage", {**self.metadata, "grpc-timeout": "30S"})
+        await self.client.send(number, enveloped(request.SerializeToString()), end=True)
+        outcome = self.client.calls[number]
+        await outcome.ended.wait()
+        assert outcome.status == 0, outcome.text
+        parts = [service_pb2.ReceiveMessageResponse.FromString(raw) for raw in outcome.messages]
+        kinds = [part.WhichOneof("content") for part in parts]
+        assert (kinds[0], kinds[-1], set(kinds[1:-1]) <= {"message"}) == ("status", "delivery_timestamp", True)
+        return parts[0].status, [part.message for part in parts[1:-1]]
+
     async def told(self, number: int, count: int) -> list[Any]:
         """Return the first commands of a stream once there are as many."""
         outcome = self.client.calls[number]
@@ -66,6 +78,38 @@ def producer_settings(*topics: str) -> Any:
     for topic in topics:
         made.publishing.topics.add(name=topic)
     made.publishing.SetInParent()
+    return made
+
+
+def consumer_settings(group: str, *topics: str, push: bool = False, tags: str = "*") -> Any:
+    kinds = definition_pb2.ClientType
+    made = definition_pb2.Settings(client_type=kinds.PUSH_CONSUMER if push else kinds.SIMPLE_CONSUMER)
+    made.subscription.group.name = group
+    for topic in topics:
+        entry = made.subscription.subscriptions.add()
+        entry.topic.name, entry.expression.type, entry.expression.expression = topic, 1, tags
+    return made
+
+
+def receiving(group: str, topic: str, *, queue_id: int = -1, batch: int = 32, tags: str = "*", **more: Any) -> Any:
+    """Return a receive; `invisible_s` of a simple consumer, else it is a push consumer's."""
+    made = service_pb2.ReceiveMessageRequest(batch_size=batch)
+    made.group.name, made.message_queue.topic.name, made.message_queue.id = group, topic, queue_id
+    made.filter_expression.type, made.filter_expression.expression = more.pop("kind", 1), tags
+    made.long_polling_timeout.seconds = more.pop("poll_s", 5)
+    invisible_s = more.pop("invisible_s", None)
+    made.auto_renew = invisible_s is None
+    if invisible_s is not None:
+        made.invisible_duration.seconds = invisible_s
+    return made
+
+
+def acking(group: str, topic: str, *messages: Any) -> Any:
+    made = service_pb2.AckMessageRequest()
+    made.group.name, made.topic.name = group, topic
+    for each in messages:
+        system = each.system_properties
+        made.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
     return made
 
 

@@ -34,7 +34,9 @@ class Open:
 
 
 def answer(handle: Any) -> Answer:
-    method = unary(HeartbeatRequest, HeartbeatResponse, handle, ClientSessions(Open(), Open()))
+    method = unary(
+        HeartbeatRequest, HeartbeatResponse, handle, ClientSessions(Open(), Open(), lambda handle, time_ms: None)
+    )
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
     return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda message: True), b"")
 

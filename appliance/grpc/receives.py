@@ -1,0 +1,218 @@
+"""ReceiveMessage: messages of a group for a time, as a stream: a status, the messages, when they left.
+
+Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, PopMessageResultFilterImpl.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
+
+import trio
+
+from appliance.broker.filter.kept_filters import Filtered, KeptFilters
+from appliance.broker.filter.subscriptions import Subscription
+from appliance.broker.pop.engine import PollingFull, PopAnswer, PopEngine
+from appliance.broker.pop.pop_table import Handle
+from appliance.broker.pop.taking import PopRequest, PopSlice
+from appliance.grpc.clients import ClientSession, ClientSessions
+from appliance.grpc.consumers import Consumers, max_attempts
+from appliance.grpc.methods import REFUSALS, decoded, status_told
+from appliance.grpc.outcome import Rejection, ok
+from appliance.grpc.receipts import receipt_of
+from appliance.grpc.received_messages import message_of
+from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
+from appliance.grpc.resources import group_of, topic_of
+from appliance.grpc.send_shape import check_small
+from netstack.grpc.calls import Call
+from netstack.grpc.status import CallFailed, GrpcStatus
+from netstack.grpc.v2.definition_pb2 import Code, Message, Status
+from netstack.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
+from storage_driver.record import StoredMessage, decode_record
+
+SHORTEST_POLL_S, LONGEST_POLL_S = 5.0, 20.0
+SHORTEST_INVISIBLE_MS, LONGEST_INVISIBLE_MS = 10_000, 12 * 3_600_000
+UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its answer
+MOST_BATCH = 32
+NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class _Asked(NamedTuple):
+    """What a receiver wants, and what decides over each message it gets."""
+
+    wanted: PopRequest
+    kept: Filtered
+    subscription: Subscription
+    most_attempts: int
+    renewed: bool
+
+
+class _Found(NamedTuple):
+    """One message of an answer, and what names its delivery."""
+
+    stored: StoredMessage
+    handle: Handle
+    message: Message
+
+
+class Receives:
+    """Handles receives; `engine` gives the engine, made when the first is asked."""
+
+    def __init__(
+        self,
+        broker: str,
+        engine: Callable[[], PopEngine],
+        sessions: ClientSessions,
+        consumers: Consumers,
+        filters: KeptFilters,
+    ) -> None:
+        self._broker, self._engine, self._sessions = broker, engine, sessions
+        self._consumers, self._filters = consumers, filters
+
+    async def handle(self, call: Call) -> None:
+        """Serve one receive. Raises CallFailed."""
+        raw = await call.receive()
+        if raw is None:
+            raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
+        check_small(raw)
+        request = decoded(ReceiveMessageRequest, raw)
+        try:
+            session = self._sessions.of(call)
+            asked = self._asked(session, call, request)
+            await self._receive(session, call, asked)
+        except REFUSALS as exc:
+            await self._say(call, status_told(exc))
+        except PollingFull:
+            await self._say(call, Status(code=Code.TOO_MANY_REQUESTS, message="polling full"))
+
+    def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:
+        """Return what a request wants. Raises Rejection, Refused."""
+        if session.settings is None:
+            raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        queue = request.message_queue
+        topic_name, group_name = topic_of(queue.topic), group_of(request.group)
+        poll_s = _poll_s(request, call.deadline - trio.current_time())
+        invisible_ms = _invisible_ms(request)
+        topic, group = self._consumers.receiver(session, group_name, topic_name, queue.id)
+        subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
+        self._filters.check(kept)
+        accepts = kept.accepts if kept.is_small else self._filters.enter(kept)
+        wanted = PopRequest(
+            group=group_name,
+            topic=topic.name,
+            queue_id=max(queue.id, -1),
+            most=min(max(request.batch_size, 1), MOST_BATCH),
+            invisible_ms=invisible_ms,
+            poll_s=poll_s,
+            accepts=accepts[0],
+            accepts_record=accepts[1],
+            from_end=True,
+            owner=session.client_id,
+            order=group.consume_orderly,
+            attempt_id=request.attempt_id[:64],
+        )
+        return _Asked(wanted, kept, subscription, max_attempts(group), request.auto_renew)
+
+    async def _receive(self, session: ClientSession, call: Call, asked: _Asked) -> None:
+        """Wait for messages and send them. What is not sent comes again soon."""
+        engine, wanted = self._engine(), asked.wanted
+        waiting = engine.receive(wanted, session.room, parked=session.connection)
+        answer = await (waiting if asked.kept.is_small else self._filters.during(waiting, asked.kept.key))
+        size = sum(len(record) for found in answer.slices for record in found.records)
+        session.room.hold(size)
+        left = {
+            self._handle(wanted, found, offset, answer): None for found in answer.slices for offset in found.offsets
+        }
+        try:
+            messages = [each async for each in self._fit(asked, answer, left)]
+            if not messages:
+                await self._say(call, NOTHING)
+                return
+            if asked.renewed:
+                for each in messages:
+                    session.leases.add(each.handle)
+            await self._send(call, messages, left)
+        finally:
+            session.room.hold(-size)
+            for handle in left:  # not sent: the client has gone, or reads nothing
+                session.leases.drop(handle)
+                engine.renew(handle, GIVEN_BACK_MS)
+
+    async def _send(self, call: Call, messages: list[_Found], left: dict[Handle, None]) -> None:
+        with trio.move_on_after(UNREAD_S) as reading:
+            await call.send(ReceiveMessageResponse(status=ok()).SerializeToString())
+            for each in messages:
+                await call.send(ReceiveMessageResponse(message=each.message).SerializeToString())
+                del left[each.handle]
+                reading.deadline = trio.current_time() + UNREAD_S
+            await self._say_when(call)
+        if reading.cancelled_caught:
+            raise CallFailed(GrpcStatus.CANCELLED, f"the client took nothing for {UNREAD_S:g} s")
+
+    async def _fit(self, asked: _Asked, answer: PopAnswer, left: dict[Handle, None]) -> AsyncIterator[_Found]:
+        """Give the messages that are delivered; those tried too often become dead letters, other tags are passed."""
+        engine, wanted = self._engine(), asked.wanted
+        for found in answer.slices:
+            for stored, offset in _records(found):
+                handle = self._handle(wanted, found, offset, answer)
+                attempt = stored.reconsume_times + found.deliveries + 1
+                if attempt > asked.most_attempts:
+                    await engine.dead_letter(handle)
+                    del left[handle]
+                elif not _is_wanted(asked.subscription, stored):
+                    engine.acknowledge(handle)
+                    del left[handle]
+                else:
+                    receipt = receipt_of(found, offset, answer.pop_ms, wanted.invisible_ms, ordered=wanted.order)
+                    message = message_of(stored, wanted.topic)
+                    message.system_properties.delivery_attempt = attempt
+                    message.system_properties.receipt_handle = receipt.text(self._broker)
+                    message.system_properties.invisible_duration.FromMilliseconds(wanted.invisible_ms)
+                    yield _Found(stored, handle, message)
+
+    @staticmethod
+    def _handle(wanted: PopRequest, found: PopSlice, offset: int, answer: PopAnswer) -> Handle:
+        return PopEngine.handle(wanted.group, found.queue, offset, answer.pop_ms)
+
+    async def _say(self, call: Call, status: Status) -> None:
+        await call.send(ReceiveMessageResponse(status=status).SerializeToString())
+        await self._say_when(call)
+
+    async def _say_when(self, call: Call) -> None:
+        response = ReceiveMessageResponse()
+        response.delivery_timestamp.GetCurrentTime()
+        await call.send(response.SerializeToString())
+
+
+def _records(found: PopSlice) -> Iterator[tuple[StoredMessage, int]]:
+    for record, offset in zip(found.records, found.offsets, strict=True):
+        yield decode_record(record, check_crc=False), offset
+
+
+def _is_wanted(subscription: Subscription, stored: StoredMessage) -> bool:
+    """Tell whether a message has one of the tags; tags alone were looked at by their hashes."""
+    if not subscription.by_tags or not subscription.tags:
+        return True
+    return stored.property_map.get("TAGS", "") in subscription.tags
+
+
+def _poll_s(request: Any, left_s: float) -> float:
+    """Return how long to wait for a first message. Raises Rejection when the call is over before."""
+    asked_s = LONGEST_POLL_S
+    if request.HasField("long_polling_timeout"):
+        asked_s = request.long_polling_timeout.ToMilliseconds() / 1000
+    wanted_s = min(max(asked_s, SHORTEST_POLL_S), LONGEST_POLL_S)
+    if left_s >= wanted_s:
+        return wanted_s
+    if left_s < SHORTEST_POLL_S:
+        text = "The deadline time remaining is not enough for polling, please check network condition"
+        raise Rejection(Code.ILLEGAL_POLLING_TIME, text)
+    return left_s
+
+
+def _invisible_ms(request: Any) -> int:
+    if request.auto_renew:
+        return INVISIBLE_MS
+    asked_ms = int(request.invisible_duration.ToMilliseconds())
+    if not SHORTEST_INVISIBLE_MS <= asked_ms <= LONGEST_INVISIBLE_MS:
+        text = f"the invisibleTime is {asked_ms} ms, expected {SHORTEST_INVISIBLE_MS} to {LONGEST_INVISIBLE_MS}"
+        raise Rejection(Code.ILLEGAL_INVISIBLE_TIME, text)
+    return asked_ms

@@ -1,0 +1,239 @@
+"""ReceiveMessage against a real box: what comes, to whom, in what form, and what comes again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from netstack.grpc.testing import enveloped
+from netstack.grpc.v2 import definition_pb2
+from tests.appliance.box import ask, connected, send
+from tests.appliance.grpc.asking import (
+    PATH,
+    Asker,
+    Code,
+    acking,
+    asking,
+    consumer_settings,
+    grpc_box,
+    make_topic,
+    message,
+    receiving,
+    sending,
+    stored,
+)
+
+SQL = definition_pb2.FilterType.SQL
+
+
+async def joined(client: Asker, group: str = "G", *, push: bool = False) -> int:
+    number = await client.telemetry(consumer_settings(group, "T", push=push))
+    (answer,) = await client.told(number, 1)
+    assert answer.status.code == Code.OK
+    return number
+
+
+async def bodies(client: Asker, request: Any) -> list[bytes]:
+    return [each.body for each in (await client.receive(request))[1]]
+
+
+async def test_a_message_of_a_remoting_producer_is_received_and_acknowledged(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client:
+        await joined(client)
+        async with connected(box) as line:
+            await line.ask(send("T", b"hello", "UNIQ_KEY\x0101AB\x02TAGS\x01red\x02KEYS\x01k1 k2\x02own\x01x"))
+        status, (found,) = await client.receive(receiving("G", "T", invisible_s=30))
+        system = found.system_properties
+        assert (status.code, found.body, dict(found.user_properties)) == (Code.OK, b"hello", {"own": "x"})
+        assert (system.message_id, system.tag, list(system.keys)) == ("01AB", "red", ["k1", "k2"])
+        assert (system.delivery_attempt, system.queue_offset) == (1, 0)
+        acknowledged = await client.ask("AckMessage", acking("G", "T", found))
+        assert (acknowledged.status.code, acknowledged.entries[0].status.code) == (Code.OK, Code.OK)
+
+
+@pytest.mark.slow
+async def test_what_nobody_acknowledged_comes_again_in_time_and_never_before(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await joined(client)
+        await client.ask("SendMessage", sending(message("T")))
+        began = trio.current_time()
+        _, (first,) = await client.receive(receiving("G", "T", invisible_s=10))
+        _, (again,) = await client.receive(receiving("G", "T", invisible_s=10, poll_s=20))
+        assert 10 <= trio.current_time() - began < 12
+        assert (again.body, again.system_properties.delivery_attempt) == (first.body, 2)
+        assert again.topic.name == "T"
+        late = await client.ask("AckMessage", acking("G", "T", first))
+        assert late.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert (await client.ask("AckMessage", acking("G", "T", again))).status.code == Code.OK
+        assert (await client.ask("AckMessage", acking("G", "T", again))).status.code == Code.OK
+
+
+async def test_a_receiver_waits_for_a_message_and_gets_it_at_once(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "other@2") as producer:
+        await joined(client)
+        found: list[bytes] = []
+
+        async def wait() -> None:
+            found.extend(await bodies(client, receiving("G", "T", poll_s=20)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            await producer.ask("SendMessage", sending(message("T", b"late")))
+        assert found == [b"late"]
+
+
+@pytest.mark.slow
+async def test_nothing_is_a_status_of_its_own(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await joined(client)
+        status, messages = await client.receive(receiving("G", "T"))
+        assert (status.code, messages) == (Code.MESSAGE_NOT_FOUND, [])
+
+
+async def test_filters_by_tag_and_sql_select(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await joined(client)
+        for number, tag in enumerate(("a", "b", "c")):
+            sent = message("T", tag.encode(), f"01{number}", tag=tag, properties={"n": str(number)})
+            await client.ask("SendMessage", sending(sent))
+        assert await bodies(client, receiving("Tags", "T", tags="a || c")) == [b"a", b"c"]
+        assert await bodies(client, receiving("Sql", "T", tags="n >= 1", kind=SQL)) == [b"b", b"c"]
+
+
+@pytest.mark.slow
+async def test_a_message_tried_too_often_becomes_a_dead_letter(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client:
+        async with connected(box) as line:
+            command = ask(200)
+            command.body = b'{"groupName":"G","retryMaxTimes":0}'
+            assert (await line.ask(command)).code == 0
+        await joined(client)
+        await client.ask("SendMessage", sending(message("T", b"bad")))
+        _, (found,) = await client.receive(receiving("G", "T", invisible_s=10))
+        change = {"receipt_handle": found.system_properties.receipt_handle}
+        from netstack.grpc.v2.service_pb2 import ChangeInvisibleDurationRequest
+
+        request = ChangeInvisibleDurationRequest(**change)
+        request.group.name, request.topic.name = "G", "T"
+        request.invisible_duration.SetInParent()
+        assert (await client.ask("ChangeInvisibleDuration", request)).status.code == Code.OK
+        status, messages = await client.receive(receiving("G", "T", invisible_s=10))
+        assert (status.code, messages) == (Code.MESSAGE_NOT_FOUND, [])
+        assert [each.body for each in await stored(box, "%DLQ%G")] == [b"bad"]
+
+
+@pytest.mark.slow
+async def test_a_push_consumer_that_goes_gives_its_messages_back(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "other@2") as other:
+        await joined(client, push=True)
+        await joined(other, push=True)
+        await client.ask("SendMessage", sending(message("T")))
+        assert await bodies(client, receiving("G", "T")) == [b"hello"]
+        await client.client.stream.aclose()
+        began = trio.current_time()
+        _, (again,) = await other.receive(receiving("G", "T", poll_s=20))
+        assert (again.body, again.system_properties.delivery_attempt) == (b"hello", 2)
+        assert trio.current_time() - began < 5
+
+
+@pytest.mark.slow
+async def test_what_a_broken_receive_did_not_send_comes_again_soon(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "stuck@2") as stuck:
+        await joined(client)
+        await joined(stuck)
+        stuck.client.acknowledging = False
+        for number in range(4):
+            await client.ask("SendMessage", sending(message("T", bytes(60_000), f"01{number}")))
+        metadata = {**stuck.metadata, "grpc-timeout": "30S"}
+        number = await stuck.client.begin(f"{PATH}ReceiveMessage", metadata)
+        request = receiving("G", "T", invisible_s=3600)
+        await stuck.client.send(number, enveloped(request.SerializeToString()), end=True)
+        while len(stuck.client.calls[number].body) < 65_000:
+            await stuck.client.wait_changed()
+        stuck.client.h2.reset_stream(number)
+        await stuck.client.flush()
+        found: set[str] = set()
+        while len(found) < 3:
+            _, messages = await client.receive(receiving("G", "T", invisible_s=10))
+            found |= {each.system_properties.message_id for each in messages}
+        assert found == {"011", "012", "013"}, "the first was sent whole, the others were not"
+
+
+REFUSED: list[tuple[int, dict[str, Any]]] = [
+    (Code.ILLEGAL_INVISIBLE_TIME, {"invisible_s": 9}),
+    (Code.ILLEGAL_INVISIBLE_TIME, {"invisible_s": 12 * 3600 + 1}),
+    (Code.TOPIC_NOT_FOUND, {"topic": "Unknown"}),
+    (Code.ILLEGAL_TOPIC, {"topic": "a b"}),
+    (Code.ILLEGAL_CONSUMER_GROUP, {"group": "a b"}),
+    (Code.ILLEGAL_FILTER_EXPRESSION, {"kind": SQL, "tags": "a >"}),
+    (Code.BAD_REQUEST, {"queue_id": 7}),
+]
+
+
+async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        status, _ = await client.receive(receiving("G", "T"))
+        assert status.code == Code.UNRECOGNIZED_CLIENT_TYPE, "its settings are not known"
+        await joined(client)
+        for code, fields in REFUSED:
+            status, _ = await client.receive(receiving(**{"group": "G", "topic": "T", **fields}))
+            assert Code.Name(status.code) == Code.Name(code), fields
+        number = await client.client.begin(f"{PATH}ReceiveMessage", {**client.metadata, "grpc-timeout": "3S"})
+        await client.client.send(number, enveloped(receiving("G", "T").SerializeToString()), end=True)
+        await client.client.calls[number].ended.wait()
+        from netstack.grpc.v2.service_pb2 import ReceiveMessageResponse
+
+        first = ReceiveMessageResponse.FromString(client.client.calls[number].messages[0])
+        assert first.status.code == Code.ILLEGAL_POLLING_TIME
+
+
+@pytest.mark.slow
+async def test_an_ordered_group_gets_a_queue_one_batch_after_the_other(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client:
+        async with connected(box) as line:
+            command = ask(200)
+            command.body = b'{"groupName":"G","consumeMessageOrderly":true}'
+            assert (await line.ask(command)).code == 0
+        number = await client.telemetry(consumer_settings("G", "T", push=True))
+        (answer,) = await client.told(number, 1)
+        assert answer.settings.subscription.fifo
+        for count in range(4):
+            await client.ask("SendMessage", sending(message("T", b"%d" % count, f"01{count}", message_group="g")))
+        _, first = await client.receive(receiving("G", "T", queue_id=0, batch=2))
+        assert [each.body for each in first] == [b"0", b"1"]
+        status, _ = await client.receive(receiving("G", "T", queue_id=0, batch=2))
+        assert status.code == Code.MESSAGE_NOT_FOUND, "the queue is blocked until the batch is acknowledged"
+        assert (await client.ask("AckMessage", acking("G", "T", *first))).status.code == Code.OK
+        assert await bodies(client, receiving("G", "T", queue_id=0, batch=2)) == [b"2", b"3"]
+
+
+@pytest.mark.slow
+async def test_receipts_survive_a_restart_and_nothing_acknowledged_comes_again(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await joined(client)
+        for number in range(4):
+            await client.ask("SendMessage", sending(message("T", b"%d" % number, f"01{number}")))
+        _, messages = await client.receive(receiving("G", "T", invisible_s=3600))
+        assert len(messages) == 4
+        assert (await client.ask("AckMessage", acking("G", "T", *messages[:2]))).status.code == Code.OK
+    async with grpc_box(tmp_path, topics=()) as (_, port), asking(port) as client:
+        await joined(client)
+        assert (await client.ask("AckMessage", acking("G", "T", *messages[2:]))).status.code == Code.OK
+        await client.ask("SendMessage", sending(message("T", b"new", "01N")))
+        assert await bodies(client, receiving("G", "T", invisible_s=30)) == [b"new"]
+
+
+@pytest.mark.slow
+async def test_two_generations_share_a_group_offset(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, topics=()) as (box, port), asking(port) as client:
+        await make_topic(box, "T")
+        await joined(client)
+        for number in range(3):
+            await client.ask("SendMessage", sending(message("T", b"%d" % number, f"01{number}")))
+        _, messages = await client.receive(receiving("G", "T", invisible_s=30))
+        await client.ask("AckMessage", acking("G", "T", *messages))
+        async with connected(box) as line:
+            answer = await line.ask(ask(14, consumerGroup="G", topic="T", queueId=0))
+        assert answer.ext["offset"] == "3"

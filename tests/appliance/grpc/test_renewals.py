@@ -1,0 +1,51 @@
+"""Leases of push consumers are renewed in time, for three hours, and given back when their client goes."""
+
+import trio
+import trio.testing
+
+from appliance.broker.pop.pop_queue import PopKey
+from appliance.broker.pop.pop_table import Handle, Renewed
+from appliance.grpc.renewals import BEFORE_S, GIVEN_BACK_MS, INVISIBLE_MS, LONGEST_S, Renewals
+from storage_driver.record import MessageQueue
+
+HANDLE: Handle = (PopKey("G", MessageQueue("T", 0)), 7, 1000)
+
+
+async def test_a_lease_is_renewed_before_it_ends_until_the_client_has_done(autojump_clock: object) -> None:
+    renewals, seen = Renewals(), list[tuple[float, int]]()
+
+    def renew(handle: Handle, time_ms: int) -> Renewed:
+        seen.append((trio.current_time(), time_ms))
+        return Renewed(1000, 0, 1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(renewals.run)
+        leases = renewals.open(renew)
+        began = trio.current_time()
+        leases.add(HANDLE)
+        await trio.sleep(200)
+        gaps = [after[0] - before[0] for before, after in zip([(began, 0), *seen], seen, strict=False)]
+        assert all(gap <= INVISIBLE_MS / 1000 - BEFORE_S + 5 for gap in gaps)
+        assert len(seen) >= 4
+        leases.drop(HANDLE)
+        count = len(seen)
+        await trio.sleep(200)
+        assert len(seen) == count
+        leases.add(HANDLE)
+        renewals.close(leases)
+        assert (seen[-1][1], len(leases)) == (GIVEN_BACK_MS, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lease_ends_after_three_hours_and_when_the_message_is_gone(autojump_clock: object) -> None:
+    renewals = Renewals()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(renewals.run)
+        held, gone = renewals.open(lambda *_: Renewed(1000, 0, 1)), renewals.open(lambda *_: None)
+        held.add(HANDLE)
+        gone.add(HANDLE)
+        await trio.sleep(70)
+        assert (len(held), len(gone)) == (1, 0)
+        await trio.sleep(LONGEST_S)
+        assert len(held) == 0
+        nursery.cancel_scope.cancel()
