@@ -8,18 +8,8 @@ MIB = 1 << 20
 
 def broker_properties(config: Config, address: str) -> dict[str, object]:
     """Return what GET_BROKER_CONFIG shows; `address` is host:port as routes name it at home."""
-    host, _, port = address.rpartition(":")
     rules, store, limits = config.broker, config.store, config.limits
-    is_slave = config.replication.role == SLAVE_ROLE
-    return {
-        "brokerName": config.box.name,
-        "brokerClusterName": config.box.cluster,
-        "brokerId": config.replication.broker_id if is_slave else 0,
-        "brokerRole": "SLAVE" if is_slave else "ASYNC_MASTER",
-        "brokerIP1": host,
-        "brokerIP2": host,
-        "listenPort": port,
-        "namesrvAddr": ";".join(config.namesrv.register_at),
+    return _place(config, address) | {
         "brokerPermission": rules.permission,
         "regionId": rules.region,
         "traceOn": rules.trace_on,
@@ -46,6 +36,22 @@ def broker_properties(config: Config, address: str) -> dict[str, object]:
         "maxDelayTime": rules.timer_days * 86_400,
         "slaveReadEnable": False,
         "aclEnable": config.access.mode == "keys",
+    }
+
+
+def _place(config: Config, address: str) -> dict[str, object]:
+    """Return which broker of its cluster it is, and where."""
+    host, _, port = address.rpartition(":")
+    is_slave = config.replication.role == SLAVE_ROLE
+    return {
+        "brokerName": config.box.name,
+        "brokerClusterName": config.box.cluster,
+        "brokerId": config.replication.broker_id if is_slave else 0,
+        "brokerRole": "SLAVE" if is_slave else "ASYNC_MASTER",
+        "brokerIP1": host,
+        "brokerIP2": host,
+        "listenPort": port,
+        "namesrvAddr": ";".join(config.namesrv.register_at),
     }
 
 

@@ -183,18 +183,13 @@ async def serve(
         answered = AnsweredAddress(config.advertise.rules, ports.broker_port, interfaces, own)
         role = _role(context, store, tables) if config.replication.role != ALONE else None
         namesrv = namesrv_state(config, data, tables, answered, disk, role=role)
-        broker.handlers.update(role.handlers() if role else {})
         registrar = _registrar(config, tables, answered, role) if config.namesrv.register_at else None
-        if registrar:  # others know more brokers
-            broker.handlers.update(registrar.telling(broker.handlers))
-        else:
-            broker.handlers.update(assignment_handlers(tables, namesrv.routes.readable))
+        parts = _Parts(store, tables, broker, namesrv, role, registrar)
         try:
             async with trio.open_nursery() as nursery:
                 for loop in (*broker.loops, namesrv.kv_saver.run, *context.guard.loops):
                     nursery.start_soon(loop)
                 nursery.start_soon(expire_brokers, namesrv.routes, namesrv.now_s)
-                parts = _Parts(store, tables, broker, namesrv_handlers(namesrv), role)
                 await _let_in(nursery, context, parts)
                 if registrar:
                     nursery.start_soon(registrar.run)
@@ -258,18 +253,27 @@ class _Parts(NamedTuple):
     store: MessageStore
     tables: BrokerTables
     broker: Assembled
-    namesrv: Mapping[int, Handle]
+    namesrv: NamesrvState
     role: "ReplicationRole | None"
+    registrar: "Registrar | None"
+
+    def broker_handlers(self) -> dict[int, Handle]:
+        """Return what the broker answers: its own requests, those of its role, and who reads which queue."""
+        answering = self.broker.handlers | (self.role.handlers() if self.role else {})
+        if self.registrar:  # others know more brokers
+            return answering | self.registrar.telling(answering)
+        return answering | assignment_handlers(self.tables, self.namesrv.routes.readable)
 
 
 async def _let_in(nursery: trio.Nursery, context: _ServeContext, parts: _Parts) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
     config, guard, ports, now_ms = context.config, context.guard, context.ports, context.now_ms
-    store, tables, broker, namesrv, role = parts
+    store, tables, broker, namesrv, role, _ = parts
     uplink, actions = _start_uplink(nursery, context, store, tables.space) if config.uplink.gateway else (None, {})
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
-    governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, (broker.handlers | accounts, namesrv))
+    answering = parts.broker_handlers() | accounts, namesrv_handlers(namesrv)
+    governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, answering)
     if ports.grpc:
         from appliance.grpc.opening import GrpcParts, serve_grpc  # few boxes have the port open
 

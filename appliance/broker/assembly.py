@@ -106,18 +106,9 @@ class Assembled(NamedTuple):
 def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_ms: Clock) -> BrokerTables:
     """Load the tables, and make the topics again that the log knows and the saved table does not."""
     rules, limits = config.broker, config.limits
-    topic_rules = TopicRules(
-        cluster=config.box.cluster,
-        broker=config.box.name,
-        auto_create=rules.auto_create_topics,
-        template_queues=config.store.queues_default,
-        delay_levels=len(parse_levels(rules.delay_levels)),
-        trace_topic=rules.trace_topic,
-        most=limits.topics,
-    )
-    topics = TopicTable(store.state_file("topics"), topic_rules, now_ms=now_ms, log_end=lambda: store.end)
-    topics.recover(store.recovered_topics)
+    topics = _topic_table(config, store, now_ms)
     groups_file = store.state_file("subscriptionGroup")
+    groups = GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms)
     clients = ClientTable(most=limits.clients, now_ms=now_ms)
     dedup = DedupWindow(
         DedupRules(rules.dedup_entries, rules.dedup_s, frozenset(rules.dedup_topics), rules.dedup_topics_s),
@@ -125,7 +116,6 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
         durable=lambda: store.committed,
         connected=clients.connected,
     )
-    groups = GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms)
     creations_file = store.state_file("creations", folder="rocketbox")
     creations = Creations(creations_file, per_hour=limits.created_per_hour, now_ms=now_ms)
     topics.creations = groups.creations = creations
@@ -148,6 +138,21 @@ def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_
     )
 
 
+def _topic_table(config: Config, store: MessageStore, now_ms: Clock) -> TopicTable:
+    rules = TopicRules(
+        cluster=config.box.cluster,
+        broker=config.box.name,
+        auto_create=config.broker.auto_create_topics,
+        template_queues=config.store.queues_default,
+        delay_levels=len(parse_levels(config.broker.delay_levels)),
+        trace_topic=config.broker.trace_topic,
+        most=config.limits.topics,
+    )
+    topics = TopicTable(store.state_file("topics"), rules, now_ms=now_ms, log_end=lambda: store.end)
+    topics.recover(store.recovered_topics)
+    return topics
+
+
 async def rebuild_dedup(tables: BrokerTables, store: MessageStore, *, now_ms: Clock) -> None:
     """Know what was sent just before a restart: a producer without its answer sends it again now."""
     if not tables.dedup.enabled:
@@ -157,47 +162,93 @@ async def rebuild_dedup(tables: BrokerTables, store: MessageStore, *, now_ms: Cl
     tables.dedup.rebuild(found, age_s=lambda message: (now_ms() - message.stored_ms) / 1000)
 
 
+class _Ground(NamedTuple):
+    """What every part of the broker is made over; `address` is what refusals call the broker."""
+
+    config: Config
+    store: MessageStore
+    tables: BrokerTables
+    address: str
+    now_ms: Clock
+
+    @property
+    def is_slave(self) -> bool:
+        return self.config.replication.role == SLAVE_ROLE
+
+
+class _Delivery(NamedTuple):
+    """What is stored now and delivered later, or again; on a slave none of it runs, as its master delivers."""
+
+    delays: DelayLevels
+    timers: Timers
+    transactions: TransactionEnds
+    checks: TransactionChecks
+    pop: LazyPop
+
+    def loops(self) -> tuple[Loop, ...]:
+        return self.pop.run, self.delays.run, self.timers.run, self.checks.run
+
+    def flushes(self) -> tuple[Loop, ...]:
+        return self.delays.flush, self.timers.flush, self.pop.flush
+
+    def floor(self) -> int:
+        """Return the log offset below which everything is delivered."""
+        return min(self.delays.floor(), self.checks.floor(), self.timers.floor())
+
+    def waiting(self, store: MessageStore) -> Waiting:
+        halves = lambda: store.max_offset(HALF_QUEUE) - self.transactions.table.base  # noqa: E731
+        return Waiting(self.delays.progress, lambda: len(self.timers.index), halves, self.pop.counts)
+
+
 def assemble(config: Config, store: MessageStore, tables: BrokerTables, address: str, *, now_ms: Clock) -> Assembled:
     """Return handlers and loops over the tables; `address` is what refusals call the broker."""
-    rules, stats = config.broker, tables.stats
-    file, levels = store.state_file("delayOffset"), parse_levels(rules.delay_levels)
-    delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms)
-    timer_rules = TimerRules(config.box.name, rules.timer_days * DAY_MS)
-    timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
-    intake = Intake(store, [half_divert, timers.divert, delays.divert])
-    transactions = TransactionEnds(
-        _transaction_rules(config, store), store, tables.offsets, now_ms=now_ms, put_stat=stats.put
+    ground = _Ground(config, store, tables, address, now_ms)
+    delivery, sessions = _delivery(ground), _sessions(ground)
+    intake = Intake(store, [half_divert, delivery.timers.divert, delivery.delays.divert])
+    publishing = _publishing(ground, intake)
+    recalls = Recalls(
+        delivery.timers,
+        tables.topics,
+        when_committed=store.when_committed,
+        now_ms=now_ms,
+        region=config.broker.region,
     )
-    make_topic = partial(tables.topics.ensure, queues=1)
-    checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
-    sessions, pop = _sessions(config, tables, now_ms), _pop(store, tables, now_ms)
-    recalls = Recalls(timers, tables.topics, when_committed=store.when_committed, now_ms=now_ms, region=rules.region)
-    publishing = _publishing(config, store, tables, intake, address)
     handlers = merged(
-        _data_handlers(config, store, tables, (intake, publishing), address, now_ms),
+        _data_handlers(ground, intake, publishing),
         sessions.handlers(),
         Lookups(tables.topics, tables.offsets, store).handlers(),
-        transactions.handlers(),
-        checks.handlers(),
+        delivery.transactions.handlers(),
+        delivery.checks.handlers(),
         recalls.handlers(),
-        deferred(loaded(Loaded.WITH_QUERY), lambda: _query_handlers(store, tables, now_ms)),
-        deferred(
-            loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(config, store, tables, (delays, timers), address, now_ms)
-        ),
-        deferred(loaded(Loaded.WITH_POP), lambda: _pop_handlers(config, store, tables, pop, address)),
+        deferred(loaded(Loaded.WITH_QUERY), lambda: _query_handlers(ground)),
+        deferred(loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(ground, delivery)),
+        deferred(loaded(Loaded.WITH_POP), lambda: _pop_handlers(ground, delivery.pop)),
     )
     used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
     unused = Unused(used_by, store, tables.creations)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
-    slave = config.replication.role == SLAVE_ROLE  # it delivers nothing, and deletes no topics
-    delivering = () if slave else (pop.run, unused.run, delays.run, timers.run, checks.run)
-    loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, stats.run)
-    flushes = (*(table.flush for table in saved), *(() if slave else (delays.flush, timers.flush, pop.flush)))
-    halves = lambda: store.max_offset(HALF_QUEUE) - transactions.table.base  # noqa: E731
-    waiting = Waiting(delays.progress, lambda: len(timers.index), halves, pop.counts)
-    floor = (lambda: store.committed) if slave else lambda: min(delays.floor(), checks.floor(), timers.floor())
-    parts = BrokerParts(publishing, transactions, recalls)
-    return Assembled(handlers, loops, flushes, floor, waiting, pop, parts)
+    delivering, flushing = (*delivery.loops(), unused.run), delivery.flushes()
+    if ground.is_slave:  # it deletes no topics either
+        delivering = flushing = ()
+    loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, tables.stats.run)
+    flushes = (*(table.flush for table in saved), *flushing)
+    floor = (lambda: store.committed) if ground.is_slave else delivery.floor
+    parts = BrokerParts(publishing, delivery.transactions, recalls)
+    return Assembled(handlers, loops, flushes, floor, delivery.waiting(store), delivery.pop, parts)
+
+
+def _delivery(ground: _Ground) -> _Delivery:
+    config, store, tables, _, now_ms = ground
+    stats, levels = tables.stats, parse_levels(config.broker.delay_levels)
+    file = store.state_file("delayOffset")
+    delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms)
+    timer_rules = TimerRules(config.box.name, config.broker.timer_days * DAY_MS)
+    timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
+    rules = _transaction_rules(config, store)
+    transactions = TransactionEnds(rules, store, tables.offsets, now_ms=now_ms, put_stat=stats.put)
+    make_topic = partial(tables.topics.ensure, queues=1)
+    checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
+    return _Delivery(delays, timers, transactions, checks, _pop(ground))
 
 
 def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[MessageQueue]]) -> dict[int, Handle]:
@@ -211,13 +262,13 @@ def assignment_handlers(tables: BrokerTables, readable: Callable[[str], list[Mes
     return deferred([RequestCode.QUERY_ASSIGNMENT], make)
 
 
-def _pop(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> LazyPop:
+def _pop(ground: _Ground) -> LazyPop:
     def make(file: JournalFile) -> "PopEngine":
         from appliance.broker.pop.engine import PopEngine  # most boxes have no consumer that uses POP
 
-        return PopEngine(file, store, _pop_tables(tables), now_ms=now_ms)
+        return PopEngine(file, ground.store, _pop_tables(ground.tables), now_ms=ground.now_ms)
 
-    return LazyPop(store.journal_file("pop.journal"), make)
+    return LazyPop(ground.store.journal_file("pop.journal"), make)
 
 
 def _pop_tables(tables: BrokerTables) -> "PopTables":
@@ -226,51 +277,44 @@ def _pop_tables(tables: BrokerTables) -> "PopTables":
     return PopTables(tables.topics, tables.groups, tables.offsets, tables.arrivals, tables.stats)
 
 
-def _pop_handlers(
-    config: Config, store: MessageStore, tables: BrokerTables, pop: LazyPop, address: str
-) -> dict[int, Handle]:
+def _pop_handlers(ground: _Ground, pop: LazyPop) -> dict[int, Handle]:
     from appliance.broker.pop_requests.checks import PopRules
     from appliance.broker.pop_requests.composition import pop_handlers  # see _pop
 
-    rules = config.broker
-    readable = bool(rules.permission & READ) and config.replication.role != SLAVE_ROLE  # takes are the master's
-    pop_rules = PopRules(address, config.box.name, readable, rules.property_filter)
-    return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, store)
+    config, rules, tables = ground.config, ground.config.broker, ground.tables
+    readable = bool(rules.permission & READ) and not ground.is_slave  # takes are the master's
+    pop_rules = PopRules(ground.address, config.box.name, readable, rules.property_filter)
+    return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, ground.store)
 
 
-def _sessions(config: Config, tables: BrokerTables, now_ms: Clock) -> Sessions:
+def _sessions(ground: _Ground) -> Sessions:
+    config, tables = ground.config, ground.tables
     return Sessions(
         SessionTables(tables.topics, tables.groups, tables.clients, tables.locks, tables.arrivals),
         broker=config.box.name,
-        now_ms=now_ms,
+        now_ms=ground.now_ms,
         property_filter=config.broker.property_filter,
         notify=config.broker.notify_members,
     )
 
 
-def _query_handlers(store: MessageStore, tables: BrokerTables, now_ms: Clock) -> dict[int, Handle]:
+def _query_handlers(ground: _Ground) -> dict[int, Handle]:
     from appliance.broker.admin.query import Queries  # 0.1 s of processor time that a start need not pay
 
-    return Queries(store, tables.clients, now_ms=now_ms).handlers()
+    return Queries(ground.store, ground.tables.clients, now_ms=ground.now_ms).handlers()
 
 
-def _tool_handlers(
-    config: Config,
-    store: MessageStore,
-    tables: BrokerTables,
-    waiting: tuple[DelayLevels, Timers],
-    address: str,
-    now_ms: Clock,
-) -> dict[int, Handle]:
+def _tool_handlers(ground: _Ground, delivery: _Delivery) -> dict[int, Handle]:
     from appliance.apache_names import broker_properties
     from appliance.broker.admin.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
 
-    delays, timers = waiting
+    config, store, tables, address, now_ms = ground
     admin_tables = AdminTables(
         tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats, tables.resent
     )
-    facts = AdminFacts(config.box.name, address, lambda: broker_properties(config, address), lambda: len(timers.index))
-    return admin_handlers(store, admin_tables, delays, facts, now_ms=now_ms)
+    timers = delivery.waiting(store).timers
+    facts = AdminFacts(config.box.name, address, lambda: broker_properties(config, address), timers)
+    return admin_handlers(store, admin_tables, delivery.delays, facts, now_ms=now_ms)
 
 
 def _transaction_rules(config: Config, store: MessageStore) -> TransactionRules:
@@ -284,7 +328,8 @@ def _transaction_rules(config: Config, store: MessageStore) -> TransactionRules:
     )
 
 
-def _publishing(config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str) -> Publishing:
+def _publishing(ground: _Ground, intake: Intake) -> Publishing:
+    config, store, tables, address, _ = ground
     rules = config.broker
     publish_rules = PublishRules(
         _added(config),
@@ -305,17 +350,10 @@ def _added(config: Config) -> PropertyRules:
     return PropertyRules(cluster=config.box.cluster, region=rules.region, trace_on=rules.trace_on)
 
 
-def _data_handlers(
-    config: Config,
-    store: MessageStore,
-    tables: BrokerTables,
-    storing: tuple[Intake, Publishing],
-    address: str,
-    now_ms: Clock,
-) -> dict[int, Handle]:
+def _data_handlers(ground: _Ground, intake: Intake, publishing: Publishing) -> dict[int, Handle]:
     """Return the handlers of send, pull, send-back and reply."""
-    rules, added, (intake, publishing) = config.broker, _added(config), storing
-    host = store.config.store_host
+    config, store, tables, address, now_ms = ground
+    rules, added, host = config.broker, _added(config), store.config.store_host
     sends = Sends(publishing, store, store_host=host, region=rules.region, trace_on=rules.trace_on)
     reply_rules = ReplyRules(publishing.topic_of, added.complete, host, region=rules.region, trace_on=rules.trace_on)
     replies = Replies(reply_rules, Askers(tables.clients, tables.questions), store, intake, now_ms=now_ms)
@@ -326,11 +364,11 @@ def _data_handlers(
         address=address,
         writable=bool(rules.permission & WRITE),
     )
-    pulls = _pulls(config, store, tables, intake, address)
-    return merged(sends.handlers(), replies.handlers(), send_backs.handlers(), pulls.handlers())
+    return merged(sends.handlers(), replies.handlers(), send_backs.handlers(), _pulls(ground, intake).handlers())
 
 
-def _pulls(config: Config, store: MessageStore, tables: BrokerTables, intake: Intake, address: str) -> Pulls:
+def _pulls(ground: _Ground, intake: Intake) -> Pulls:
+    config, store, tables, address, _ = ground
     rules = config.broker
     return Pulls(
         PullRules(
@@ -338,7 +376,7 @@ def _pulls(config: Config, store: MessageStore, tables: BrokerTables, intake: In
             readable=bool(rules.permission & READ),
             property_filter=rules.property_filter,
             long_poll=rules.long_poll,
-            corrects=config.replication.role != SLAVE_ROLE,
+            corrects=not ground.is_slave,
         ),
         PullTables(
             tables.topics,
