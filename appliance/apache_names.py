@@ -31,6 +31,7 @@ def broker_properties(config: Config, address: str) -> dict[str, object]:
         "maxMessageSize": limits.message_mib * MIB,
         "flushDiskType": "SYNC_FLUSH",
         "mapedFileSizeCommitLog": store.segment_mib * MIB,
+        "mappedFileSizeCommitLog": store.segment_mib * MIB,  # the same, as brokers since 4.3 spell it
         "fileReservedTime": store.retention_h,
         "messageDelayLevel": rules.delay_levels,
         "maxDelayTime": rules.timer_days * 86_400,

@@ -11,6 +11,7 @@ from watchdog.proof import Reason
 MIB, GIB = 1 << 20, 1 << 30
 HOUR_S, DAY_S = 3600.0, 86_400.0
 UPLINK_DOWN_S, UPLINK_LATE_S, UPLINK_FULL_S = 120.0, HOUR_S, DAY_S
+REPLICA_OUT_S = 120.0
 CERTIFICATE_S = 30 * DAY_S  # before its end
 GIVEN_UP_MS = 7 * 86_400_000
 UNTRUSTED_S, CLOCK_BEHIND_MS = 2 * HOUR_S, 60_000
@@ -212,6 +213,24 @@ def certificate(kind: str, what: str, left_s: float | None, step: str, *, truste
         return []
     when = f"expires in {left_s / DAY_S:.0f} days" if left_s > 0 else "has expired"
     return [Condition(kind, f"{what} {when}", step)]
+
+
+def replication_conditions(told: Mapping[str, object], out_s: float) -> list[Condition]:
+    """Return what is wrong between master and slave, never more than degraded, since a restart cures neither.
+
+    told: what the health object says; out_s: how long the other side has not been there.
+    """
+    if told["role"] == "master":
+        text = f"no slave for {span(out_s)}: this box has the only copy of what came since"
+        step = 'start the slave, or set replication.role = "alone"; `rocketbox metrics` says who was refused'
+        return [Condition("no_slave", text, step)] if out_s >= REPLICA_OUT_S else []
+    if told["differs"]:
+        step = "decide which log counts; to follow again, move this box's store away and restart it"
+        return [Condition("copy_differs", str(told["differs"]), step)]
+    why = f", last error: {told['lost']}" if told["lost"] else ""
+    text = f"no connection to the master {told['master']} for {span(out_s)}{why}"
+    step = "start the master; if it is lost, make this box the broker: docs/replication.md"
+    return [Condition("master_lost", text, step)] if out_s >= REPLICA_OUT_S else []
 
 
 class GapSeen(NamedTuple):

@@ -13,7 +13,14 @@ from appliance.broker.assembly import BrokerTables
 from appliance.broker.tables.groups import FIRST_GROUPS, INNER_PREFIX
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
-from appliance.health.condition_rules import GapSeen, SpaceSeen, clock_conditions, gap_conditions, space_conditions
+from appliance.health.condition_rules import (
+    GapSeen,
+    SpaceSeen,
+    clock_conditions,
+    gap_conditions,
+    replication_conditions,
+    space_conditions,
+)
 from appliance.health.condition_rules import uplink_conditions as decide_uplink
 from appliance.health.conditions import Condition
 from appliance.health.group_watch import DeadSeen, GroupLimits, GroupSeen, GroupWatch, dead_letter_conditions
@@ -103,7 +110,7 @@ class ConditionWatch:
         seen = looked.store.statistics()
         untrusted_s = self._lasts("clock", not looked.clock_trusted(), now_s)
         found = clock_conditions(looked.now_ms(), seen.latest_ms, untrusted_s)
-        found += space_conditions(self._space()) + self._uplink(now_s)
+        found += space_conditions(self._space()) + self._uplink(now_s) + self._replication(now_s)
         found += self._groups.look([one async for one in self._group_rows()], now_s)
         self._found = found + dead_letter_conditions(self._dead_letters())
         await self._save()
@@ -139,6 +146,13 @@ class ConditionWatch:
         found = decide_uplink(seen, down_s=down_s, limit_bytes=limit[0], when_full=limit[1], trusted=trusted)
         gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gaps.log.gaps)
         return found + gap_conditions(gaps, self._looked.now_ms())
+
+    def _replication(self, now_s: float) -> list[Condition]:
+        if self._looked.replication is None:
+            return []
+        told = self._looked.replication.told()
+        there = told["slaves"] if told["role"] == "master" else told["connected"]
+        return replication_conditions(told, self._lasts("replication", not there, now_s))
 
     async def _group_rows(self) -> AsyncIterator[GroupSeen]:
         tables = self._looked.tables

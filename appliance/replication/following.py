@@ -59,6 +59,7 @@ class MasterEdges(NamedTuple):
 
     first: int
     end: int
+    segment_bytes: int | None = None  # of its files; None: it does not say
 
 
 class MasterQuestions(Protocol):
@@ -158,18 +159,20 @@ class Follower:
 
     async def _begin(self, edges: MasterEdges) -> None:
         """Have an empty log begin where the master's does, which sends an empty slave its last file alone."""
-        end = self._log.end
+        end, ours = self._log.end, self._log.segment_bytes
+        if edges.segment_bytes not in (None, ours):
+            text = f"the master's files have {edges.segment_bytes} bytes, those of this box {ours}"
+            raise LogDiffers(f"{text}: empty the store and set store.segment_mib to the size of the master's")
         if end > edges.end:
             raise LogDiffers(f"this copy ends at {end}, the master's log at {edges.end}: it was cut, or is another one")
         if 0 < end < edges.first:
             raise LogDiffers(f"this copy ends at {end}, the master's log begins at {edges.first}: empty the store")
         if end == 0 and edges.first > 0:
-            if edges.first % self._log.segment_bytes:
-                text = f"the master's log begins at {edges.first}, no multiple of {self._log.segment_bytes}"
-                raise LogDiffers(f"{text}: set store.segment_mib to the size of its files")
+            if edges.first % ours:
+                raise LogDiffers(f"the master's log begins at {edges.first}, which is not a multiple of {ours}")
             await self._log.begin_at(edges.first)
             self._appended_to = edges.first
-        elif end == 0 and edges.end >= self._log.segment_bytes:
+        elif end == 0 and edges.end >= ours:
             await self._append(RecordRun(0, await self._asked.record_at(0)))
 
     async def _receive(self, stream: trio.SocketStream) -> None:

@@ -13,11 +13,12 @@ from appliance.replication.following import MasterEdges
 from netstack.errors import ProtocolError
 from netstack.serving.channel import open_channel
 from netstack.wire import fastjson
-from netstack.wire.bodies_route import KvTable
+from netstack.wire.bodies_route import KvTable, read_properties
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand, request
 
 ASK_S = 10.0
+SEGMENT_BYTES = "mappedFileSizeCommitLog"
 MAY_BE_EMPTY = (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET)  # then the answer is code 1
 _NUMBER_KEY = re.compile(rb"([{,]\s*)(-?\d+):")  # Java writes the numbers of queues and levels as bare keys
 
@@ -44,7 +45,8 @@ class MasterQueries:
             first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
         except (KeyError, ValueError) as exc:
             raise ProtocolError(f"the master does not say where its log begins and ends: {exc}") from exc
-        return MasterEdges(max(0, first), end)  # -1: it has no file
+        size = read_properties((await self._ask(RequestCode.GET_BROKER_CONFIG)).body).get(SEGMENT_BYTES, "")
+        return MasterEdges(max(0, first), end, int(size) if size.isdecimal() else None)  # -1: it has no file
 
     async def record_at(self, log_offset: int) -> bytes:
         """Return the record that begins there, as the master has it. Raises as `edges`."""

@@ -177,6 +177,25 @@ def test_the_box_holds_the_bytes_of_a_stock_master_and_is_read_while_that_is_dow
         assert box.stop() == 0
 
 
+@pytest.mark.feature("replication: progress of slaves in the tools of 5.x")
+def test_the_tools_of_5_show_each_slave_and_how_far_it_is(jvm5: Jvm, tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", config=MASTER)
+    box.start()
+    with socket.create_connection(("127.0.0.1", box.broker_port + 1), 5) as slave, admin(jvm5, box) as tool:
+        with producer(jvm5, box.namesrv) as client:
+            client.send(jvm5.message(unique("ha"), b"x" * 1000))
+        slave.sendall(bytes(8))
+        sent = b""
+        while len(sent) < 1000:
+            sent += slave.recv(1 << 16)
+        seen = tool.getBrokerHAStatus(box.broker)
+        (row,) = list(seen.getHaConnectionInfo())
+        assert (seen.isMaster(), seen.getInSyncSlaveNums(), row.isInSync()) == (True, 1, True)
+        assert row.getAddr() == f"127.0.0.1:{slave.getsockname()[1]}"
+        assert row.getTransferFromWhere() == row.getDiff() == seen.getMasterCommitLogMaxOffset() >= 1000
+    assert box.stop() == 0
+
+
 def status(box: Box) -> str:
     command = [sys.executable, "-m", "appliance", "status", "--data", str(box.data)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ).stdout

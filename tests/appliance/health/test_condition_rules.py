@@ -10,6 +10,7 @@ from appliance.health.condition_rules import (
     StoreSeen,
     clock_conditions,
     gap_conditions,
+    replication_conditions,
     space_conditions,
     store_conditions,
     uplink_conditions,
@@ -156,3 +157,20 @@ def test_a_clock_that_nobody_sets_is_told_after_two_hours() -> None:
     assert one.text == "the clock has not been synchronised for 2.0 h: retention by age is paused"
     (one,) = clock_conditions(NOON, NOON + 10_800_000, 7200)
     assert one.text == "the clock says 2027-01-15 08:00 UTC, 3.0 h before the newest message"
+
+
+def test_replication_is_told_on_either_side() -> None:
+    master, slave = {"role": "master", "slaves": []}, {"role": "slave", "master": "m:1", "differs": "", "lost": ""}
+    assert replication_conditions(master, 119) + replication_conditions(slave, 119) == []
+    assert _told(replication_conditions(master, 240)) == [
+        ("no_slave", "no slave for 4 min: this box has the only copy of what came since")
+    ]
+    assert _told(replication_conditions({**slave, "lost": "refused"}, 240)) == [
+        ("master_lost", "no connection to the master m:1 for 4 min, last error: refused")
+    ]
+    other = {**slave, "differs": "this copy ends at 8192", "lost": "refused"}
+    assert _told(replication_conditions(other, 0)) == [("copy_differs", "this copy ends at 8192")]
+
+
+def _told(found: list[Condition]) -> list[tuple[str, str]]:
+    return [(one.id, one.text) for one in found]

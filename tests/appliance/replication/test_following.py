@@ -27,7 +27,7 @@ class Questions:
         self._store = store
 
     async def edges(self) -> MasterEdges:
-        return MasterEdges(self._store.first, self._store.committed)
+        return MasterEdges(self._store.first, self._store.committed, self._store.segment_bytes)
 
     async def record_at(self, log_offset: int) -> bytes:
         return await self._store.record_at(log_offset) or b""
@@ -231,6 +231,14 @@ async def test_a_master_that_deleted_what_is_missing_here_is_told(tmp_path: Path
         await master.store.drop_first()
         async with slave(tmp_path / "b", master.store, port) as (_, follower):
             await until(lambda: "empty the store" in follower.statistics().differs)
+
+
+async def test_a_master_with_files_of_another_size_is_told_before_anything_is_copied(tmp_path: Path) -> None:
+    async with apache_master(tmp_path / "a", segment_bytes=256 * 1024) as (master, port):
+        await fill(master.store, 3)
+        async with slave(tmp_path / "b", master.store, port) as (copy, follower):
+            await until(lambda: "those of this box 131072: empty the store" in follower.statistics().differs)
+            assert copy.end == 0
 
 
 async def test_a_master_that_says_nothing_or_is_not_one_is_left(tmp_path: Path) -> None:

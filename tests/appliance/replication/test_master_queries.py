@@ -14,11 +14,11 @@ from tests.appliance.box import connected, running_box, send
 async def test_a_box_answers_all_that_its_slaves_ask(tmp_path: Path) -> None:
     async with running_box(tmp_path) as box, connected(box) as channel:
         queries = MasterQueries("127.0.0.1", box.broker_port)
-        assert await queries.edges() == (0, 0)
+        assert await queries.edges() == (0, 0, 16 << 20)
         assert isinstance(await queries.table(Code.GET_ALL_DELAY_OFFSET, "offsetTable"), dict)
         assert isinstance(await queries.table(Code.GET_ALL_CONSUMER_OFFSET, "offsetTable"), dict)
         await channel.ask(send("T", b"body"))
-        first, end = await queries.edges()
+        first, end, _ = await queries.edges()
         record = await queries.record_at(first)
         assert (decode_record(record).body, len(record), first) == (b"body", end, 0)
         assert "T" in await queries.table(Code.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
