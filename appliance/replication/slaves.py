@@ -35,6 +35,7 @@ from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.replication")
 RECEIVE_BYTES = 4096
+GATHER_S = 0.005  # commits share a read: a slave on the same machine costs 15 % of processor time, without this 21 %
 
 
 class CommittedLog(Protocol):
@@ -181,6 +182,8 @@ class Slaves:
                 frames, slices, position, open_to = cut(position, data, open_to)
             progress.note_sent(position, slices, trio.current_time())
             await self._put(slave, frames)
+            if 0 < len(data) < READ_BYTES:
+                await trio.sleep(GATHER_S)
 
     async def _put(self, slave: _Slave, frames: bytes) -> None:
         """Send some frames; a slave that does not take them in time is closed. Raises SlaveRefused."""

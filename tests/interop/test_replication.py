@@ -204,6 +204,8 @@ def status(box: Box) -> str:
 def _beside_the_log(master: Path, slave: Path, topic: str) -> bool:
     """Tell whether a slave has its master's topics, groups and consumer offsets; Apache has fewer fields."""
     ours, theirs = master, slave
+    if not (slave / "config" / "consumerOffset.json").exists():
+        return False  # it is written some seconds later
     offsets = [table(store, "consumerOffset")["offsetTable"].get(f"{topic}@before") for store in (ours, theirs)]
     topics, groups = (
         _has_rows(table(ours, name)[rows], table(theirs, name)[rows])
