@@ -48,7 +48,7 @@ class Load:
 def processor_s(contender: Contender) -> float:
     """Return the processor time of a broker so far."""
     times = [psutil.Process(pid).cpu_times() for pid in contender.pids]
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 def report(contenders: list[Contender], loads: list[tuple[str, int]]) -> str:

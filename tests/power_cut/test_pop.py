@@ -141,6 +141,8 @@ def wrong_after(disk: MemoryDisk, done: Pops, cut: int) -> list[str]:
         async with running(disk, start_ms) as (_, engine):
             while trio.current_time() < 4:
                 for handle, body in await receive(engine, 60_000, 32):
+                    if body in came:
+                        wrong.append(f"{body[:8]!r} came twice")
                     came.setdefault(body, start_ms + trio.current_time() * 1000)
                     engine.acknowledge(handle)
                 await trio.sleep(0.02)

@@ -82,7 +82,7 @@ class PopEngine:
         reader = FilteredReader(store, tables.arrivals)
         self._taking = Taking(store, reader, self.table, tables.offsets, tables.stats)
         self._copies = Copies(store, CopyTables(tables.topics, tables.groups, tables.stats))
-        self._revival = Revival(self.table, self._copies, store, self._freed)
+        self._revival = Revival(self.table, self._copies, store, self.journal.wait_synced, self._freed)
         tables.offsets.watchers.append(self)
         self._load()
 
@@ -93,7 +93,7 @@ class PopEngine:
         except OSError as exc:
             log.error("event=pop_journal_damaged reason=%r", str(exc))
             return
-        faults = self.table.load(found.payloads, self._store.committed)
+        faults = self.table.load(found.payloads)
         if found.damage is not None:
             faults.append(found.damage)
         for text in faults:

@@ -19,6 +19,13 @@ class PopKey(NamedTuple):
     queue: MessageQueue
 
 
+class CopyPlace(NamedTuple):
+    """Where a message is stored again: in queue 0 of a topic, not before this queue offset."""
+
+    topic: str
+    start: int
+
+
 class Take:
     """Messages of one queue that were given out together, until a time: `due_ms` of the wall, `due_s` of trio's clock.
 
@@ -42,14 +49,14 @@ class Take:
 class PopQueue:
     """The state of one group on one queue; `number` is its name in the journal."""
 
-    __slots__ = ("again", "attempt_id", "busy", "floor", "in_flight", "key", "moving", "next", "number")
+    __slots__ = ("again", "attempt_id", "busy", "copying", "floor", "in_flight", "key", "next", "number")
 
     def __init__(self, key: PopKey, number: int, start: int) -> None:
         self.key, self.number = key, number
         self.floor = self.next = start
         self.in_flight: dict[int, Take | None] = {}  # offset -> take; None: its time is over and it has no new one yet
         self.again: dict[int, int] = {}  # offsets that come again in their place -> deliveries so far
-        self.moving: dict[int, int] = {}  # expired offsets -> log offset where the copy ends that is not committed yet
+        self.copying: dict[int, CopyPlace] = {}  # expired offsets that are being stored again
         self.busy = False  # a receiver is reading
         self.attempt_id = ""  # of the newest ordered take
 
@@ -83,7 +90,7 @@ class PopQueue:
         if offset in self.in_flight:
             del self.in_flight[offset]
             self.again.pop(offset, None)
-            self.moving.pop(offset, None)
+            self.copying.pop(offset, None)
             if offset == self.floor:
                 self._rise()
 
@@ -101,7 +108,7 @@ class PopQueue:
     def reset(self, start: int) -> list[int]:
         """The group begins at an offset now; return what was in flight and is forgotten."""
         dropped = list(self.in_flight)
-        self.in_flight, self.again, self.moving, self.attempt_id = {}, {}, {}, ""
+        self.in_flight, self.again, self.copying, self.attempt_id = {}, {}, {}, ""
         self.floor = self.next = start
         return dropped
 
@@ -111,7 +118,7 @@ class PopQueue:
         for offset in dropped:
             del self.in_flight[offset]
             self.again.pop(offset, None)
-            self.moving.pop(offset, None)
+            self.copying.pop(offset, None)
         self.next = max(self.next, floor)
         self.floor = max(self.floor, floor)
         self._rise()

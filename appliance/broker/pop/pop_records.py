@@ -3,7 +3,8 @@
     Q  number u32, next i64, queue id u32, length of group u16, length of topic u16, both in UTF-8: a queue is known
     T  number u32, pop_ms i64, due_ms i64, next i64, deliveries u16, order u8, count u16, offsets i64: a take, a renewal
     D  number u32, count u16, offsets i64: done
-    M  number u32, queue offset i64, log offset i64: done if the log is durable up to there, where the copy ends
+    C  number u32, start i64, length of topic u16, count u16, topic, offsets i64: about to be stored again in queue 0 of
+       that topic, not before `start`; done if a copy is there
     R  number u32, next i64: a reset
     F  number u32, floor i64: what is below was consumed by others
     X  number u32: forgotten
@@ -14,12 +15,12 @@ Records are whole inside a frame whose checksum was right, so one that cannot be
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, pack, unpack_from
 
-from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
 _QUEUE, _TAKE, _DONE = Struct(">cIqIHH"), Struct(">cIqqqHBH"), Struct(">cIH")
-_MOVED, _AT, _FORGOTTEN = Struct(">cIqq"), Struct(">cIq"), Struct(">cI")
+_COPYING, _AT, _FORGOTTEN = Struct(">cIqHH"), Struct(">cIq"), Struct(">cI")
 MOST_OFFSETS = 65_535  # of one record
 
 
@@ -54,12 +55,12 @@ class DoneRecord(NamedTuple):
     offsets: tuple[int, ...]
 
 
-class MovedRecord(NamedTuple):
-    """M"""
+class CopyingRecord(NamedTuple):
+    """C"""
 
     number: int
-    offset: int
-    log_end: int
+    place: CopyPlace
+    offsets: tuple[int, ...]
 
 
 class ResetRecord(NamedTuple):
@@ -82,7 +83,7 @@ class ForgottenRecord(NamedTuple):
     number: int
 
 
-PopRecord = OpenedRecord | TakenRecord | DoneRecord | MovedRecord | ResetRecord | FloorRecord | ForgottenRecord
+PopRecord = OpenedRecord | TakenRecord | DoneRecord | CopyingRecord | ResetRecord | FloorRecord | ForgottenRecord
 
 
 def opened(queue: PopQueue) -> bytes:
@@ -105,9 +106,11 @@ def done(queue: PopQueue, offsets: Sequence[int]) -> bytes:
     return _DONE.pack(b"D", queue.number, len(offsets)) + pack(f">{len(offsets)}q", *offsets)
 
 
-def moved(queue: PopQueue, offset: int, log_end: int) -> bytes:
-    """Return the record of a message whose copy ends at a log offset."""
-    return _MOVED.pack(b"M", queue.number, offset, log_end)
+def copying(queue: PopQueue, offsets: Sequence[int], place: CopyPlace) -> bytes:
+    """Return the record of messages that are about to be stored again."""
+    topic = place.topic.encode()
+    head = _COPYING.pack(b"C", queue.number, place.start, len(topic), len(offsets))
+    return head + topic + pack(f">{len(offsets)}q", *offsets)
 
 
 def reset(queue: PopQueue) -> bytes:
@@ -141,8 +144,8 @@ def snapshot(queues: Iterable[PopQueue]) -> list[bytes]:
             again = Take(queue, (offset,), 0, (0, 0.0))
             again.order, again.deliveries = offset in queue.again, max(queue.again.get(offset, 0) - 1, 0)
             parts.append(taken(again))
-            if offset in queue.moving:
-                parts.append(moved(queue, offset, queue.moving[offset]))
+            if offset in queue.copying:
+                parts.append(copying(queue, (offset,), queue.copying[offset]))
         payloads.append(b"".join(parts))
     return payloads
 
@@ -172,8 +175,12 @@ def _read(raw: bytes, at: int) -> tuple[PopRecord, int]:
         names = raw[at : at + group + topic]
         queue = MessageQueue(names[group:].decode(), queue_id)
         return OpenedRecord(number, start, PopKey(names[:group].decode(), queue)), at + group + topic
-    if kind == b"M":
-        return MovedRecord(*_MOVED.unpack_from(raw, at)[1:]), at + _MOVED.size
+    if kind == b"C":
+        _, number, start, length, count = _COPYING.unpack_from(raw, at)
+        at += _COPYING.size
+        place = CopyPlace(raw[at : at + length].decode(), start)
+        offsets = unpack_from(f">{count}q", raw, at + length)
+        return CopyingRecord(number, place, offsets), at + length + 8 * count
     if kind == b"R":
         return ResetRecord(*_AT.unpack_from(raw, at)[1:]), at + _AT.size
     if kind == b"F":

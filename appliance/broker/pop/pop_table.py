@@ -13,7 +13,7 @@ from typing import Protocol
 import trio
 
 from appliance.broker.pop import pop_records as records
-from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
@@ -74,6 +74,7 @@ class PopTable:
         self._numbers = 0
         self._due: list[Take] = []
         self._owners: dict[str, int] = {}
+        self._interrupted: list[tuple[Take, int, CopyPlace]] = []
 
     # ---- queues
 
@@ -206,28 +207,24 @@ class PopTable:
         """An expired message is given out again from its place."""
         queue.bring_again(offset, deliveries)
 
-    def moving(self, queue: PopQueue, offset: int, log_end: int) -> None:
-        """An expired message was stored again: once the log is durable up to there it is done."""
-        if offset in queue.in_flight:
-            queue.moving[offset] = log_end
-            self._journal.add(records.moved(queue, offset, log_end))
-
-    def not_moved(self, take: Take, offsets: Sequence[int]) -> None:
-        """The log took the copies back: these messages are still to be stored again."""
-        again = Take(take.queue, offsets, take.pop_ms, (take.due_ms, take.due_s))
-        for offset in offsets:
-            take.queue.moving.pop(offset, None)
-        self._journal.add(records.taken(again))
+    def copying(self, queue: PopQueue, offsets: Sequence[int], place: CopyPlace) -> int:
+        """Expired messages are about to be stored again; return the mark after which they may be."""
+        queue.copying |= dict.fromkeys(offsets, place)
+        return self._journal.add(records.copying(queue, offsets, place))
 
     def moved(self, queue: PopQueue, offsets: Iterable[int]) -> None:
         """Expired messages are stored again, durably, or nothing is left of them."""
         offsets = [offset for offset in offsets if offset in queue.in_flight]
-        told = [offset for offset in offsets if offset not in queue.moving]
         for offset in offsets:
             queue.done(offset)
-        if told:
-            self._journal.add(records.done(queue, told))
+        if offsets:
+            self._journal.add(records.done(queue, offsets))
         self._commit(queue)
+
+    def take_interrupted(self) -> list[tuple[Take, int, CopyPlace]]:
+        """Return, once, which messages a crash found being stored again, and where to look for the copies."""
+        found, self._interrupted = self._interrupted, []
+        return found
 
     # ---- journal
 
@@ -235,8 +232,8 @@ class PopTable:
         """Return records that amount to all queues, as payloads of frames."""
         return records.snapshot(self._queues.values())
 
-    def load(self, payloads: Iterable[bytes], committed: int) -> list[str]:
-        """Take over what an earlier run left; `committed`: how far the log goes. Return what could not be read."""
+    def load(self, payloads: Iterable[bytes]) -> list[str]:
+        """Take over what an earlier run left; return what could not be read."""
         faults = []
         numbers: dict[int, PopQueue] = {}
         for payload in payloads:
@@ -246,7 +243,7 @@ class PopTable:
             except (records.RecordUnknown, UnicodeDecodeError) as exc:
                 faults.append(str(exc))
         for queue in self._queues.values():
-            self._settle(queue, committed)
+            self._settle(queue)
         return faults
 
     def _apply(self, record: records.PopRecord, numbers: dict[int, PopQueue]) -> None:
@@ -264,13 +261,13 @@ class PopTable:
             take = Take(queue, record.offsets, record.pop_ms, self._due_again(record.due_ms))
             take.order, take.deliveries = record.order, record.deliveries
             for offset in record.offsets:
-                queue.moving.pop(offset, None)
+                queue.copying.pop(offset, None)
             queue.take(take, record.following)
         elif isinstance(record, records.DoneRecord):
             for offset in record.offsets:
                 queue.in_flight.pop(offset, None)
-        elif isinstance(record, records.MovedRecord):
-            queue.moving[record.offset] = record.log_end
+        elif isinstance(record, records.CopyingRecord):
+            queue.copying |= dict.fromkeys(record.offsets, record.place)
         elif isinstance(record, records.ResetRecord):
             queue.reset(record.start)
         elif isinstance(record, records.FloorRecord):
@@ -281,17 +278,20 @@ class PopTable:
     def _due_again(self, due_ms: int) -> tuple[int, float]:
         return due_ms, trio.current_time() + max(0, due_ms - self._now_ms()) / 1000
 
-    def _settle(self, queue: PopQueue, committed: int) -> None:
+    def _settle(self, queue: PopQueue) -> None:
         """Count and schedule what is in flight after a start."""
-        for offset, log_end in list(queue.moving.items()):
-            if log_end <= committed:
-                queue.in_flight.pop(offset, None)
-        queue.moving.clear()
+        for offset, place in list(queue.copying.items()):
+            take = queue.in_flight.get(offset)
+            if take is None:
+                del queue.copying[offset]
+            else:
+                queue.in_flight[offset] = None  # its time was over
+                self._interrupted.append((take, offset, place))
         queue.floor = min(queue.in_flight, default=queue.next)
         takes = {take for take in queue.in_flight.values() if take is not None}
         for take in takes:
             self._push(take)
-        count = len(queue.in_flight)
+        count = sum(take is not None for take in queue.in_flight.values())
         self.in_flight += count
         self._owners[""] = self._owners.get("", 0) + count
         self.follow(queue)

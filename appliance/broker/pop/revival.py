@@ -2,33 +2,53 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from appliance.broker.delay.redelivery import rest_after, wait_kept
-from appliance.broker.pop.copies import Copies
-from appliance.broker.pop.pop_queue import PopKey, Take
+from appliance.broker.delay.redelivery import RETRY_S, rest_after, wait_kept
+from appliance.broker.pop.copies import Copies, source_of
+from appliance.broker.pop.pop_queue import CopyPlace, PopKey, Take
 from appliance.broker.pop.pop_table import PopTable
 from storage_driver.errors import LogFailed, MessageIllegal
 from storage_driver.interfaces import MarkedAppending
+from storage_driver.journal import JournalFailed
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import StoredMessage
 
 log = logging.getLogger("appliance.broker")
 
 AT_ONCE = 256  # messages between two waits for the log
 
 
+class Expired(NamedTuple):
+    """A message whose time is over."""
+
+    take: Take
+    offset: int
+
+
 class Revival:
-    """One loop over what is due; `freed` is told of a queue from which messages come again in their place."""
+    """One loop over what is due; `freed` is told of a queue from which messages come again in their place.
+
+    Before a message is stored again the journal says where (`synced` waits for that): after a crash in between the
+    copies that are there tell which messages are done, so that none comes twice.
+    """
 
     def __init__(
-        self, table: PopTable, copies: Copies, store: MarkedAppending, freed: Callable[[PopKey], None]
+        self,
+        table: PopTable,
+        copies: Copies,
+        store: MarkedAppending,
+        synced: Callable[[int], Awaitable[None]],
+        freed: Callable[[PopKey], None],
     ) -> None:
-        self._table, self._copies, self._store, self._freed = table, copies, store, freed
+        self._table, self._copies, self._store, self._synced, self._freed = table, copies, store, synced, freed
         self.copied = self.gone = 0  # messages: stored again, no longer in the log
 
     async def run(self) -> None:
         """Bring again what is due until cancelled."""
+        await self._finish_interrupted()
         while True:
             self._table.sooner = trio.Event()
             due_s = self._table.next_due_s()
@@ -36,57 +56,82 @@ class Revival:
                 with trio.CancelScope(deadline=math.inf if due_s is None else due_s):
                     await self._table.sooner.wait()
                 continue
-            await self._bring(self._table.expire(AT_ONCE))
+            expired = self._table.expire(AT_ONCE)
+            await self._bring([Expired(take, offset) for take, offsets in expired for offset in offsets])
 
-    async def _bring(self, expired: list[tuple[Take, list[int]]]) -> None:
-        to_copy: list[tuple[Take, list[int]]] = []
-        for take, offsets in expired:
-            if take.order:
-                self._in_place(take, offsets)
+    async def _finish_interrupted(self) -> None:
+        """Find out which copies a crash left, and bring the other messages again."""
+        interrupted, starts = self._table.take_interrupted(), dict[str, int]()
+        for _, _, place in interrupted:
+            starts[place.topic] = min(place.start, starts.get(place.topic, place.start))
+        known = {topic: await self._copies.sources(CopyPlace(topic, start)) for topic, start in starts.items()}
+        rest = []
+        for take, offset, place in interrupted:
+            topic, queue_id = take.queue.key.queue
+            if source_of(topic, queue_id, offset) in known[place.topic]:
+                self._table.moved(take.queue, (offset,))
             else:
-                to_copy.append((take, offsets))
+                rest.append(Expired(take, offset))
+        await self._bring(rest)
+
+    async def _bring(self, expired: list[Expired]) -> None:
+        for each in expired:
+            if each.take.order:
+                self._in_place(each)
+        to_copy = [each for each in expired if not each.take.order]
         while to_copy:
             since = self._store.truncations
             try:
-                end = await self._copy_all(to_copy)
-                if end:
-                    await wait_kept(self._store, end, since)
+                await self._copy_all(to_copy, since)
             except LogFailed as exc:
-                for take, offsets in to_copy:
-                    self._table.not_moved(take, [offset for offset in offsets if offset in take.queue.in_flight])
                 await rest_after(exc, "pop_redelivery", self._store)
-                continue
-            for take, offsets in to_copy:
-                self._table.moved(take.queue, [offset for offset in offsets if offset not in take.queue.again])
-            return
+            except JournalFailed:
+                await trio.sleep(RETRY_S)  # the journal told why
+            else:
+                return
 
-    async def _copy_all(self, takes: list[tuple[Take, list[int]]]) -> int:
-        """Store messages again; return where the last copy ends, 0 when there was none. Raises LogFailed."""
-        end = 0
-        for take, offsets in takes:
-            for offset in offsets:
-                end = await self._copy(take, offset) or end
-        return end
+    async def _copy_all(self, expired: list[Expired], since: int) -> None:
+        """Store messages again, durably. Raises LogFailed, JournalFailed: then all of them are to be stored again."""
+        found = [(each, stored) for each in expired if (stored := await self._find(each)) is not None]
+        mark = 0
+        for each, stored in found:
+            queue = each.take.queue
+            mark = self._table.copying(queue, (each.offset,), self._copies.place(queue.key.group, stored))
+        if found:
+            await self._synced(mark)
+        end, copied = 0, list[Expired]()
+        for each, stored in found:
+            if each.offset in each.take.queue.in_flight:
+                try:
+                    end = (await self._copies.again(each.take.queue.key.group, stored, each.take.pop_ms)).end
+                    copied.append(each)
+                except MessageIllegal as exc:
+                    log.warning("event=pop_redelivery_in_place offset=%d reason=%r", each.offset, str(exc))
+                    self._in_place(each)
+        if end:
+            await wait_kept(self._store, end, since)
+        self.copied += len(copied)
+        for each in copied:
+            self._table.moved(each.take.queue, (each.offset,))
 
-    async def _copy(self, take: Take, offset: int) -> int:
-        queue = take.queue
-        if offset not in queue.in_flight or offset in queue.again:
-            return 0
+    async def _find(self, each: Expired) -> StoredMessage | None:
+        """Return a message that is still to be stored again; one that the log no longer has is done."""
+        queue = each.take.queue
+        if each.offset not in queue.in_flight or each.offset in queue.again:
+            return None
         try:
-            stored = await self._copies.find(queue.key.queue, offset)
-            if stored is None:
-                self.gone += 1
-                return 0
-            placed = await self._copies.again(queue.key.group, stored, take.pop_ms)
-        except (MessageIllegal, OSError) as exc:
-            log.warning("event=pop_redelivery_in_place queue=%s offset=%d reason=%r", queue.key, offset, str(exc))
-            self._in_place(take, [offset])
-            return 0
-        self.copied += 1
-        self._table.moving(queue, offset, placed.end)
-        return placed.end
+            stored = await self._copies.find(queue.key.queue, each.offset)
+        except OSError as exc:
+            log.warning("event=pop_redelivery_in_place offset=%d reason=%r", each.offset, str(exc))
+            self._in_place(each)
+            return None
+        if stored is None:
+            self.gone += 1
+            self._table.moved(queue, (each.offset,))
+        return stored
 
-    def _in_place(self, take: Take, offsets: list[int]) -> None:
-        for offset in offsets:
-            self._table.bring_again(take.queue, offset, take.deliveries + 1)
-        self._freed(take.queue.key)
+    def _in_place(self, each: Expired) -> None:
+        queue = each.take.queue
+        if each.offset in queue.in_flight:
+            self._table.bring_again(queue, each.offset, each.take.deliveries + 1)
+            self._freed(queue.key)

@@ -34,3 +34,20 @@ async def test_a_message_that_is_gone_is_not_found(tmp_path: Path) -> None:
     async with pop_bench(tmp_path) as bench:
         copies = Copies(bench.small.store, CopyTables(bench.topics, bench.groups, NoStats()))
         assert await copies.find(MessageQueue(TOPIC, 0), 7) is None
+
+
+async def test_copies_tell_which_messages_they_were_made_of(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        copies = Copies(bench.small.store, CopyTables(bench.topics, bench.groups, NoStats()))
+        await bench.send(b"1", b"2", b"3")
+        found = [await copies.find(MessageQueue(TOPIC, 0), offset) for offset in range(3)]
+        places = []
+        for each in found[:2]:
+            assert each is not None
+            places.append(copies.place(GROUP, each))
+            await bench.small.store.wait_committed((await copies.again(GROUP, each, 5)).end)
+        assert [place.start for place in places] == [0, 1]
+        assert await copies.sources(places[0]) == {"T 0 0", "T 0 1"}
+        assert await copies.sources(places[1]) == {"T 0 1"}
+        await bench.send(b"of somebody else", topic=places[0].topic)
+        assert await copies.sources(places[0]._replace(start=2)) == set()

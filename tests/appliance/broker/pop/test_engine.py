@@ -51,7 +51,8 @@ async def test_what_is_not_acknowledged_comes_again_in_the_retry_topic_when_its_
         assert trio.current_time() - began_s >= 0.1
         (message,) = messages(again)
         assert (message.body, message.topic, message.reconsume_times, message.born_ms) == (b"2", RETRY, 1, 123)
-        assert message.property_map == {"1ST_POP_TIME": str(first.pop_ms), "ORIGIN_GROUP": GROUP}
+        added = {"1ST_POP_TIME": str(first.pop_ms), "ORIGIN_GROUP": GROUP, "RBX_POP_FROM": "T 0 1"}
+        assert message.property_map == added
         assert again.slices[0].kind is TopicKind.RETRY
         assert bench.offsets.get(GROUP, TOPIC, 0) == 2
         assert await bench.acknowledge(handles(first)[1]) == [False]  # it has another handle now

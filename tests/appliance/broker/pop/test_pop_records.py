@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.broker.pop import pop_records as records
-from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
 from storage_driver.record import MessageQueue
 
 KEY = PopKey("Gröup", MessageQueue("T", 3))
@@ -17,7 +17,7 @@ def test_each_record_is_read_as_it_was_written() -> None:
         records.opened(queue),
         records.taken(take),
         records.done(queue, (5,)),
-        records.moved(queue, 7, 1 << 40),
+        records.copying(queue, (7,), CopyPlace("%RETRY%Gröup_T", 1 << 40)),
         records.reset(queue),
         records.floor_moved(queue),
         records.forgotten(queue),
@@ -26,7 +26,7 @@ def test_each_record_is_read_as_it_was_written() -> None:
         records.OpenedRecord(9, 5, KEY),
         records.TakenRecord(9, 1_700_000_000_000, 1_700_000_060_000, 5, 2, True, (5, 7)),
         records.DoneRecord(9, (5,)),
-        records.MovedRecord(9, 7, 1 << 40),
+        records.CopyingRecord(9, CopyPlace("%RETRY%Gröup_T", 1 << 40), (7,)),
         records.ResetRecord(9, 5),
         records.FloorRecord(9, 5),
         records.ForgottenRecord(9),
@@ -45,13 +45,13 @@ def test_a_snapshot_has_what_is_out_and_what_is_on_its_way_to_the_retry_topic() 
     queue.done(1)
     queue.renew(Take(queue, (3,), 50, (90, 2.0)))
     queue.expire(take)
-    queue.moving[0] = 777
+    queue.copying[0] = CopyPlace("R", 777)
     (payload,) = records.snapshot([queue])
     found = list(records.read_records(payload))
     assert found == [
         records.OpenedRecord(1, 4, KEY),
         records.TakenRecord(1, 50, 90, 4, 0, False, (3,)),
         records.TakenRecord(1, 0, 0, 4, 0, False, (0,)),
-        records.MovedRecord(1, 0, 777),
+        records.CopyingRecord(1, CopyPlace("R", 777), (0,)),
         records.TakenRecord(1, 0, 0, 4, 0, False, (2,)),
     ]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
+from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
 from appliance.broker.pop.pop_table import PopLimits, PopTable, key_of
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.testing import MemoryStateFile
@@ -41,13 +41,13 @@ class Bench:
         self.table.take(take, max(offsets) + 1)
         return take
 
-    def restarted(self, committed: int = 0, *, anew: bool = False) -> "Bench":
+    def restarted(self, *, anew: bool = False) -> "Bench":
         """Return a table that loads this one's journal, or its snapshot."""
         again = Bench()
         again.offsets = self.offsets
         again.table = PopTable(again.journal, self.offsets, now_ms=lambda: NOW_MS)
         payloads = self.table.snapshot() if anew else self.journal.entries
-        assert again.table.load(payloads, committed) == []
+        assert again.table.load(payloads) == []
         return again
 
     def state(self) -> list[tuple[PopKey, int, int, list[int]]]:
@@ -86,26 +86,20 @@ async def test_a_restart_does_not_shorten_or_lengthen_a_time(anew: bool) -> None
     assert due_s > trio.current_time() + 89
 
 
-async def test_a_copy_that_the_log_has_counts_as_done_and_one_that_it_lost_does_not(anew: bool) -> None:
+async def test_messages_that_were_being_stored_again_are_told_once_and_have_no_valid_handle(anew: bool) -> None:
     bench = Bench()
     take = bench.take(0, 1, invisible_ms=0)
     ((_, left),) = bench.table.expire(10)
     assert (left, bench.table.in_flight) == ([0, 1], 0)
-    bench.table.moving(take.queue, 0, 500)
-    bench.table.moving(take.queue, 1, 600)
-    again = bench.restarted(committed=500, anew=anew)
+    bench.table.copying(take.queue, (0,), CopyPlace("R", 5))
+    bench.table.copying(take.queue, (1,), CopyPlace("R", 6))
+    bench.table.moved(take.queue, (0,))
+    again = bench.restarted(anew=anew)
     assert again.state() == [(KEY, 1, 2, [1])]
-    assert [left for _, left in again.table.expire(10)] == [[1]]
-
-
-async def test_copies_that_the_log_took_back_are_due_again() -> None:
-    bench = Bench()
-    take = bench.take(0, invisible_ms=0)
-    bench.table.expire(10)
-    bench.table.moving(take.queue, 0, 500)
-    bench.table.not_moved(take, [0])
-    again = bench.restarted(committed=9999)
-    assert [left for _, left in again.table.expire(10)] == [[0]]
+    assert [(offset, place) for _, offset, place in again.table.take_interrupted()] == [(1, CopyPlace("R", 6))]
+    assert again.table.take_interrupted() == []
+    assert again.table.acknowledge((KEY, 1, NOW_MS)) is None
+    assert (again.table.expire(10), again.table.in_flight) == ([], 0)
 
 
 async def test_messages_that_are_gone_are_done(anew: bool) -> None:
@@ -178,5 +172,5 @@ async def test_a_record_that_cannot_be_read_is_named_and_the_others_count() -> N
     bench = Bench()
     bench.take(0)
     again = Bench()
-    assert again.table.load([*bench.journal.entries, b"Z"], 0) == ["record b'Z' at byte 0"]
+    assert again.table.load([*bench.journal.entries, b"Z"]) == ["record b'Z' at byte 0"]
     assert again.table.in_flight == 1
