@@ -17,6 +17,7 @@ from appliance.broker.consume.send_back import SendBacks, SendBackTables
 from appliance.broker.consume.sessions import Sessions, SessionTables
 from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_levels
 from appliance.broker.delay.recall import Recalls
+from appliance.broker.delay.timer_progress import TimerProgress
 from appliance.broker.delay.timers import TimerRules, Timers
 from appliance.broker.intake import Intake, Space
 from appliance.broker.pop.counts import PopCounts
@@ -220,6 +221,7 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
         delivery.transactions.handlers(),
         delivery.checks.handlers(),
         recalls.handlers(),
+        TimerProgress(delivery.timers.checkpoint).handlers(),
         deferred(loaded(Loaded.WITH_QUERY), lambda: _query_handlers(ground)),
         deferred(loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(ground, delivery)),
         deferred(loaded(Loaded.WITH_POP), lambda: _pop_handlers(ground, delivery.pop)),

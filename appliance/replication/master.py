@@ -81,7 +81,8 @@ class Master:
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
-        return {RequestCode.GET_BROKER_HA_STATUS: partial(handle_status, master=self, end=lambda: self._log.committed)}
+        status = partial(handle_status, master=self, end=lambda: self._log.committed)
+        return {RequestCode.GET_BROKER_HA_STATUS: status}
 
 
 def handle_status(request: RemotingCommand, peer: RequestPeer, *, master: Master, end: Callable[[], int]) -> Answer:

@@ -16,6 +16,7 @@ from netstack.wire import fastjson
 from netstack.wire.bodies_route import KvTable, read_properties
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand, request
+from netstack.wire.replication import TimerCheckpoint
 
 ASK_S = 10.0
 SEGMENT_BYTES = "mappedFileSizeCommitLog"
@@ -51,6 +52,14 @@ class MasterQueries:
     async def record_at(self, log_offset: int) -> bytes:
         """Return the record that begins there, as the master has it. Raises as `edges`."""
         return (await self._ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(log_offset))).body
+
+    async def timers(self) -> TimerCheckpoint | None:
+        """Return what the master has delivered of timed messages, None when it has none (4.9). Raises as `edges`."""
+        code = RequestCode.GET_TIMER_CHECK_POINT
+        answer = await self._answer(code)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        return TimerCheckpoint.from_bytes(_checked(code, answer).body)
 
     async def table(self, code: int, name: str) -> Mapping[str, Any]:
         """Return a table that the master gives its slaves. Raises as `edges`."""

@@ -45,6 +45,7 @@ def make_role(
     said = config.replication
     if said.role != SLAVE_ROLE:
         return Master(MasterRules(port, said.slaves, said.most_slaves), store)
-    copied = CopiedTables(tables.topics, tables.groups, tables.offsets, store.state_file("delayOffset"))
+    timers = store.state_file("timers", folder="rocketbox")
+    copied = CopiedTables(tables.topics, tables.groups, tables.offsets, store.state_file("delayOffset"), timers)
     rules = SlaveRules(said.master, said.broker_id, config.limits.message_mib * MIB + BESIDE_BODY)
     return Slave(rules, store, copied, now_ms=now_ms)

@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import trio
 
 from appliance.configuration.parts import copies_only
 from appliance.replication.following import LOST, CopiedLog, Follower, FollowRules, FollowSeen, MasterEdges
+from appliance.replication.mark_signal import MarkSignal
 from appliance.replication.master_queries import MasterQueries
 from appliance.replication.table_sync import CopiedTables, TableSync
 from appliance.requests import Answer, Handle, Reply, RequestPeer
@@ -14,10 +16,11 @@ from netstack.errors import Refused
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
+from netstack.wire.replication import TimerCheckpoint
 from storage_driver.named_tuple import NamedTuple
 
 HA_ABOVE = 1  # the master's broker port: Apache's rule
-LOOK_S = 10.0
+LOOK_S, REACHED_S = 10.0, 60.0
 REFUSED = (  # what would store a message; a stock slave refuses the same
     *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
     *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.RECALL_MESSAGE),
@@ -54,7 +57,9 @@ class Slave:
         self._queries = MasterQueries(host.strip("[]"), int(port))
         follow = FollowRules(self._queries.host, self._queries.port + HA_ABOVE, rules.most_record_bytes)
         self._follower = Follower(follow, log, self)
-        self._sync = TableSync(self._queries, tables)
+        self._sync = TableSync(self, tables)
+        self._signal = MarkSignal(lambda: log.committed, log.when_committed, failure=lambda: log.failure)
+        self._log = log
         self._master_end: int | None = None  # when it was asked last
 
     async def edges(self) -> MasterEdges:
@@ -66,6 +71,22 @@ class Slave:
     async def record_at(self, log_offset: int) -> bytes:
         """Return a record of the master. Raises as MasterQueries."""
         return await self._queries.record_at(log_offset)
+
+    async def table(self, code: int, name: str) -> Mapping[str, Any]:
+        """Return a table of the master. Raises as MasterQueries."""
+        return await self._queries.table(code, name)
+
+    async def timers(self) -> TimerCheckpoint | None:
+        """Return what the master has delivered of timed messages. Raises as MasterQueries."""
+        return await self._queries.timers()
+
+    async def reached(self) -> bool:
+        """Return whether this log gets within a while as far as the master's is now. Raises as MasterQueries."""
+        end = (await self.edges()).end
+        with trio.move_on_after(REACHED_S):
+            while self._log.committed < end and not self._follower.statistics().differs:
+                await self._signal.wait(self._log.committed, 1.0)
+        return self._log.committed >= end
 
     def loops(self, listeners: Sequence[trio.SocketListener]) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Return what runs as long as the box does; nobody fetches the log of a slave."""

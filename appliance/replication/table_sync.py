@@ -1,7 +1,8 @@
-"""A slave's topics, groups, consumer offsets and delay levels, taken from its master every ten seconds.
+"""A slave's topics, groups, consumer offsets, delay levels and timers, taken from its master every ten seconds.
 
-Topics and groups become those of the master, offsets are added to what is there. Source: RocketMQ 4.9.7
-SlaveSynchronize.
+Topics and groups become those of the master, offsets are added to what is there. What says that messages are done with
+(offsets, delay levels, timers) counts once this log has what the master's had then: a slave that becomes the broker
+must not take for delivered what it never got. Source: RocketMQ 4.9.7 SlaveSynchronize.
 """
 
 import logging
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
+from appliance.broker.delay.timer_index import IndexState
 from appliance.broker.tables.groups import FIRST_GROUPS, Group, group_from_json
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import TableFile, rows_of
@@ -17,9 +19,11 @@ from appliance.broker.tables.topics import MOST_QUEUES, PROBE_TOPIC, Topic, chec
 from appliance.replication.following import LOST, first_text
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
+from netstack.wire.replication import TimerCheckpoint
 
 log = logging.getLogger("appliance.replication")
 EVERY_S = 10.0
+TOPICS, GROUPS = "topicConfigTable", "subscriptionGroupTable"
 AT_ONCE = 500  # rows, then others have their turn
 
 
@@ -27,6 +31,9 @@ class TableSource(Protocol):
     """Gives a master's tables. Raises what LOST holds."""
 
     async def table(self, code: int, name: str) -> Mapping[str, Any]: ...
+    async def timers(self) -> TimerCheckpoint | None: ...
+    async def reached(self) -> bool:
+        """Return whether this log has, after a while, all that the master's has now."""
 
 
 class Topics(Protocol):
@@ -55,6 +62,7 @@ class CopiedTables(NamedTuple):
     groups: Groups
     offsets: OffsetTable
     delays: TableFile
+    timers: TableFile
 
 
 class TableSync:
@@ -64,6 +72,7 @@ class TableSync:
         self._source, self._tables, self._every_s = source, tables, every_s
         self.failure, self.rounds = "", 0
         self._delays: Mapping[str, Any] = {}
+        self._timers: TimerCheckpoint | None = None
 
     async def run(self) -> None:
         """Take the tables until cancelled."""
@@ -74,24 +83,34 @@ class TableSync:
     async def take(self) -> None:
         """Take all tables once; those that cannot be had stay as they are."""
         failure = ""
-        parts = (
-            (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", self._take_topics),
-            (RequestCode.GET_ALL_CONSUMER_OFFSET, "offsetTable", self._take_offsets),
-            (RequestCode.GET_ALL_DELAY_OFFSET, "offsetTable", self._take_delays),
-            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", self._take_groups),
-        )
-        for code, name, take in parts:
+        for take in (self._take_topics, self._take_groups, self._take_progress):
             try:
-                await take(await self._source.table(code, name))
+                await take()
             except* (*LOST, Refused) as exc:
-                failure = failure or f"request code {code}: {first_text(exc)}"
+                failure = failure or first_text(exc)
         if failure and failure != self.failure:
             log.warning("event=tables_not_copied reason=%r", failure)
         self.failure = failure
         self.rounds += 1
 
-    async def _take_topics(self, table: Mapping[str, Any]) -> None:
-        topics = self._tables.topics
+    async def _take_progress(self) -> None:
+        """Take what is done with, if this log gets as far as the master's was."""
+        offsets = await self._source.table(RequestCode.GET_ALL_CONSUMER_OFFSET, "offsetTable")
+        delays = await self._source.table(RequestCode.GET_ALL_DELAY_OFFSET, "offsetTable")
+        timers = await self._source.timers()
+        if not await self._source.reached():
+            return  # those of the last time stay; they are lower
+        await self._take_offsets(offsets)
+        if delays != self._delays:
+            await self._tables.delays.write({"offsetTable": dict(delays)})
+            self._delays = delays
+        if timers is not None and timers != self._timers:
+            state = IndexState(0, timers.indexed_to, timers.delivered_ms)
+            await self._tables.timers.write(state.to_json())
+            self._timers = timers
+
+    async def _take_topics(self) -> None:
+        topics, table = self._tables.topics, await self._source.table(RequestCode.GET_ALL_TOPIC_CONFIG, TOPICS)
         found = {name: _sane(topic) for name, topic in rows_of(table, topic_from_json, "topics of the master").items()}
         for name in set(topics.names()) - found.keys():
             if not topics.is_system(name) and name != PROBE_TOPIC:
@@ -100,7 +119,8 @@ class TableSync:
             if check_topic_name(name) is None and name == topic.name and topics.get(name) != topic:
                 topics.put(topic)
 
-    async def _take_groups(self, table: Mapping[str, Any]) -> None:
+    async def _take_groups(self) -> None:
+        table = await self._source.table(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GROUPS)
         groups = self._tables.groups
         found = rows_of(table, group_from_json, "groups of the master")
         for group in groups.all():
@@ -120,11 +140,6 @@ class TableSync:
                 count += 1
                 if not count % AT_ONCE:
                     await trio.lowlevel.checkpoint()
-
-    async def _take_delays(self, table: Mapping[str, Any]) -> None:
-        if table != self._delays:
-            await self._tables.delays.write({"offsetTable": dict(table)})
-            self._delays = table
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[int, int]:

@@ -14,6 +14,7 @@ REPORT = Struct(">q")  # slave to master: the log offset up to which the slave h
 SLICE_HEAD = Struct(">qi")  # master to slave: log offset of the slice, its size; 0 is a heartbeat
 SLICE_BYTES = 32 << 10  # of what a master sends at once
 MOST_SLICE_BYTES = (4 << 20) - SLICE_HEAD.size  # a stock slave never takes more
+_CHECKPOINT, _CHECKPOINT_BEGIN = Struct(">7q"), Struct(">4q")
 HIGHEST = 1 << 56  # no log is as long: its first byte tells an offset from other protocols
 
 
@@ -42,6 +43,33 @@ class ReportDecoder:
         if (found and not 0 <= min(found) <= max(found) < HIGHEST) or self._rest[:1] not in (b"", b"\0"):
             raise ProtocolError(f"{data[:16].hex(' ')} is not a log offset: this is not a slave")
         return found
+
+
+class TimerCheckpoint(NamedTuple):
+    """Answers GET_TIMER_CHECK_POINT (60) of 5.x: what a master has delivered of timed messages.
+
+        0  i64  delivered_ms      8  i64, 16  i64  of the master's own files      24  i64  indexed_to
+        32  i64  state version    40  i64  time    48  i64  counter, of the data version
+
+    Of the messages below queue offset `indexed_to` those due at delivered_ms or before are delivered. Source: RocketMQ
+    5.3 TimerCheckpoint.
+    """
+
+    delivered_ms: int
+    indexed_to: int
+
+    def to_bytes(self) -> bytes:
+        return _CHECKPOINT.pack(self.delivered_ms, 0, 0, self.indexed_to, 0, 0, 0)
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> "TimerCheckpoint":
+        """Raises ProtocolError."""
+        if len(body) < _CHECKPOINT_BEGIN.size:
+            raise ProtocolError(
+                f"a timer checkpoint of {len(body)} bytes, at least {_CHECKPOINT_BEGIN.size} are needed"
+            )
+        delivered_ms, _, _, indexed_to = _CHECKPOINT_BEGIN.unpack_from(body)
+        return cls(max(0, delivered_ms), max(0, indexed_to))
 
 
 class LogSlice(NamedTuple):

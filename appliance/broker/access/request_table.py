@@ -207,6 +207,7 @@ _BROKER = (
     _tool(_C.GET_BROKER_RUNTIME_INFO, _READ, "show the runtime statistics"),
     _tool(_C.VIEW_BROKER_STATS_DATA, _READ, "show one statistic", _A + "BrokerStatsHeader"),
     _tool(_C.GET_BROKER_HA_STATUS, _READ, "show the replicas"),
+    RequestRow(_C.GET_TIMER_CHECK_POINT, Server.BROKER, _READ, "tell slaves up to when timed messages are delivered"),
 )
 _ACCOUNTS = (
     RequestRow(

@@ -31,6 +31,7 @@ from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
+from netstack.wire.replication import TimerCheckpoint
 from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
@@ -124,6 +125,10 @@ class Timers:
     def _recall_stored(self, name: bytes, failure: str | None) -> None:
         if failure is not None:
             self._recalled.pop(name, None)  # who asked is told that it failed: the message comes
+
+    def checkpoint(self) -> TimerCheckpoint:
+        """Return what is on disk of the progress."""
+        return TimerCheckpoint(self._saved.emitted_ms, self._saved.indexed_to)
 
     def floor(self) -> int:
         """Return the log offset below which no record waits for its delivery time: retention must not pass it."""

@@ -1,5 +1,6 @@
 """Two whole boxes, master and slave: the slave has everything, is read, takes no message, and goes on alone."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ from netstack.serving.channel import Channel
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand
+from storage_driver.log.clock import wall_ms
 from tests.appliance.box import FACTS, Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.ports import apache_port
-from tests.waiting import until_it
+from tests.waiting import until, until_it
 
 pytestmark = pytest.mark.slow
 MASTER = '[replication]\nrole = "master"\n'
@@ -168,6 +170,57 @@ async def test_a_slave_that_is_started_alone_goes_on_as_the_broker(tmp_path: Pat
         sent = await channel.ask(send("T", b"next"))
         assert (sent.code, sent.ext["queueOffset"]) == (0, "1")
         assert await pulled(channel) == [b"kept", b"next"]
+
+
+async def test_delayed_and_timed_messages_come_once_from_the_slave_that_became_the_broker(tmp_path: Path) -> None:
+    stop, port, now_ms = trio.Event(), apache_port(), wall_ms()
+    due_ms, levels = now_ms + 12_000, '[broker]\ndelay_levels = "1s 12s"\n'
+
+    async def master(*, task_status: trio.TaskStatus[None]) -> None:
+        async with running_box(tmp_path / "a", MASTER + levels, broker_port=port) as box, connected(box) as channel:
+            await channel.ask(send("T", b"past", f"TIMER_DELIVER_MS\x01{now_ms + 1}\x02"))
+            await channel.ask(send("T", b"timed soon", f"TIMER_DELIVER_MS\x01{now_ms + 1500}\x02"))
+            await channel.ask(send("T", b"delayed soon", "DELAY\x011\x02"))
+            await channel.ask(send("T", b"timed", f"TIMER_DELIVER_MS\x01{due_ms}\x02"))
+            await channel.ask(send("T", b"delayed", "DELAY\x012\x02"))
+            task_status.started()
+            await stop.wait()
+
+    soon, late = {b"past", b"timed soon", b"delayed soon"}, {b"timed", b"delayed"}
+    timers, toml = (
+        tmp_path / "b/store/rocketbox/timers",
+        f'[replication]\nrole = "slave"\nmaster = "127.0.0.1:{port}"\n',
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(master)
+        async with AsyncExitStack() as stack:
+            box = await stack.enter_async_context(running_box(tmp_path / "b", toml + levels, broker_port=apache_port()))
+            channel = await stack.enter_async_context(connected(box))
+
+            async def delivered() -> bool:
+                return set(await pulled(channel)) >= soon
+
+            await until_it(delivered)
+            await until(lambda: _emitted_ms(timers) >= now_ms + 1500)
+            stop.set()
+        nursery.cancel_scope.cancel()
+    assert wall_ms() < due_ms, "this machine is too slow for the test"
+    async with (
+        running_box(tmp_path / "b", MASTER + levels, broker_port=apache_port()) as box,
+        connected(box) as channel,
+    ):
+
+        async def all_of_them() -> bool:
+            return set(await pulled(channel)) >= soon | late
+
+        await until_it(all_of_them)
+        assert sorted(await pulled(channel)) == sorted(soon | late)
+
+
+def _emitted_ms(path: Path) -> int:
+    """Return up to when the slave takes timed messages for delivered."""
+    file = path.with_name(f"{path.name}.json")
+    return int(json.loads(file.read_text())["emittedMs"]) if file.exists() else 0
 
 
 @pytest.mark.parametrize(

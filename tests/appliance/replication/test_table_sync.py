@@ -1,8 +1,10 @@
 """Topics and groups become the master's, offsets are added, and what cannot be had or read changes nothing."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from appliance.broker.delay.timer_index import IndexState
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
@@ -10,6 +12,7 @@ from appliance.replication.table_sync import CopiedTables, TableSync
 from appliance.testing import MemoryStateFile
 from netstack.errors import ProtocolError
 from netstack.wire.codes import RequestCode as Code
+from netstack.wire.replication import TimerCheckpoint
 
 TOPIC = {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 2, "perm": 4, "topicSysFlag": 1, "order": True}
 GROUP = {"groupName": "g", "retryMaxTimes": 3, "consumeEnable": False}
@@ -25,6 +28,8 @@ class Source:
             Code.GET_ALL_DELAY_OFFSET: {"1": 9},
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {"g": GROUP},
         }
+        self.checkpoint: TimerCheckpoint | None = TimerCheckpoint(1_700_000_000_000, 12)
+        self.is_reached = True
 
     async def table(self, code: int, name: str) -> Mapping[str, Any]:
         found = self.tables[code]
@@ -32,15 +37,21 @@ class Source:
             raise found
         return found
 
+    async def timers(self) -> TimerCheckpoint | None:
+        return self.checkpoint
+
+    async def reached(self) -> bool:
+        return self.is_reached
+
 
 class Slave:
     def __init__(self, *, most: int = 1000) -> None:
-        self.source, self.delays = Source(), MemoryStateFile()
+        self.source, self.delays, self.timers = Source(), MemoryStateFile(), MemoryStateFile()
         rules = TopicRules("Edge", "box", most=most)
         self.topics = TopicTable(MemoryStateFile(), rules, now_ms=lambda: 1)
         self.groups = GroupTable(MemoryStateFile(), most=most, now_ms=lambda: 1)
         self.offsets = OffsetTable(MemoryStateFile())
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.delays)
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.delays, self.timers)
         self.sync = TableSync(self.source, tables)
 
 
@@ -60,6 +71,23 @@ async def test_everything_beside_the_log_is_the_masters() -> None:
     assert slave.groups.get("TOOLS_CONSUMER") is not None
     assert slave.offsets.of("T", "g") == {0: 5, 1: 33, 2: 7}
     assert slave.delays.content == {"offsetTable": {"1": 9}}
+    assert IndexState.from_json(slave.timers.content) == IndexState(0, 12, 1_700_000_000_000, [])
+
+
+async def test_nothing_counts_as_done_before_the_log_is_there(tmp_path: Path) -> None:
+    slave = Slave()
+    slave.source.is_reached = False
+    await slave.sync.take()
+    assert (slave.sync.failure, slave.topics.get("T") is not None, slave.groups.get("g") is not None) == (
+        "",
+        True,
+        True,
+    )
+    assert (slave.offsets.get("g", "T", 0), slave.delays.content, slave.timers.content) == (-1, None, None)
+    slave.source.is_reached, slave.source.checkpoint = True, None  # of 4.9
+    await slave.sync.take()
+    assert (slave.offsets.get("g", "T", 0), slave.timers.content) == (5, None)
+    assert slave.delays.content == {"offsetTable": {"1": 9}}
 
 
 async def test_what_has_not_changed_is_not_written_again() -> None:
@@ -75,7 +103,7 @@ async def test_a_table_that_cannot_be_had_leaves_the_others() -> None:
     slave.source.tables[Code.GET_ALL_TOPIC_CONFIG] = ProtocolError("the master refused request code 21")
     slave.delays.failure = OSError(28, "No space left on device")
     await slave.sync.take()
-    assert slave.sync.failure == f"request code {Code.GET_ALL_TOPIC_CONFIG}: the master refused request code 21"
+    assert slave.sync.failure == "the master refused request code 21"
     assert (slave.topics.get("T"), slave.offsets.get("g", "T", 0)) == (None, 5)
     assert slave.groups.get("g") is not None
     slave.source.tables[Code.GET_ALL_TOPIC_CONFIG] = {"T": TOPIC}

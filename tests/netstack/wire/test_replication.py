@@ -15,6 +15,7 @@ from netstack.wire.replication import (
     LogSlice,
     ReportDecoder,
     SliceDecoder,
+    TimerCheckpoint,
 )
 
 offsets = st.integers(0, HIGHEST - 1)
@@ -60,6 +61,15 @@ def test_slices_come_out_whole_whatever_the_split(sent: list[tuple[int, bytes]],
         found += slices.feed(stream[start:end])
     assert [(each.log_offset, each.data) for each in found] == sent
     assert [each.end for each in found] == [at + len(data) for at, data in sent]
+
+
+def test_a_timer_checkpoint_is_seven_numbers_of_which_two_count() -> None:
+    body = TimerCheckpoint(1_700_000_000_000, 77).to_bytes()
+    assert len(body) == 56
+    assert TimerCheckpoint.from_bytes(body) == (1_700_000_000_000, 77)
+    assert TimerCheckpoint.from_bytes(body[:32]) == (1_700_000_000_000, 77), "as brokers before 5.1 send it"
+    with pytest.raises(ProtocolError, match="a timer checkpoint of 31 bytes"):
+        TimerCheckpoint.from_bytes(body[:31])
 
 
 @pytest.mark.parametrize(("at", "size"), [(0, -1), (0, MOST_SLICE_BYTES + 1), (-1, 5), (HIGHEST, 0)])
