@@ -15,14 +15,14 @@ QUIET = """<configuration><root level="OFF"/></configuration>"""
 class Jvm:
     """A running JVM with one version of the client. `jvm.cls(name)` is a class, `jvm.new(name, *args)` an object."""
 
-    def __init__(self, version: str, options: Iterable[str] = ()) -> None:
+    def __init__(self, version: str, options: Iterable[str] = (), artifact: str = "rocketmq-tools") -> None:
         self.version = version
         home = jars.CACHE / f"home-{version}"
         (home / "log").mkdir(parents=True, exist_ok=True)
         (home / "logback.xml").write_text(QUIET)
         # Offsets of broadcasting consumers that an earlier session left would be taken up by those of the same names.
         self._offsets = tempfile.TemporaryDirectory(prefix="rocketmq-offsets-")
-        path = [*jars.fetch(version), jars.spark_jar("py4j")]
+        path = [*jars.fetch(version, artifact), jars.spark_jar("py4j")]
         options = [
             *options,
             "-Xmx768m",

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ HERE = Path(__file__).parent
 BUILD, CACHE = ROOT / ".build" / "interop", ROOT / ".cache"
 MINUTES_S = 400
 RUN_S = 75
+PYTHON_CLIENT = "5.1.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,26 @@ def go_program() -> Program:
 def node_program() -> Program:
     """Return the program on the Node client. Raises Unavailable."""
     return Program("node", ("node", str(install_node(HERE / "node", BUILD / "node") / "main.js")))
+
+
+def node5_program() -> Program:
+    """Return the program on the official Node client of RocketMQ 5. Raises Unavailable."""
+    return Program("node5", ("node", str(install_node(HERE / "node5", BUILD / "node5") / "main.js")))
+
+
+def python5_program() -> Program:
+    """Return the program on the official Python client of RocketMQ 5, with an environment. Raises Unavailable."""
+    folder = BUILD / "python5"
+    python = folder / "bin" / "python"
+    with alone():
+        if not (folder / f".complete-{PYTHON_CLIENT}").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _build([sys.executable, "-m", "venv", "--clear", str(folder)], folder, {})
+            wanted = f"rocketmq-python-client=={PYTHON_CLIENT}"
+            pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", wanted]
+            _build(pip, folder, {"PIP_CACHE_DIR": str(CACHE / "pip")})
+            (folder / f".complete-{PYTHON_CLIENT}").touch()
+    return Program("python5", (str(python), str(HERE / "python5" / "main.py")))
 
 
 def install_node(source: Path, folder: Path) -> Path:

@@ -37,10 +37,10 @@ def answered_code(received: bytes) -> int:
     return int(json.loads(received[8 : 8 + length])["code"])
 
 
-def make_topic(broker: str, topic: str) -> None:
+def make_topic(broker: str, topic: str, queues: int = 4) -> None:
     """Create a topic by UPDATE_AND_CREATE_TOPIC (17), as an administrator would."""
     host, port = broker.split(":")
-    numbers = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicSysFlag": "0"}
+    numbers = {"readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6", "topicSysFlag": "0"}
     more = {"topicFilterType": "SINGLE_TAG", "order": "false", "defaultTopic": "TBW102"}
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(frame(command(17, topic=topic, **numbers, **more)))

@@ -1,0 +1,296 @@
+"""The official clients of RocketMQ 5 against a box's gRPC port, beside stock remoting clients on the same topics."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop import jars
+from tests.interop.box import Box, until
+from tests.interop.client import producer, push_consumer, unique
+from tests.interop.jvm import Jvm
+from tests.interop.programs import Program, finished, node5_program, python5_program
+from tests.interop.wire import command, frame, make_topic, what_comes_back
+from tests.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+JAVA_VERSION = "5.0.8"
+JAVA, PYTHON, NODE = f"Java gRPC {JAVA_VERSION}", "Python gRPC 5.1.2", "Node gRPC 1.0.8"
+APIS = "client.apis"
+QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
+
+
+class GrpcBox(Box):
+    """A box with its gRPC port open."""
+
+    def __init__(self, data: Path, config: str = QUICK) -> None:
+        self.grpc_port = free_port()
+        super().__init__(data, config=f"[grpc]\nport = {self.grpc_port}\n{config}")
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def topic(self, what: str, queues: int = 4) -> str:
+        """Return the name of a new topic."""
+        name = unique(what)
+        make_topic(self.broker, name, queues)
+        return name
+
+
+@pytest.fixture(scope="module")
+def box5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
+    box = GrpcBox(tmp_path_factory.mktemp("grpc") / "data")
+    box.start()
+    yield box
+    assert box.stop() == 0, box.log_tail()
+
+
+@pytest.fixture(scope="module")
+def java5() -> Iterator[Jvm]:
+    try:
+        started = Jvm(JAVA_VERSION, artifact="rocketmq-client-java")
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Where these clients write their logs, whatever they are told."""
+    return {"HOME": str(tmp_path_factory.mktemp("home"))}
+
+
+def _program(build: Any) -> Program:
+    try:
+        found: Program = build()
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+    return found
+
+
+@pytest.fixture(scope="module")
+def python5() -> Program:
+    return _program(python5_program)
+
+
+@pytest.fixture(scope="module")
+def node5() -> Program:
+    return _program(node5_program)
+
+
+def check_intact(seen: list[Any], sender: str, count: int) -> None:
+    """Compare what a stock remoting consumer got, or a consumer of another program, with what was sent."""
+    fields = [each if isinstance(each, dict) else _fields(each) for each in seen]
+    assert sorted(int(each["properties"]["number"]) for each in fields) == list(range(count))
+    for each in fields:
+        number = int(each["properties"]["number"])
+        assert (each["body"], each["tag"]) == (f"{sender} {number} ✓", f"tag{number % 3}")
+        assert each["keys"] == [f"key-{number}"]
+        assert each["properties"]["läge"] == "über ✓ 漢字 😀"
+
+
+def _fields(seen: Any) -> dict[str, Any]:
+    properties = seen.properties
+    return {
+        "body": seen.body.decode(),
+        "tag": seen.tags,
+        "keys": (seen.keys or "").split(),
+        "properties": properties,
+        "id": properties["UNIQ_KEY"],
+    }
+
+
+def send_to_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str], sender: str) -> None:
+    topic = box.topic(f"{program.name}_send")
+    with push_consumer(jvm, box.namesrv, topic) as collected:
+        sent = program.run("send", box.endpoint, topic, 100, **home)
+        seen = collected.wait_count(100)
+    check_intact(seen, sender, 100)
+    assert {each.properties["UNIQ_KEY"] for each in seen} == {each["id"] for each in sent}
+
+
+@pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=PYTHON)
+def test_python_sends_to_a_remoting_consumer(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(python5, box5, jvm4, home, "python")
+
+
+@pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=NODE)
+def test_node_sends_to_a_remoting_consumer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(node5, box5, jvm4, home, "node")
+
+
+@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
+def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    topic = box5.topic("kinds")
+    with push_consumer(jvm4, box5.namesrv, topic) as collected:
+        said = python5.run("kinds", box5.endpoint, topic, **home)
+        seen = collected.wait_count(4)
+    assert sorted(each.body for each in seen) == [b"check", b"commit", b"delay", b"fifo"]
+    assert any(each.get("checked") == "check" for each in said)
+    (delayed,) = [each for each in seen if each.body == b"delay"]
+    assert delayed.store_ms - delayed.born_ms >= 1000
+    (recalled,) = [each for each in said if "recalled" in each]
+    assert recalled["recalled"] == recalled["id"]
+
+
+def receive_from_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
+    """Let a simple consumer wait for what a stock remoting producer sends then."""
+    # Of one queue: a new group begins at the end of each queue when it first receives from it.
+    topic, group = box.topic("simple", queues=1), unique("simple_group")
+    process = program.start("simple", box.endpoint, topic, group, 30, **home)
+    with producer(jvm, box.namesrv) as client:
+        until_member(box, jvm, group)
+        ids = set()
+        for number in range(30):
+            made = jvm.message(topic, f"java {number} ✓".encode(), tags=f"tag{number % 3}", keys=f"key-{number}")
+            made.putUserProperty("number", str(number))
+            made.putUserProperty("läge", "über ✓ 漢字 😀")
+            ids.add(client.send(made).getMsgId())
+    seen = [each for each in finished(process) if "body" in each]
+    check_intact(seen, "java", 30)
+    assert len({each["id"] for each in seen}) == 30
+    return seen
+
+
+def until_member(box: GrpcBox, jvm: Jvm, group: str) -> None:
+    """Wait until a group has received once: it begins where the topic ends."""
+
+    def begun() -> bool:
+        host, port = box.broker.split(":")
+        with socket.create_connection((host, int(port)), 5) as connection:
+            connection.sendall(frame(command(38, consumerGroup=group)))
+            return b"consumerIdList" in what_comes_back(connection)
+
+    until(begun, seconds=60, what=f"nobody joined {group}")
+
+
+@pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=PYTHON)
+def test_python_receives_from_a_remoting_producer(
+    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    receive_from_remoting(python5, box5, jvm4, home)
+
+
+@pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=NODE)
+def test_node_receives_from_a_remoting_producer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    receive_from_remoting(node5, box5, jvm4, home)
+
+
+@pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=PYTHON)
+def test_a_message_that_python_failed_comes_again(
+    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    topic, group = box5.topic("push"), unique("push_group")
+    process = python5.start("push", box5.endpoint, topic, group, 10, **home)
+    until_member(box5, jvm4, group)
+    python5.run("send", box5.endpoint, topic, 10, **home)
+    seen = [each for each in finished(process) if "body" in each]
+    assert sorted(each["attempt"] for each in seen if each["keys"] == ["key-1"]) == [1, 2]
+    assert {each["body"] for each in seen} == {f"python {number} ✓" for number in range(10)}
+
+
+class JavaClient:
+    """The Java client by its API; what its listeners saw as plain values."""
+
+    def __init__(self, jvm: Jvm, box: GrpcBox, *, tls: bool) -> None:
+        self.jvm = jvm
+        self.provider = jvm.cls(f"{APIS}.ClientServiceProvider").loadService()
+        builder = jvm.cls(f"{APIS}.ClientConfiguration").newBuilder()
+        self.configuration = builder.setEndpoints(box.endpoint).enableSsl(tls).build()
+        self.seen: list[tuple[str, int]] = []
+        self.checked = threading.Event()
+
+    def producer(self, topic: str) -> Any:
+        strings = self.jvm.gateway.new_array(self.jvm.gateway.jvm.java.lang.String, 1)
+        strings[0] = topic
+        checker = self.jvm.callback(f"{APIS}.producer.TransactionChecker", check=self._check)
+        builder = self.provider.newProducerBuilder().setClientConfiguration(self.configuration)
+        return builder.setTopics(strings).setTransactionChecker(checker).build()
+
+    def _check(self, view: Any) -> Any:
+        self.checked.set()
+        return self.jvm.cls(f"{APIS}.producer.TransactionResolution").COMMIT
+
+    def message(self, topic: str, number: int) -> Any:
+        keys = self.jvm.gateway.new_array(self.jvm.gateway.jvm.java.lang.String, 1)
+        keys[0] = f"key-{number}"
+        made = self.provider.newMessageBuilder().setTopic(topic).setBody(f"java {number} ✓".encode())
+        made = made.setTag(f"tag{number % 3}").setKeys(keys)
+        return made.addProperty("number", str(number)).addProperty("läge", "über ✓ 漢字 😀")
+
+    def filters(self, topic: str) -> Any:
+        found = self.jvm.cls("java.util.HashMap")()
+        kind = self.jvm.cls(f"{APIS}.consumer.FilterExpressionType").TAG
+        found.put(topic, self.jvm.new(f"{APIS}.consumer.FilterExpression", "*", kind))
+        return found
+
+    def push_consumer(self, topic: str, group: str) -> Any:
+        results = self.jvm.cls(f"{APIS}.consumer.ConsumeResult")
+
+        def consume(view: Any) -> Any:
+            attempt, key = int(view.getDeliveryAttempt()), next(iter(view.getKeys()))
+            self.seen.append((str(key), attempt))
+            return results.FAILURE if (key, attempt) == ("key-1", 1) else results.SUCCESS
+
+        listener = self.jvm.callback(f"{APIS}.consumer.MessageListener", consume=consume)
+        builder = self.provider.newPushConsumerBuilder().setClientConfiguration(self.configuration)
+        builder = builder.setConsumerGroup(group).setSubscriptionExpressions(self.filters(topic))
+        return builder.setMessageListener(listener).build()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=JAVA)
+def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm, tls: bool) -> None:
+    topic, client = box5.topic("java_send"), JavaClient(java5, box5, tls=tls)
+    made = client.producer(topic)
+    try:
+        with push_consumer(jvm4, box5.namesrv, topic) as collected:
+            ids = {str(made.send(client.message(topic, n).build()).getMessageId()) for n in range(100)}
+            seen = collected.wait_count(100)
+    finally:
+        made.close()
+    check_intact(seen, "java", 100)
+    assert {each.properties["UNIQ_KEY"] for each in seen} == ids
+
+
+@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=JAVA)
+def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+    topic, client = box5.topic("java_kinds"), JavaClient(java5, box5, tls=False)
+    made = client.producer(topic)
+    now_ms = int(java5.cls("java.lang.System").currentTimeMillis())
+    try:
+        with push_consumer(jvm4, box5.namesrv, topic) as collected:
+            made.send(client.message(topic, 0).setMessageGroup("g").build())
+            made.send(client.message(topic, 1).setDeliveryTimestamp(now_ms + 2000).build())
+            for number, how in ((2, "commit"), (3, "rollback"), (4, "")):
+                transaction = made.beginTransaction()
+                made.send(client.message(topic, number).build(), transaction)
+                if how:
+                    getattr(transaction, how)()
+            assert client.checked.wait(60)
+            seen = collected.wait_count(4)
+    finally:
+        made.close()
+    assert sorted(each.body for each in seen) == [f"java {number} ✓".encode() for number in (0, 1, 2, 4)]
+
+
+@pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=JAVA)
+def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+    topic, group, client = box5.topic("java_push"), unique("java_group"), JavaClient(java5, box5, tls=False)
+    consumer = client.push_consumer(topic, group)
+    try:
+        until_member(box5, jvm4, group)
+        made = client.producer(topic)
+        for number in range(10):
+            made.send(client.message(topic, number).build())
+        until(lambda: len(client.seen) >= 11, seconds=60, what=lambda: f"{client.seen}")
+        made.close()
+    finally:
+        consumer.close()
+    assert sorted(client.seen) == sorted([("key-1", 2), *((f"key-{number}", 1) for number in range(10))])
