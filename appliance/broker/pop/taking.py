@@ -95,7 +95,10 @@ class Taking:
     ) -> PopSlice | None:
         """Take messages of one queue, None when there is nothing for the receiver. Raises Refused."""
         kind, key = place
-        queue = self._table.get(key) or self._table.open(key, self._start(key, wanted, kind))
+        queue = self._table.get(key)
+        if queue is None:
+            start = await self._start(key, wanted, kind)
+            queue = self._table.get(key) or self._table.open(key, start)
         self._table.follow(queue)
         if queue.busy:
             return None
@@ -118,7 +121,7 @@ class Taking:
     async def look(self, key: PopKey, wanted: PopRequest, kind: TopicKind, left: Left, room: Room) -> PopSlice | None:
         """Return what is next in a queue without taking it, None when there is nothing."""
         queue = self._table.get(key)
-        start = queue.next if queue is not None else self._start(key, wanted, kind)
+        start = queue.next if queue is not None else await self._start(key, wanted, kind)
         found = await self._reader.read(ReadRequest(key.queue, start, left.messages, left.size), room)
         records = [bytes(record) for chunk in found.chunks for record in split_records(chunk)]
         if not records:
@@ -177,7 +180,7 @@ class Taking:
         there = [offset for offset in offsets if offset in found and offset in queue.in_flight]
         return Found([found[offset] for offset in there], there, queue.next)
 
-    def _start(self, key: PopKey, wanted: PopRequest, kind: TopicKind) -> int:
+    async def _start(self, key: PopKey, wanted: PopRequest, kind: TopicKind) -> int:
         """Return where a group begins that never received from a queue. Source: PopMessageProcessor.getInitOffset."""
         group, (topic, queue_id) = key
         self._offsets.take_reset(group, topic, queue_id)
@@ -187,8 +190,10 @@ class Taking:
         low, high = self._store.min_offset(key.queue), self._store.max_offset(key.queue)
         if not wanted.from_end or kind is not TopicKind.NORMAL:
             return low
-        young = low == 0 and self._store.read_hot(ReadRequest(key.queue, 0, 1, 1)) is not None
-        return 0 if young else max(high - 1, 0)
+        if low > 0 or high <= 0:
+            return max(high - 1, 0)
+        first = await self._store.read(key.queue, 0, max_count=1, max_bytes=1)
+        return max(high - 1, 0) if first.suggest_slow else 0  # in memory, as Apache counts it: not far behind the end
 
 
 def _alike(again: dict[int, int]) -> list[int]:

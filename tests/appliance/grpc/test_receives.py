@@ -226,6 +226,16 @@ async def test_receipts_survive_a_restart_and_nothing_acknowledged_comes_again(t
 
 
 @pytest.mark.slow
+async def test_a_new_group_begins_at_the_first_message_of_a_young_topic_also_after_a_restart(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        for number in range(3):
+            await client.ask("SendMessage", sending(message("T", b"%d" % number, f"01{number}")))
+    async with grpc_box(tmp_path, topics=()) as (_, port), asking(port) as client:
+        await joined(client, "Late")
+        assert await bodies(client, receiving("Late", "T", invisible_s=30)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.slow
 async def test_two_generations_share_a_group_offset(tmp_path: Path) -> None:
     async with grpc_box(tmp_path, topics=()) as (box, port), asking(port) as client:
         await make_topic(box, "T")
