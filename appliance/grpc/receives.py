@@ -153,7 +153,7 @@ class Receives:
         for found in answer.slices:
             for stored, offset in _records(found):
                 handle = self._handle(wanted, found, offset, answer)
-                attempt = stored.reconsume_times + found.deliveries + 1
+                attempt = stored.reconsume_times + found.before(offset) + 1
                 if attempt > asked.most_attempts:
                     await engine.dead_letter(handle)
                     del left[handle]

@@ -128,7 +128,8 @@ class Revival:
         if stored is None:
             self.gone += 1
             self._table.moved(queue, (each.offset,))
-        return stored
+            return None
+        return stored._replace(reconsume_times=stored.reconsume_times + each.take.deliveries)
 
     def _in_place(self, each: Expired) -> None:
         queue = each.take.queue

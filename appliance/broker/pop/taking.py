@@ -9,7 +9,7 @@ from typing import Protocol
 import trio
 
 from appliance.broker.consume.reading import MAX_BYTES, FilteredReader, Room
-from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, split_records
+from appliance.broker.filter.subscriptions import BODY_AT, HOSTS_V6, AcceptsRecord, AcceptsTags, split_records
 from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
 from appliance.broker.pop.pop_table import PopTable
 from appliance.broker.pop.retry_topics import TopicKind
@@ -49,7 +49,8 @@ class PopRequest(NamedTuple):
 
 
 class PopSlice(NamedTuple):
-    """What was taken from one queue: records and their queue offsets, rising; deliveries before, if it is ordered.
+    """What was taken from one queue: records, their queue offsets, rising, and how often each was delivered
+    before, if it is ordered; else the record says so.
 
     `mark`: of the journal; the take is durable from there on.
     """
@@ -58,8 +59,12 @@ class PopSlice(NamedTuple):
     queue: MessageQueue
     records: list[bytes]
     offsets: list[int]
-    deliveries: int
+    deliveries: list[int]
     mark: int
+
+    def before(self, offset: int) -> int:
+        """Return how often a message was delivered before, beyond what its record says."""
+        return self.deliveries[self.offsets.index(offset)]
 
 
 class Left(NamedTuple):
@@ -107,11 +112,13 @@ class Taking:
             same = self._same_attempt(queue, wanted) if wanted.order else []
             if wanted.order and not same and queue.blocked:
                 return None
-            left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
-            if again := same or _alike(queue.again):
-                found = await self._read_again(queue, again[: left.messages], room)
-            else:
-                found = await self._read_next(queue, wanted, kind, left, room)
+            if not same:
+                left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
+            found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)
+            if not same:
+                left = left.less(found.records)
+                more = await self._read_next(queue, wanted, kind, left, room)
+                found = Found(found.records + more.records, found.offsets + more.offsets, more.following)
             if not found.offsets or self._table.get(key) is not queue:
                 return None
             return self._given(queue, wanted, kind, found, left.pop_ms)
@@ -126,20 +133,30 @@ class Taking:
         records = [bytes(record) for chunk in found.chunks for record in split_records(chunk)]
         if not records:
             return None
-        return PopSlice(kind, key.queue, records, [_offset_of(record) for record in records], 0, 0)
+        return PopSlice(kind, key.queue, records, [_offset_of(record) for record in records], [], 0)
 
     def _given(self, queue: PopQueue, wanted: PopRequest, kind: TopicKind, found: Found, pop_ms: int) -> PopSlice:
-        """Note a take."""
-        offsets, records = found.offsets, found.records
-        take = Take(queue, tuple(offsets), pop_ms, self._table.due_in(wanted.invisible_ms), wanted.owner)
-        before = queue.in_flight.get(offsets[0])
-        take.deliveries = before.deliveries if before is not None else queue.again.get(offsets[0], 0)
+        """Note what was taken: messages that were delivered equally often are a take."""
+        before = [self._deliveries(queue, offset) for offset in found.offsets]
+        due, mark = self._table.due_in(wanted.invisible_ms), 0
+        for deliveries in sorted(set(before)):
+            offsets = [offset for offset, count in zip(found.offsets, before, strict=True) if count == deliveries]
+            take = Take(queue, tuple(offsets), pop_ms, due, wanted.owner)
+            take.deliveries, take.order = deliveries, wanted.order
+            mark = self._table.take(take, found.following)
         if wanted.order:
-            take.order, queue.attempt_id = True, wanted.attempt_id
-        mark = self._table.take(take, found.following)
+            queue.attempt_id = wanted.attempt_id
+        records = found.records
+        if not wanted.order:  # an ordered answer tells
+            records, before = list(map(again_for, records, before)), [0] * len(before)
         group, (topic, queue_id) = queue.key
         self._stats.got(group, topic, queue_id, len(records), sum(map(len, records)))
-        return PopSlice(kind, queue.key.queue, records, offsets, take.deliveries, mark)
+        return PopSlice(kind, queue.key.queue, records, found.offsets, before, mark)
+
+    def _deliveries(self, queue: PopQueue, offset: int) -> int:
+        """Return how often a message was delivered from its place before."""
+        take = queue.in_flight.get(offset)
+        return take.deliveries if take is not None else queue.again.get(offset, 0)
 
     def _same_attempt(self, queue: PopQueue, wanted: PopRequest) -> list[int]:
         """Return the batch of a receiver that lost its answer, nothing for any other."""
@@ -196,10 +213,13 @@ class Taking:
         return max(high - 1, 0) if first.suggest_slow else 0  # in memory, as Apache counts it: not far behind the end
 
 
-def _alike(again: dict[int, int]) -> list[int]:
-    """Return the offsets that come again after as many deliveries as the first of them."""
-    offsets = sorted(again)
-    return [offset for offset in offsets if again[offset] == again[offsets[0]]]
+def again_for(record: bytes, times: int) -> bytes:
+    """Return a whole record with so many more deliveries counted."""
+    if not times:
+        return record
+    at = BODY_AT[record[39] & HOSTS_V6] - 16  # before prepared offset and length of the body
+    counted = int.from_bytes(record[at : at + 4], "big", signed=True) + times
+    return record[:at] + counted.to_bytes(4, "big", signed=True) + record[at + 4 :]
 
 
 def _offset_of(record: bytes) -> int:

@@ -66,9 +66,9 @@ def order_count_info(slices: Sequence[PopSlice]) -> str:
     """Return how often each message was delivered before."""
     parts = []
     for found in slices:
-        queue, count = found.queue.queue_id, found.deliveries
-        parts += [f"{found.kind.value} qo{queue}%{offset} {count}" for offset in found.offsets]
-        parts.append(f"{found.kind.value} {queue} {count}")
+        queue, counts = found.queue.queue_id, zip(found.offsets, found.deliveries, strict=True)
+        parts += [f"{found.kind.value} qo{queue}%{offset} {count}" for offset, count in counts]
+        parts.append(f"{found.kind.value} {queue} {min(found.deliveries)}")
     return ";".join(parts)
 
 

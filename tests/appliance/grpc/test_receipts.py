@@ -10,7 +10,9 @@ from netstack.grpc.v2.definition_pb2 import Code
 from storage_driver.record import MessageQueue
 
 POP_MS = 1_700_000_000_000
-RECEIPT = receipt_of(PopSlice(TopicKind.RETRY, MessageQueue("T", 3), [], [17], 0, 0), 17, POP_MS, 60_000, ordered=True)
+RECEIPT = receipt_of(
+    PopSlice(TopicKind.RETRY, MessageQueue("T", 3), [], [17], [0], 0), 17, POP_MS, 60_000, ordered=True
+)
 TEXT = "17 1700000000000 60000 999 1 box 3 17"
 NONE = ["", "a b", TEXT.replace("1 box", "7 box"), "-1 " * 8, TEXT.replace("3 17", f"3 {1 << 62}"), "x " * 5000]
 

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from appliance.broker.pop.taking import again_for
 from storage_driver.reading import ReadResult
-from storage_driver.record import MessageQueue
+from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_record, encode_topic
 from tests.appliance.broker.pop.bench import GROUP, TOPIC, bodies, handles, pop_bench
 
 
@@ -72,3 +75,12 @@ async def test_two_receivers_do_not_read_the_same_queue_at_once(tmp_path: Path) 
             queue.busy = True
         await bench.send(b"2")
         assert bodies(await bench.receive()) == []
+
+
+@pytest.mark.parametrize("host", [encode_host("10.0.0.1", 1), encode_host("2001:db8::1", 1)])
+def test_a_record_counts_deliveries_from_its_place(host: bytes) -> None:
+    message = Message("T", 0, b"body", b"", 3, 0, 123, host, 2)
+    record = encode_record(message, encode_topic("T"), 7, 4096, stored_ms=456, store_host=host)
+    counted = decode_record(again_for(record, 3))
+    assert counted == decode_record(record)._replace(reconsume_times=5)
+    assert again_for(record, 0) is record

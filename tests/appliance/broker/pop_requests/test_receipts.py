@@ -18,8 +18,8 @@ from storage_driver.record import MessageQueue
 RECEIPT = PopReceipt(100, 1_700_000_000_000, 60_000, 0, TopicKind.RETRY, 3, 104)
 TEXT = "100 1700000000000 60000 0 1 box 3 104"
 SLICES = [
-    PopSlice(TopicKind.NORMAL, MessageQueue("T", 3), [], [100, 101, 104], 2, 0),
-    PopSlice(TopicKind.RETRY, MessageQueue("%RETRY%G_T", 0), [], [7], 0, 0),
+    PopSlice(TopicKind.NORMAL, MessageQueue("T", 3), [], [100, 101, 104], [2, 2, 1], 0),
+    PopSlice(TopicKind.RETRY, MessageQueue("%RETRY%G_T", 0), [], [7], [0], 0),
 ]
 
 
@@ -37,7 +37,7 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
 def test_the_strings_from_which_a_client_makes_handles() -> None:
     assert start_offset_info(SLICES) == "0 3 100;1 0 7"
     assert message_offset_info(SLICES) == "0 3 100,101,104;1 0 7"
-    assert order_count_info(SLICES[:1]) == "0 qo3%100 2;0 qo3%101 2;0 qo3%104 2;0 3 2"
+    assert order_count_info(SLICES[:1]) == "0 qo3%100 2;0 qo3%101 2;0 qo3%104 1;0 3 1"
 
 
 @pytest.mark.parametrize(
