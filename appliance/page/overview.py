@@ -60,6 +60,7 @@ class Overview:
             "clients": client_rows(watched),
             "disk": await disk_of(watched),
             "uplink": await uplink_of(watched),
+            "replication": watched.replication.told() if watched.replication else None,
             "now": words.moment(watched.now_ms()),
             **past,
         }

@@ -22,7 +22,7 @@ from appliance.web import host_is_known
 from netstack.serving.channel import open_channel
 from tests.appliance.box import connected, pull, running_box, send
 from tests.appliance.metrics.test_gather import fetched
-from tests.ports import free_port
+from tests.ports import apache_port, free_port
 from tests.waiting import until_it
 
 pytestmark = pytest.mark.slow
@@ -222,3 +222,24 @@ def test_the_command_prints_address_and_token(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == f"off: set page.port in {file} and restart the box\n"
     assert main(["page", "--data", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "off: no configuration file: pass that of the box with --config FILE\n"
+
+
+async def test_the_page_shows_replication_on_either_side(tmp_path: Path) -> None:
+    port = free_port()
+    page = f"[page]\nport = {port}\n"
+    master = f'{page}[replication]\nrole = "master"\n'
+    async with running_box(tmp_path / "a", master, broker_port=apache_port()) as box, connected(box) as channel:
+        await channel.ask(send("T", b"x" * 5000), timeout_s=5)
+        assert "none is connected" in (await fetched(f"http://127.0.0.1:{port}/"))[1]
+        async with await trio.open_tcp_stream("127.0.0.1", box.broker_port + 1) as slave:
+            await slave.send_all(bytes(8))
+            await slave.receive_some(1)
+            assert " KiB behind" in (await fetched(f"http://127.0.0.1:{port}/"))[1]
+    slave_of_nobody = f'{page}[replication]\nrole = "slave"\nmaster = "127.0.0.1:{apache_port()}"\n'
+    async with running_box(tmp_path / "b", slave_of_nobody, broker_port=apache_port()):
+
+        async def told() -> bool:
+            text = (await fetched(f"http://127.0.0.1:{port}/"))[1]
+            return "not connected" in text and "all attempts to connect" in text
+
+        await until_it(told)

@@ -29,7 +29,14 @@ async def banner(tmp_path: Path, found: list[Condition]) -> str:
     note = BootNote(3, "b", "power", "-", "1.0", True, 0)
     async with bench(tmp_path / "store", [NOON]) as made:
         board = HealthBoard(tmp_path / "health.json", lambda: Release("1.0", "-", True), note, sources=[lambda: found])
-        facts = {"config": Config(), "data": tmp_path, "tables": made, "store": made.store, "uplink": None}
+        facts = {
+            "config": Config(),
+            "data": tmp_path,
+            "tables": made,
+            "store": made.store,
+            "uplink": None,
+            "replication": None,
+        }
         watched: Any = SimpleNamespace(**facts, board=board, now_ms=lambda: NOON)
         rows = {name: CurveBuffer(reach) for name, reach in REACHES.items()}
         history: Any = SimpleNamespace(rows=rows, newest=None, vitals=HostVitals())
