@@ -47,6 +47,11 @@ class Journal:
         """Bytes of the file that are in use."""
         return self._file.size
 
+    @property
+    def newest(self) -> int:
+        """The mark of the newest change."""
+        return self._added
+
     def load(self) -> Frames:
         """Return what an earlier run left; the first write replaces it. Blocks. Raises OSError."""
         return self._file.load()

@@ -76,7 +76,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "pop": {"intake", "rights", "tables", "filter", "delay", "consume"},
         "pop_requests": {"tables", "filter", "pop"},
         "access": {"rights", "tables", "consume", "pop"},
-        "admin": {"rights", "tables", "filter", "delay", "consume", "access"},
+        "admin": {"rights", "tables", "filter", "delay", "consume", "access", "pop"},
     },
 }
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}

@@ -69,7 +69,7 @@ class Acks:
         mark = self._engine().acknowledge(handle)
         if mark is None and is_over(receipt, self._now_ms()):
             return EXPIRED, None
-        return ok(), mark
+        return ok(), self._engine().newest_mark if mark is None else mark
 
     def change(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Let a message come again after some time. Raises Rejection."""

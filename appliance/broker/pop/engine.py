@@ -165,6 +165,14 @@ class PopEngine:
             self._freed(handle[0])
         return mark
 
+    @property
+    def newest_mark(self) -> int:
+        """The mark from which on all that was done so far is durable.
+
+        A repeated acknowledgement waits for it: the first one may not have reached the disk yet.
+        """
+        return self.journal.newest
+
     def renew(self, handle: Handle, invisible_ms: int) -> Renewed | None:
         """Let a message come again that long from now on, 0: at once; None when the handle is not valid (any more)."""
         return self.table.renew(handle, invisible_ms)

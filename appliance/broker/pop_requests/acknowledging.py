@@ -14,7 +14,7 @@ from appliance.broker.pop_requests.checks import PopChecks
 from appliance.broker.pop_requests.receipts import offsets_of, read_receipt
 from appliance.broker.pop_requests.receiving import LONGEST_INVISIBLE_MS
 from appliance.broker.tables.topics import TopicTable
-from appliance.requests import Answer, DeferredReply, Reply, RequestPeer
+from appliance.requests import Answer, DeferredReply, RequestPeer
 from appliance.requests import Handle as Handler
 from netstack.errors import Refused
 from netstack.wire.bodies_pop import ACKS_FROM_PEER, BatchAck, BatchAcks
@@ -58,7 +58,7 @@ class Acknowledging:
             for handle in self._handles(ack, offsets)
             if (mark := self._engine.acknowledge(handle))
         ]
-        return self._answer(request, max(marks, default=None))
+        return self._answer(request, max(marks) if marks else None)
 
     def handle_change(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Move the time of one message. Raises Refused."""
@@ -82,8 +82,8 @@ class Acknowledging:
         return DeferredReply(self._engine.when_synced, renewed.mark, reply, failed)
 
     def _answer(self, request: RemotingCommand, mark: int | None) -> Answer:
-        if mark is None:
-            return Reply(request.reply())
+        """Answer once what was acknowledged is durable, by this request or by one that it repeats."""
+        mark = self._engine.newest_mark if mark is None else mark
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)
         return DeferredReply(self._engine.when_synced, mark, request.reply(), failed)
 

@@ -3,9 +3,19 @@
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
+from appliance.broker.pop.pop_queue import Take
+from appliance.broker.pop.pop_table import key_of
+from appliance.broker.pop_requests.acknowledging import Acknowledging
+from appliance.broker.pop_requests.checks import PopChecks, PopRules
+from appliance.requests import Answer
+from appliance.testing import FakePeer, answered
 from tests.appliance.box import ask, connected, running_box, send
+from tests.appliance.broker.pop.bench import pop_bench
 from tests.appliance.broker.pop_requests.requests import batch, bodies, pop, popped
+from tests.waiting import until
 
 
 async def test_an_acknowledged_message_moves_the_offset_of_its_group(tmp_path: Path) -> None:
@@ -73,3 +83,38 @@ async def test_a_batch_without_acknowledgements_or_with_too_many_is_refused(tmp_
     async with running_box(tmp_path) as box, connected(box) as channel:
         assert (await channel.ask(batch())).code == 208
         assert (await channel.ask(batch(*[{"c": "CG", "t": "T", "b": "AQ=="}] * 1025))).code == 13
+
+
+async def test_a_repeated_acknowledgement_is_answered_no_sooner_than_the_first(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path, run=False) as bench, trio.open_nursery() as nursery:
+        await bench.send(b"1")
+        checks = PopChecks(PopRules("address", "box"), bench.topics, bench.groups)
+        acks = Acknowledging(bench.engine, checks, bench.small.store, bench.topics)
+        due = bench.table.due_in(60_000)
+        queue = bench.table.open(key_of("G", "T", 0), 0)
+        bench.table.take(Take(queue, (0,), 5, due), 1)
+        ack = ask(200051, consumerGroup="G", topic="T", queueId=0, offset=0, extraInfo="0 5 60000 0 0 box 0 0")
+        done: list[int] = []
+
+        async def wait(answer: Answer) -> None:
+            done.append((await answered(answer)).code)
+
+        for _ in range(2):
+            nursery.start_soon(wait, acks.handle(ack, FakePeer()))
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == []
+        nursery.start_soon(bench.engine.run)
+        await until(lambda: done == [0, 0])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_deleted_topic_takes_its_retry_topics_with_it(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(send("T", b"1"))
+        await bodies(channel, pop(invisibleTime=1))
+        (again,) = popped(await channel.ask(pop(poll_ms=10_000)))
+        assert again.real_topic == "%RETRY%CG_T"
+        route = ask(351, topic=again.real_topic)
+        assert (await channel.ask(route)).code == 0
+        assert (await channel.ask(ask(215, topic="T"))).code == 0
+        assert (await channel.ask(route)).code == 17
