@@ -35,7 +35,7 @@ def broker_properties(config: Config, address: str) -> dict[str, object]:
         "fileReservedTime": store.retention_h,
         "messageDelayLevel": rules.delay_levels,
         "maxDelayTime": rules.timer_days * 86_400,
-        "slaveReadEnable": False,
+        "slaveReadEnable": config.replication.slave_reads,
         "aclEnable": config.access.mode == "keys",
     }
 

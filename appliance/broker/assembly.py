@@ -378,6 +378,7 @@ def _pulls(ground: _Ground, intake: Intake) -> Pulls:
             readable=bool(rules.permission & READ),
             property_filter=rules.property_filter,
             long_poll=rules.long_poll,
+            slave_reads=ground.config.replication.slave_reads,
             corrects=not ground.is_slave,
         ),
         PullTables(

@@ -221,6 +221,11 @@ class ReplicationSection(Section):
     port: int = key(0, PORT, "port at which slaves fetch the log; 0: broker_port + 1")
     slaves: tuple[str, ...] = key((), Many(Network()), "networks of slaves, beside this machine; they read every topic")
     most_slaves: int = key(4, Whole(1, 16), "slaves at a time")
+    slave_reads: bool = key(
+        False,
+        Flag(),
+        "consumers that are so far behind that their reads wait for the disk are told to read from a slave",
+    )
     master: str = key("", HOST_PORT, "the master of a slave: the address of its broker port")
     broker_id: int = key(1, Whole(1, 1_000_000), "broker id of a slave")
 

@@ -65,6 +65,7 @@ class PullRules(NamedTuple):
     readable: bool = True
     property_filter: bool = True
     long_poll: bool = True
+    slave_reads: bool = False  # who is far behind is sent to a slave
     corrects: bool = True  # offsets beyond the end; a slave that is behind does not
 
 
@@ -239,6 +240,13 @@ class Pulls:
             self._tables.arrivals.leave(peer)
         return self._response(pull, found)
 
+    def _suggested(self, header: PullMessageHeader, found: ReadResult) -> int:
+        """Return the broker id to read from next: a slave's for a group whose reads wait for the disk, far behind."""
+        group = self._tables.groups.get(header.consumer_group) if self._rules.slave_reads else None
+        if group is None:
+            return 0
+        return group.which_broker_when_slow if found.suggest_slow else group.broker_id
+
     def _as_asked(self, found: ReadResult, header: PullMessageHeader) -> ReadResult:
         """Return what was found; of an offset that a slave has not reached yet that there is nothing so far."""
         if self._rules.corrects or found.status not in _BEHIND:
@@ -273,13 +281,13 @@ class Pulls:
         self._tables.offsets.note_given(header.consumer_group, header.topic, header.queue_id, found.next_offset)
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._tables.moved(header.consumer_group, pull.wanted.queue, header.queue_offset, found.next_offset)
-        ext = _ext(found.next_offset, found.min_offset, found.max_offset)
+        ext = _ext(found.next_offset, found.min_offset, found.max_offset, self._suggested(header, found))
         return pull.request.reply(code, found.status.value, ext, body)
 
 
-def _ext(next_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+def _ext(next_offset: int, min_offset: int, max_offset: int, suggested_id: int = 0) -> dict[str, str]:
     return {
-        "suggestWhichBrokerId": "0",
+        "suggestWhichBrokerId": str(suggested_id),
         "nextBeginOffset": str(next_offset),
         "minOffset": str(min_offset),
         "maxOffset": str(max_offset),

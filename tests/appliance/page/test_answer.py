@@ -144,6 +144,7 @@ OPTIONAL = (  # of looking in, keys' commands, support, tracing, the uplink: non
     ),
     *(
         "appliance.support",
+        "appliance.replication",
         "appliance.access.certificate",
         "appliance.access.apache_acl",
         "appliance.broker.admin.accounts",

@@ -268,6 +268,7 @@ async def test_a_slave_that_reads_nothing_takes_no_memory_and_is_closed(tmp_path
             await slave.take_to(box.store.committed)
 
 
+@pytest.mark.pure
 @pytest.mark.slow
 async def test_many_connections_leave_one_ask_at_the_log(tmp_path: Path) -> None:
     async with serving(tmp_path) as box:

@@ -8,11 +8,15 @@ import pytest
 import trio
 import trio.testing
 
+from appliance import serve
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.configuration.parts import store_config
 from netstack.serving.channel import Channel
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import ONEWAY, RemotingCommand
 from netstack.wire.message_headers import PullMessageHeader
+from storage_driver.reader import HotSource
+from storage_driver.reading import WouldBlock
 from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until
 
@@ -308,3 +312,20 @@ async def test_a_group_that_may_not_read_a_topic_is_told_so_and_others_read_it(t
         assert (await channel.ask(ask(353, group="CG", topic="T", readable="false"))).code == 0
         assert (await channel.ask(pull("T"))).code == 16
         assert (await channel.ask(pull("T", group="other"))).code == 0
+
+
+@pytest.mark.pure
+async def test_who_is_far_behind_is_sent_to_a_slave_where_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cold(*_: object) -> None:
+        raise WouldBlock  # as where the messages are no longer in memory
+
+    monkeypatch.setattr(HotSource, "log", cold)
+    monkeypatch.setattr(serve, "store_config", lambda *given: store_config(*given)._replace(hot_bytes=500))
+    for wanted, expected in (("true", ["1", "0"]), ("false", ["0", "0"])):
+        toml = f"[replication]\nslave_reads = {wanted}\n"
+        async with channel_to_box(tmp_path / wanted, toml) as channel:
+            await filled(channel, 10)
+            found = [await channel.ask(pull("T", at, max_count=1)) for at in (0, 9)]
+            assert [answer.ext["suggestWhichBrokerId"] for answer in found] == expected
