@@ -5,7 +5,8 @@ Only what has to be waited for gets a task. Answers that wait for the same sync 
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import trio
@@ -78,7 +79,7 @@ class GrpcConnection:
                 reason = await self._read()
                 await self._say_goodbye()
                 self.finish(reason)
-        except Exception:  # of one connection: the others go on
+        except Exception:  # a fault of ours, as what peers do ends with a reason: the others go on
             self.peer.close_reason = "failed"
             _log.exception("event=connection_failed peer=%s next_step=report_this", self.peer)
         finally:
@@ -228,15 +229,21 @@ class GrpcConnection:
             if one.message is None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
             message, one.message = one.message, None
-            self._answer(number, one, self._asked(one, one.method, message))
+            with self._handling(one.call):
+                answer = one.method.handle(one.call, message)
+            self._answer(number, one, answer)
 
-    def _asked(self, one: _Open, method: Unary, message: bytes) -> Answer:
+    @contextmanager
+    def _handling(self, call: Call) -> Iterator[None]:
+        """A handler that fails ends its call and no other. Raises CallFailed."""
         try:
-            return method.handle(one.call, message)
+            yield
         except CallFailed:
             raise
         except Exception as exc:
-            raise self._fault(one.call, exc) from exc
+            path = call.text(b":path")
+            _log.error("event=call_failed path=%s peer=%s", path, self.peer, exc_info=exc)
+            raise CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}") from exc
 
     def _answer(self, number: int, one: _Open, answer: Answer) -> None:
         if isinstance(answer, bytes):
@@ -293,12 +300,10 @@ class GrpcConnection:
         assert one.scope is not None
         failed: CallFailed | None = None
         try:
-            with one.scope:
+            with one.scope, self._handling(one.call):
                 await run()
         except CallFailed as exc:
             failed = exc
-        except Exception as exc:  # of one call: the connection goes on
-            failed = self._fault(one.call, exc)
         finally:
             self._in_flight -= isinstance(one.method, Unary)
         if one.scope.cancelled_caught:
@@ -309,11 +314,6 @@ class GrpcConnection:
 
     async def _run_task(self, number: int, answer: AnswerTask) -> None:
         self._http2.send(number, await answer.run())
-
-    def _fault(self, call: Call, exc: Exception) -> CallFailed:
-        path = call.text(b":path")
-        _log.error("event=call_failed path=%s peer=%s", path, self.peer, exc_info=exc)
-        return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
 
     def _flush(self) -> None:
         data = self._http2.outgoing()
