@@ -96,32 +96,36 @@ def open_segments(disk: Disk, root: Path, report: Report) -> list[Segment]:
 def records(segments: list[Segment], report: Report, progress: Progress) -> Iterator[tuple[Segment, DispatchEntry]]:
     """Yield every intact record of the log, noting damage and continuing behind it."""
     total, done = sum(segment.size for segment in segments), 0
-    for number, segment in enumerate(segments):
-        at, is_last = segment.base, number == len(segments) - 1
-        while at < segment.end:
-            bad = None
-            for item in walk(segment, at):
-                if isinstance(item, Blank):
-                    at = segment.end
-                elif isinstance(item, Bad):
-                    bad = item
-                else:
-                    at = item.log_offset + item.size
-                    yield segment, item
-                    if report.records % 4096 == 0:
-                        progress(done + at - segment.base, total)
-            if bad is None:
-                break
-            behind = next_good(segment, bad.log_offset + 1)
-            if behind is None and is_last:
-                _note_tail(segment, bad, report)
-                break
-            stop = behind if behind is not None else segment.end
-            report.note(f"log {bad.log_offset} to {stop}: {bad.reason}")
-            at = stop
-        report.end = max(report.end, at)
+    for segment in segments:
+        for entry in _records_of(segment, report, is_last=segment is segments[-1]):
+            yield segment, entry
+            if report.records % 4096 == 0:
+                progress(done + entry.log_offset + entry.size - segment.base, total)
         done += segment.size
         progress(done, total)
+
+
+def _records_of(segment: Segment, report: Report, *, is_last: bool) -> Iterator[DispatchEntry]:
+    at = segment.base
+    while at < segment.end:
+        ended: Blank | Bad | None = None
+        for item in walk(segment, at):
+            if isinstance(item, DispatchEntry):
+                at = item.log_offset + item.size
+                yield item
+            else:
+                ended = item
+        if not isinstance(ended, Bad):
+            at = segment.end
+            break
+        behind = next_good(segment, ended.log_offset + 1)
+        if behind is None and is_last:
+            _note_tail(segment, ended, report)
+            break
+        stop = behind if behind is not None else segment.end
+        report.note(f"log {ended.log_offset} to {stop}: {ended.reason}")
+        at = stop
+    report.end = max(report.end, at)
 
 
 def _note_tail(segment: Segment, bad: Bad, report: Report) -> None:

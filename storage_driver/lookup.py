@@ -191,13 +191,14 @@ class Lookup:
             size = 0
             for log_offset in self._index.find(text, most, begin_ms, end_ms):
                 data = read_record(segments, log_offset, None, committed)
-                if data is not None:
-                    entry = parse_record(data, 0, log_offset, check_crc=False)
-                    if text in index_keys(entry.topic, entry.properties) and begin_ms <= entry.stored_ms <= end_ms:
-                        size += len(data)
-                        if records and size > MOST_FOUND_BYTES:
-                            break
-                        records.append(data)
+                if data is None:
+                    continue
+                entry = parse_record(data, 0, log_offset, check_crc=False)
+                if text in index_keys(entry.topic, entry.properties) and begin_ms <= entry.stored_ms <= end_ms:
+                    size += len(data)
+                    if records and size > MOST_FOUND_BYTES:
+                        break
+                    records.append(data)
             return records
 
         return await trio.to_thread.run_sync(search, limiter=self._threads)

@@ -75,12 +75,11 @@ def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[DispatchEntry]
     """Return the records of some bytes, and whether a blank ends the segment behind them. Raises RecordDamaged."""
     at, entries = 0, list[DispatchEntry]()
     while at < len(data):
-        if len(data) - at >= BLANK_BYTES:
-            size, magic = BLANK.unpack_from(data, at)
-            if magic == MAGIC_BLANK:
-                if size != left - at or at + BLANK_BYTES != len(data):
-                    raise RecordDamaged(log_offset + at, f"a blank of {size} bytes, {left - at} are left")
-                return entries, True
+        size, magic = BLANK.unpack_from(data, at) if len(data) - at >= BLANK_BYTES else (0, 0)
+        if magic == MAGIC_BLANK:
+            if size != left - at or at + BLANK_BYTES != len(data):
+                raise RecordDamaged(log_offset + at, f"a blank of {size} bytes, {left - at} are left")
+            return entries, True
         entry = parse_record(data, at, log_offset + at)
         at += entry.size
         if at + BLANK_BYTES > left:

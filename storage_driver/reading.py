@@ -156,12 +156,12 @@ def fetch(
         data = source.log(start, end - start)
         run, i = picked[i:j], j
         if data is None or len(data) < end - start:
-            if len(run) > 1:  # the neighbours may still be there
-                for one in run:
-                    more, n, lost = fetch(source, [one], accepts)
-                    chunks, count, missing = chunks + more, count + n, missing + lost
-            else:
+            if len(run) == 1:
                 missing.append(start)
+                continue
+            for one in run:  # the neighbours may still be there
+                more, n, lost = fetch(source, [one], accepts)
+                chunks, count, missing = chunks + more, count + n, missing + lost
             continue
         good = [(at - start, size) for at, size in run if _is_record(data, at - start, at, size)]
         if len(good) < len(run):

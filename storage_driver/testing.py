@@ -257,28 +257,33 @@ class MemoryDisk:
         elif step.kind == "sync":
             self.inodes[step.inode].sync()
         elif step.kind == "name":
-            self._folders = None
-            for name, inode in step.names:
-                if inode is None:
-                    self.names.pop(name, None)
-                else:
-                    self.names[name] = inode
-                    if inode and inode not in self.inodes:
-                        self.inodes[inode] = Inode(inode)
-            self.unsynced_names.append(step.names)
+            self._change_names(step.names)
         elif step.kind == "folder_sync":
-            folder = step.names[0][0]
-            kept = []
-            for names in self.unsynced_names:
-                if any(name.rpartition("/")[0] == folder for name, _ in names):
-                    _rename_all(self.stable_names, names)
-                else:
-                    kept.append(names)
-            self.unsynced_names = kept
+            self._sync_names(step.names[0][0])
         else:
             for each in self.inodes.values():
                 each.sync()
             self.stable_names, self.unsynced_names = dict(self.names), []
+
+    def _change_names(self, changes: tuple[tuple[str, int | None], ...]) -> None:
+        self._folders = None
+        for name, inode in changes:
+            if inode is None:
+                self.names.pop(name, None)
+                continue
+            self.names[name] = inode
+            if inode and inode not in self.inodes:
+                self.inodes[inode] = Inode(inode)
+        self.unsynced_names.append(changes)
+
+    def _sync_names(self, folder: str) -> None:
+        kept = []
+        for names in self.unsynced_names:
+            if any(name.rpartition("/")[0] == folder for name, _ in names):
+                _rename_all(self.stable_names, names)
+            else:
+                kept.append(names)
+        self.unsynced_names = kept
 
     def after_power_cut(self, pick: random.Random) -> "MemoryDisk":
         """Return a new disk in one of the states that a power cut now may leave."""

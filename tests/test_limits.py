@@ -19,7 +19,7 @@ VALUES = {
     "netstack/wire/message_headers.py SendMessageReply.__init__",
     "netstack/wire/message_headers.py PullMessageHeader.__init__",
 }
-# What every message, or every entry that is read, passes through: a call for the innermost block would cost each of them.
+# Every message, or every entry that is read, passes through: a call for the innermost block would cost each of them.
 DEEP: dict[str, int] = {
     "netstack/serving/connection.py Connection._read": 4,
     "netstack/wire/message_headers.py SendMessageHeader.from_ext": 4,

@@ -220,9 +220,9 @@ def landed_log(root: Path, box: str) -> dict[int, bytes]:
         raw, at = piece.raw(), piece.header.start
         piece.check_sha(raw)
         for size in scan_records(raw, at, len(raw)).sizes:
+            if at in records and entry.start <= at < entry.end:
+                raise ValueError(f"record at {at} landed twice")
             if entry.start <= at < entry.end:
-                if at in records:
-                    raise ValueError(f"record at {at} landed twice")
                 records[at] = raw[at - piece.header.start :][:size]
             at += size
     return records

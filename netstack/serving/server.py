@@ -218,10 +218,13 @@ class _Server:
             for connection in list(self._connections):
                 reason = connection.overdue(now)
                 if reason is not None:
-                    remote = connection.peer.remote
-                    if not reason.startswith("idle"):
-                        self._governor.note("connection_closed", remote[0], port=remote[1], reason=reason)
-                    connection.finish(reason)
+                    self._finish(connection, reason)
+
+    def _finish(self, connection: Served, reason: str) -> None:
+        remote = connection.peer.remote
+        if not reason.startswith("idle"):
+            self._governor.note("connection_closed", remote[0], port=remote[1], reason=reason)
+        connection.finish(reason)
 
 
 class _Spare:

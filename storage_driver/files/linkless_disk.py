@@ -20,6 +20,14 @@ def _refused(path: Path, what: str) -> StoreRefused:
     return StoreRefused(f"{path} is {what}: a copy does not follow it; remove it, or replace it by its target")
 
 
+def _make_folder(name: str, parent: int) -> None:
+    """Make a folder in the one with this descriptor, if it is not there."""
+    try:
+        os.mkdir(name, 0o750, dir_fd=parent)
+    except FileExistsError:
+        pass
+
+
 class LinklessDisk(RealDisk):
     """A disk below `root`, which itself may be a link that its user named. Raises StoreRefused for others."""
 
@@ -36,10 +44,7 @@ class LinklessDisk(RealDisk):
             for name in path.relative_to(self._root).parts:
                 reached /= name
                 if make:
-                    try:
-                        os.mkdir(name, 0o750, dir_fd=fd)
-                    except FileExistsError:
-                        pass
+                    _make_folder(name, fd)
                 try:
                     below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
                 except NotADirectoryError as exc:  # what O_DIRECTORY says of a link, open(2)

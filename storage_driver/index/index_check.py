@@ -130,7 +130,8 @@ class IndexCheck:
             if sys.byteorder == "little":
                 found.byteswap()
             if found != wanted:
-                for slot, (have, want) in enumerate(zip(found, wanted, strict=True), start):
-                    if have != want and 0 <= have < file.count:
-                        return f"slot {slot} leads to unit {have}, its newest is {want}"
+                pairs = enumerate(zip(found, wanted, strict=True), start)
+                wrong = ((slot, have, want) for slot, (have, want) in pairs if have != want and 0 <= have < file.count)
+                for slot, have, want in wrong:
+                    return f"slot {slot} leads to unit {have}, its newest is {want}"
         return None

@@ -266,8 +266,8 @@ class IndexFile:
                 if at % UNIT.size == 0 and at + UNIT.size <= len(raw):
                     _, log_offset, seconds, _ = UNIT.unpack_from(raw, at)
                     stored_ms = self.begin_ms + seconds * 1000
-                    if seconds >= 0 and stored_ms <= end_ms and stored_ms + 999 >= begin_ms:
-                        found.append(log_offset)
+                    matches = seconds >= 0 and stored_ms <= end_ms and stored_ms + 999 >= begin_ms
+                    found += [log_offset] if matches else []
                 at = raw.rfind(wanted, 0, at + 3)
             below = first
         return found[:most]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from uplink_spark.box.gaps import Gap
@@ -49,9 +49,9 @@ def reconcile_below(state: ShipperState, had: Intervals | None, elsewhere: Inter
     declared: list[Gap] = []
     for epoch, low, high in spans(source.lineage.epochs):
         for start, end in ledger.receipted.log.missing(low, max(low, min(high, source.first))):
-            for gap in ledger.gaps.log.gaps:
-                if gap.epoch == epoch and gap.start < end and gap.end > start:
-                    ledger.gaps.delivered.discard(gap.gap_id)
+            ledger.gaps.delivered -= {
+                gap.gap_id for gap in ledger.gaps.log.gaps if gap.epoch == epoch and gap.start < end and gap.end > start
+            }
             for part in _undeclared(ledger.gaps.log.gaps, start, end):
                 declared += _classify(state, part, had, elsewhere, len(declared))
     return declared
@@ -59,16 +59,22 @@ def reconcile_below(state: ShipperState, had: Intervals | None, elsewhere: Inter
 
 def repairs_below(state: ShipperState) -> list[Gap]:
     """Return the gaps to declare for what a recovery covered with filler before anybody had it. Blocks."""
-    source, ledger, declared = state.source, state.ledger, list[Gap]()
+    declared = list[Gap]()
+    for part in _damaged_and_unshipped(state):
+        gap = make_gap(state, *part, ("damaged", "repair"), len(declared))
+        if not gap.facts.get("queues"):
+            gap.facts.pop("records", None)  # no queue has told of them: how many there were is not known
+        declared.append(gap)
+    return declared
+
+
+def _damaged_and_unshipped(state: ShipperState) -> Iterator[Range]:
+    source = state.source
     for start, end in source.damaged():
         for _, low, high in spans(source.lineage.epochs):
             begin, stop = max(low, start, source.first), min(high, end, source.committed)
-            for part in ledger.unshipped(begin, stop) if begin < stop else []:
-                gap = make_gap(state, *part, ("damaged", "repair"), len(declared))
-                if not gap.facts.get("queues"):
-                    gap.facts.pop("records", None)  # no queue has told of them: how many there were is not known
-                declared.append(gap)
-    return declared
+            if begin < stop:
+                yield from state.ledger.unshipped(begin, stop)
 
 
 def _undeclared(gaps: Sequence[Gap], start: int, end: int) -> list[Range]:

@@ -95,10 +95,10 @@ class Shipper:
                 await trio.sleep(LEDGER_S)
             else:
                 self.state.lift([LEDGER])
-                for damage in (self.state.ledger.damage, self.state.ledger.gaps.log.damage):
-                    if damage is not None:
-                        log.error("uplink ledger damaged reason=%s", damage)
-                return
+                break
+        for damage in (self.state.ledger.damage, self.state.ledger.gaps.log.damage):
+            if damage is not None:
+                log.error("uplink ledger damaged reason=%s", damage)
 
     async def _ship(self) -> None:
         while True:

@@ -83,18 +83,25 @@ async def _export_lane(
 ) -> list[StickFile]:
     """Write the log of some ranges, or what of them travels on the express lane."""
     files: list[StickFile] = []
-    for start, end in holes:
-        while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
-            order, began = _order(state, start, end, codec, pick), trio.current_time()
-            try:
-                header, file = await state.workers.in_background(_export_cut, state, folder, order)
-            except OSError:
-                if state.source.first > start:
-                    continue
-                raise
-            files += [file] if file is not None else []
-            start, now = header.end, trio.current_time()
-            await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
+    for hole in holes:
+        files += await _export_hole(state, folder, hole, codec, pick=pick)
+    return files
+
+
+async def _export_hole(state: ShipperState, folder: Path, hole: Range, codec: str, *, pick: bool) -> list[StickFile]:
+    files: list[StickFile] = []
+    start, end = hole
+    while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
+        order, began = _order(state, start, end, codec, pick), trio.current_time()
+        try:
+            header, file = await state.workers.in_background(_export_cut, state, folder, order)
+        except OSError:
+            if state.source.first > start:
+                continue
+            raise
+        files += [file] if file is not None else []
+        start, now = header.end, trio.current_time()
+        await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
     return files
 
 

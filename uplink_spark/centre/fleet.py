@@ -100,12 +100,15 @@ def _statuses(zone: ZoneReader) -> Iterator[dict[str, Any]]:
     for shard in range(zone.zone.shards):
         names = sorted(name for name in zone.files.names(f"status/{shard:04x}") if name.endswith(".jsonl"))
         for name in names[-2:]:
-            data = zone.files.read(f"status/{shard:04x}/{name}", 0) or b""
-            for line in data.splitlines():
-                try:
-                    yield json.loads(line)
-                except ValueError:  # the newest line may be half written
-                    continue
+            yield from _whole_lines(zone.files.read(f"status/{shard:04x}/{name}", 0) or b"")
+
+
+def _whole_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # the newest line may be half written
+            continue
 
 
 def export_log(zone: ZoneReader, box: str, epoch: int | None, start: int, end: int) -> Iterator[bytes]:

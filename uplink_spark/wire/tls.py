@@ -105,12 +105,9 @@ class ServerTls:
         """Add the records that are whole; whether the stream has ended."""
         try:
             while most > 0:
-                try:
-                    part = self.session.read(min(most, RECORD_BYTES))
-                except ssl.SSLWantReadError:
-                    if not self._feed():
-                        return False
-                    continue
+                part = self._next_part(min(most, RECORD_BYTES))
+                if part is None:
+                    return False
                 if not part:  # the peer said farewell
                     return True
                 parts.append(part)
@@ -120,6 +117,15 @@ class ServerTls:
         except ssl.SSLError as error:
             raise trio.BrokenResourceError("TLS record that cannot be read") from error
         return False
+
+    def _next_part(self, most: int) -> bytes | None:
+        """Return what the next record holds, b"" at a farewell, None when more has to be received. Raises SSLError."""
+        while True:
+            try:
+                return self.session.read(most)
+            except ssl.SSLWantReadError:
+                if not self._feed():
+                    return None
 
     def _feed(self) -> bool:
         """Give OpenSSL what was received; whether there was anything."""

@@ -6,6 +6,7 @@ Source: RocketMQ 4.9.8 DefaultReading.getMessage, PullRequestHoldService.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
 import trio
@@ -103,14 +104,13 @@ class FilteredReader:
             found = self.in_memory(wanted._replace(queue_offset=at))
             if found is None or found.status is not FoundStatus.FOUND:
                 break
-            for chunk in found.chunks:
-                for record in split_records(chunk):
-                    if len(picked) >= most or (picked and room < len(record)):
-                        following = int.from_bytes(record[20:28], "big")  # its own queue offset
-                        return found._replace(chunks=picked, records=len(picked), next_offset=following)
-                    if accepts(record):
-                        picked.append(bytes(record))
-                        room -= len(record)
+            for record in chain.from_iterable(map(split_records, found.chunks)):
+                if len(picked) >= most or (picked and room < len(record)):
+                    following = int.from_bytes(record[20:28], "big")  # its own queue offset
+                    return found._replace(chunks=picked, records=len(picked), next_offset=following)
+                if accepts(record):
+                    picked.append(bytes(record))
+                    room -= len(record)
             at, scanned = found.next_offset, scanned + found.records
             if at >= found.max_offset or scanned >= MOST_SCANNED:
                 break

@@ -228,11 +228,10 @@ class PopEngine:
         left, rest = Left(min(wanted.most, MOST_MESSAGES), MAX_BYTES, answer.pop_ms), 0
         try:
             for kind, key in self._places(wanted):
-                if left.messages > 0 and left.size > 0:
-                    taken = await self._taking.take(wanted, (kind, key), left, room)
-                    if taken is not None:
-                        answer.slices.append(taken)
-                        left = left.less(taken.records)
+                taken = await self._taking.take(wanted, (kind, key), left, room) if left.is_any else None
+                if taken is not None:
+                    answer.slices.append(taken)
+                    left = left.less(taken.records)
                 rest += self._rest_of(key)
         finally:
             self._wake_for_rest(wanted)

@@ -74,6 +74,10 @@ class Left(NamedTuple):
     size: int
     pop_ms: int
 
+    @property
+    def is_any(self) -> bool:
+        return self.messages > 0 and self.size > 0
+
     def less(self, records: Sequence[bytes]) -> "Left":
         """Return what is left after some were taken."""
         return Left(self.messages - len(records), self.size - sum(map(len, records)), self.pop_ms)

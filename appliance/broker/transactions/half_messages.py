@@ -6,7 +6,7 @@ box runs. Source: RocketMQ 4.9.8 EndTransactionProcessor, TransactionalMessageSe
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from appliance.broker.delay.redelivery import REAL_TOPIC, draft_of, park, records_in, unpark
@@ -188,10 +188,8 @@ class TransactionEnds:
         op, end = self.table.op_base, self.store.max_offset(OP_QUEUE)
         while op < end:
             found = await self.store.read(OP_QUEUE, op, max_count=1024, max_bytes=1 << 20)
-            for stored in records_in(found.chunks):
-                for text in stored.body.decode("ascii", "replace").split(","):
-                    if text.isdecimal():
-                        self.table.settle(int(text), stored.queue_offset)
+            for half, decided in _decisions(found.chunks):
+                self.table.settle(half, decided)
             if found.next_offset <= op:
                 break
             op = found.next_offset
@@ -238,3 +236,11 @@ def _checked(header: EndTransactionHeader, half: StoredMessage | None, signer: S
 
 def _not_durable(request: RemotingCommand, reason: str) -> RemotingCommand:
     return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, f"the decision is not durable, the disk failed: {reason}")
+
+
+def _decisions(chunks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield the queue offset of each half that op messages call decided, and that of its op message."""
+    for stored in records_in(chunks):
+        for text in stored.body.decode("ascii", "replace").split(","):
+            if text.isdecimal():
+                yield int(text), stored.queue_offset

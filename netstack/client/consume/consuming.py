@@ -5,7 +5,8 @@ Source: RocketMQ 4.9.8 ConsumeMessageConcurrentlyService.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import trio
 
@@ -127,15 +128,20 @@ class MessageBuffer:
         while True:
             await trio.sleep(self._options.consume_timeout_s)
             limit_ms = self._now_ms() - int(self._options.consume_timeout_s * 1000)
-            for each in list(held.values()):
-                for message in each.messages.first(SWEPT_AT_ONCE):
-                    if not 0 < message.consume_started_ms < limit_ms:
-                        break
-                    _log.warning("event=consume_timeout message=%r next_step=acknowledge_or_raise_in_time", message)
-                    if await self._send_back.send_back(message, SWEPT_LEVEL):
-                        self.ack(message)
+            for message in _delivered_before(limit_ms, held):
+                _log.warning("event=consume_timeout message=%r next_step=acknowledge_or_raise_in_time", message)
+                if await self._send_back.send_back(message, SWEPT_LEVEL):
+                    self.ack(message)
 
 
 def acknowledge_all(stock: MessageBuffer, messages: Sequence[ReceivedMessage]) -> None:
     for message in messages:
         stock.ack(message)
+
+
+def _delivered_before(limit_ms: int, held: Mapping[MessageQueue, HeldQueue]) -> Iterator[ReceivedMessage]:
+    """Yield the oldest messages of each queue while they were delivered before; the queues may change meanwhile."""
+    for each in list(held.values()):
+        yield from takewhile(
+            lambda message: 0 < message.consume_started_ms < limit_ms, each.messages.first(SWEPT_AT_ONCE)
+        )
