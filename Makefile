@@ -218,7 +218,7 @@ apt: deb
 	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
 
 bundle: .venv/.ready libraries
-	@for arch in $(or $(ARCH),''); do nice $(PY) -m provisioning.make_bundle .build/bundle $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
+	@for arch in $(or $(ARCH),''); do nice $(PY) -m provisioning.packaging.make_bundle .build/bundle $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done
 
 # Everything a release has, with its parts, checksums and a signature. The key lies outside of what `make clean` removes, and
 # signs bundle and image too; another one: RELEASE_KEY=current.pem. IMAGE= leaves the image out (250 MB fetched, minutes).

@@ -7,7 +7,7 @@ shift 2
 here=$(dirname "$(readlink -f "$0")")
 cd "$(dirname "$here")"
 [ "${1-}" != --version ] || { version=$2; shift 2; }
-version=${version:-$("$python" -c 'from pathlib import Path; from provisioning.app_tree import project_version as v; print(v(Path(".")))')}
+version=${version:-$("$python" -c 'from pathlib import Path; from provisioning.packaging.app_tree import project_version as v; print(v(Path(".")))')}
 deb_version=$(printf '%s' "$version" | sed -E 's/\.?(a|b|rc|dev)([0-9])/~\1\2/') # 1.0.0rc1 comes before 1.0.0
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 umask 022
@@ -42,7 +42,7 @@ build() { # ARCH MACHINE
     rm -rf "$root"
     mkdir -p "$root/DEBIAN"
     copy_files "$root"
-    "$python" -m provisioning.package_tree "$root$own" --machine "$2" --version "$version" \
+    "$python" -m provisioning.packaging.package_tree "$root$own" --machine "$2" --version "$version" \
         --copyright "$root/usr/share/doc/rocketbox/copyright"
     for script in postinst prerm postrm; do install -m 755 "$here/debian/$script" "$root/DEBIAN/$script"; done
     echo /etc/rocketbox/rocketbox.toml > "$root/DEBIAN/conffiles"

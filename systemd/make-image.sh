@@ -46,7 +46,7 @@ work=$(readlink -f "$work")
 cache=$(dirname "$work")/image-cache # of all images built beside one another
 mkdir -p "$cache"
 cd "$top"
-version=${version:-$("$python" -c 'from pathlib import Path; from provisioning.app_tree import project_version as v; print(v(Path(".")))')}
+version=${version:-$("$python" -c 'from pathlib import Path; from provisioning.packaging.app_tree import project_version as v; print(v(Path(".")))')}
 began=$SECONDS
 say() { printf '%4d s  %s\n' $((SECONDS - began)) "$*"; }
 
@@ -65,9 +65,9 @@ if [ ! -f "$base" ]; then
 fi
 
 # --- the product, and the key whose bundles this image trusts
-"$python" -m provisioning.app_tree "$work/slot" --machine $machine --version "$version" --compiled .build/libraries >/dev/null
+"$python" -m provisioning.packaging.app_tree "$work/slot" --machine $machine --version "$version" --compiled .build/libraries >/dev/null
 if [ -z "$key" ]; then
-    key=$("$python" -c 'import sys; from pathlib import Path; from provisioning.make_bundle import test_key
+    key=$("$python" -c 'import sys; from pathlib import Path; from provisioning.packaging.make_bundle import test_key
 print(test_key(Path(sys.argv[1])))' "$work")
 fi
 openssl pkey -in "$key" -pubout -out "$work/trusted.pem"
@@ -77,7 +77,7 @@ say "root $(du -m "$work/root.erofs" | cut -f1) MB, initrd $(du -k "$work/initrd
 
 esp=320 root=384 var=256
 [ "$(stat -c %s "$work/root.erofs")" -le $((root << 20)) ] || fail "the root has more than $root MiB: shorten systemd/image/packages"
-"$python" -m provisioning.make_bundle "$work" --arch "$arch" --version "$version" --key "$key" --root "$work/root.erofs" >/dev/null
+"$python" -m provisioning.packaging.make_bundle "$work" --arch "$arch" --version "$version" --key "$key" --root "$work/root.erofs" >/dev/null
 [ -n "$disk" ] || { say "$(ls -1sh "$work/rocketbox-$version$suffix-image.rbx")"; exit 0; }
 
 # --- the disk: ESP, two roots, var; systemd-repart adds the data partition on the box

@@ -6,7 +6,7 @@ out=$1 python=$2 key=$(readlink -f "$3")
 shift 3
 top=$(dirname "$(dirname "$(readlink -f "$0")")")
 version=$("$python" -c 'import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])
-from provisioning.app_tree import project_version as v; print(v(Path(sys.argv[1])))' "$top")
+from provisioning.packaging.app_tree import project_version as v; print(v(Path(sys.argv[1])))' "$top")
 for each in "$@"; do
     case ${each##*/} in
     *[-_]"$version"[-_.]*) ;;

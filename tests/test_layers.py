@@ -51,6 +51,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "grpc": {"errors", "wire", "serving"},
     },
     "netstack.client": {"produce": _CLIENT, "consume": {*_CLIENT, "produce"}},
+    "provisioning": {"packaging": {"errors", "bundle"}},
     "uplink_spark": {
         "errors": set(),
         "bounds": {"errors"},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.app_tree import LOCK, distribution_name, locked_versions
+from provisioning.packaging.app_tree import LOCK, distribution_name, locked_versions
 
 TOP = Path(__file__).parents[1]
 BOX, GATEWAY, SPARK = TOP / LOCK, TOP / ".lock-gateway.txt", TOP / ".lock-spark.txt"

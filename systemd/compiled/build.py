@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 sys.path.insert(0, str(TOP))
 
-from provisioning.library import digest_of  # noqa: E402, of the checkout
+from provisioning.packaging.library import digest_of  # noqa: E402, of the checkout
 
 FLAGS = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG", "-w", "-ffunction-sections")
 # mypyc 2.4: a slice of bytes that ends before it begins asks for a negative size, and raises SystemError.

@@ -75,7 +75,7 @@ if [ "$kind" = spark ]; then # PyPI has only the sources of pyspark; its wheel i
     ln -s "$(basename "$(echo "$root"/usr/lib/jvm/java-21-openjdk-*)")" "$root/usr/lib/jvm/default"
 fi
 install --no-index --upgrade "$wheel"
-[ "$kind" != box ] || (cd "$top" && "$ours" -m provisioning.library "$site/rocketbox/own" --machine "$machine" --python $python)
+[ "$kind" != box ] || (cd "$top" && "$ours" -m provisioning.packaging.library "$site/rocketbox/own" --machine "$machine" --python $python)
 rm -rf "$site/bin"
 find "$site" -name direct_url.json -delete # where the wheel lay on the machine that built
 

@@ -36,7 +36,7 @@ needs_systemd = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip
 
 def build_slot(target: Path, version: str = "1.0.0") -> Path:
     """Build the product once as it lies in a slot."""
-    words = ["-m", "provisioning.app_tree", str(target), "--version", version]
+    words = ["-m", "provisioning.packaging.app_tree", str(target), "--version", version]
     subprocess.run([sys.executable, *words], cwd=TOP, check=True, capture_output=True)
     from provisioning.slots import add_interpreter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.app_tree import project_version
+from provisioning.packaging.app_tree import project_version
 from tests.systemd.debian import Debian, debian_root, needs_debian
 from tests.systemd.machine import TOP
 from tests.systemd.pages import Block, PageUnclear, read_blocks, script

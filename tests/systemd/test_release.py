@@ -9,8 +9,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from provisioning.app_tree import locked_versions, project_version
 from provisioning.bundle import make_key, signature_fits
+from provisioning.packaging.app_tree import locked_versions, project_version
 
 TOP = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")]

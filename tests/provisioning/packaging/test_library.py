@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.library import LIBRARIES, copy_library, digest_of
+from provisioning.packaging.library import LIBRARIES, copy_library, digest_of
 
 NAME = "rocketbox.cpython-313-aarch64-linux-gnu"
 

@@ -1,6 +1,7 @@
 """Builds what a slot holds: the six packages and the few libraries they need, compiled, from this environment.
 
-    python -m provisioning.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0] [--machine M] [--compiled DIR]
+    python -m provisioning.packaging.app_tree TARGET [--python /usr/bin/python3] [--version 1.4.0] [--machine M]
+        [--compiled DIR]
 
 For another processor than this machine's the libraries are the locked wheels for it; byte code is the same everywhere.
 """
@@ -20,8 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from provisioning.errors import ProvisioningError
-from provisioning.library import copy_library
-from provisioning.wheels import fetch
+from provisioning.packaging.library import copy_library
+from provisioning.packaging.wheels import fetch
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 CENTRE_ONLY = ("uplink_spark/jobs", "uplink_spark/spark/rows.py", "uplink_spark/spark_source.py")
@@ -176,14 +177,14 @@ def project_version(top: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m provisioning.app_tree", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m provisioning.packaging.app_tree", description=__doc__)
     parser.add_argument("target", type=Path)
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--version")
     parser.add_argument("--machine", default=platform.machine())
     parser.add_argument("--compiled", type=Path, help="the folder that `make libraries` filled")
     arguments = parser.parse_args()
-    top = Path(__file__).resolve().parents[1]
+    top = Path(__file__).resolve().parents[2]
     if sys.version_info[:2] != tuple(map(int, python_version(arguments.python).split("."))):
         print(f"{arguments.python} is another Python than {sys.executable}: its libraries would not load")
         return 1

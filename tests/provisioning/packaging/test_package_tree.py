@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioning.errors import ProvisioningError
-from provisioning.package_tree import APACHE, is_installed, merge, write_copyright
+from provisioning.packaging.package_tree import APACHE, is_installed, merge, write_copyright
 
 
 def unpacked(folder: Path, python: str, **more: str) -> Path:

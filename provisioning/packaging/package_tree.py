@@ -1,6 +1,6 @@
 """Builds what the Debian package keeps in its private folder: our packages, and the locked libraries of its processor.
 
-python -m provisioning.package_tree TARGET --machine aarch64 [--version 1.4.0]
+python -m provisioning.packaging.package_tree TARGET --machine aarch64 [--version 1.4.0]
 
 pip takes wheels for the target, whatever this machine is, and checks the digest of each against .lock-box.txt. The name
 of a compiled module carries the number of its Python, so the modules of every PYTHONS are side by side in one folder,
@@ -18,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from provisioning.app_tree import (
+from provisioning.errors import ProvisioningError
+from provisioning.packaging.app_tree import (
     LOCK,
     copy_packages,
     distribution_name,
@@ -28,9 +29,8 @@ from provisioning.app_tree import (
     write_own_metadata,
     write_sbom,
 )
-from provisioning.errors import ProvisioningError
-from provisioning.library import LIBRARIES, copy_library
-from provisioning.wheels import fetch
+from provisioning.packaging.library import LIBRARIES, copy_library
+from provisioning.packaging.wheels import fetch
 
 PYTHONS = ("3.11", "3.13")  # of Debian bookworm and of trixie
 LICENCE = r"\.dist-info/(licenses/)?(LICEN[CS]E|COPYING|NOTICE)[^/]*$"
@@ -101,13 +101,13 @@ def write_copyright(path: Path, site: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m provisioning.package_tree", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m provisioning.packaging.package_tree", description=__doc__)
     parser.add_argument("target", type=Path)
     parser.add_argument("--machine", default=os.uname().machine)
     parser.add_argument("--version")
     parser.add_argument("--copyright", type=Path)
     arguments = parser.parse_args()
-    top = Path(__file__).resolve().parents[1]
+    top = Path(__file__).resolve().parents[2]
     try:
         build_tree(arguments.target, top, arguments.machine, arguments.version or project_version(top))
         if arguments.copyright:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.app_tree import fetch_libraries
 from provisioning.errors import ProvisioningError
-from provisioning.wheels import fetch
+from provisioning.packaging.app_tree import fetch_libraries
+from provisioning.packaging.wheels import fetch
 
 pytestmark = pytest.mark.slow
 FILES = {

@@ -1,6 +1,6 @@
 """`make bundle`: the product of this checkout as a signed bundle.
 
-    python -m provisioning.make_bundle WORK [--version V] [--key private.pem] [--models x1,x2] [--oldest V]
+    python -m provisioning.packaging.make_bundle WORK [--version V] [--key private.pem] [--models x1,x2] [--oldest V]
         [--arch arm64]
 
 Without --key a key pair for tests is made in WORK; its public half must be put into a box's /usr/lib/rocketbox/keys/.
@@ -14,17 +14,17 @@ import sys
 import time
 from pathlib import Path
 
-from provisioning.app_tree import SBOM, build_tree, project_version, python_version
 from provisioning.bundle import Manifest, build_bundle, describe_part, make_key, pack_app
 from provisioning.errors import ProvisioningError
-from provisioning.library import LIBRARIES
+from provisioning.packaging.app_tree import SBOM, build_tree, project_version, python_version
+from provisioning.packaging.library import LIBRARIES
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name of a processor and the kernel's
 HERE = next((arch for arch, machine in MACHINES.items() if machine == platform.machine()), None)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m provisioning.make_bundle", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m provisioning.packaging.make_bundle", description=__doc__)
     parser.add_argument("work", type=Path)
     parser.add_argument("--version")
     parser.add_argument("--key", type=Path, help="Ed25519 private key, PEM; its file name is the key's id")
@@ -46,7 +46,7 @@ def main() -> int:
 def make(arguments: argparse.Namespace) -> Path:
     """Build the part and the bundle around it, return the bundle."""
     machine = MACHINES[arguments.arch]
-    work, top = arguments.work, Path(__file__).resolve().parents[1]
+    work, top = arguments.work, Path(__file__).resolve().parents[2]
     work.mkdir(parents=True, exist_ok=True)
     version = arguments.version or project_version(top)
     name, kind = f"rocketbox-{version}" + (f"-{arguments.arch}" if arguments.arch != "amd64" else ""), "app"

@@ -5,10 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.app_tree import LOCK, build_tree, copy_libraries, distribution_name, python_version, wanted_here
 from provisioning.errors import ProvisioningError
+from provisioning.packaging.app_tree import (
+    LOCK,
+    build_tree,
+    copy_libraries,
+    distribution_name,
+    python_version,
+    wanted_here,
+)
 
-TOP = Path(__file__).resolve().parents[2]
+TOP = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow

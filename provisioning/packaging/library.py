@@ -1,6 +1,6 @@
 """The library of compiled modules for a Python and a machine, as packages take it.
 
-    python -m provisioning.library TREE --machine aarch64 --python 3.13
+    python -m provisioning.packaging.library TREE --machine aarch64 --python 3.13
 
 `make libraries` puts it into `.build/libraries`; a tree without it runs as pure Python.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from provisioning.errors import ProvisioningError
 
-TOP = Path(__file__).resolve().parents[1]
+TOP = Path(__file__).resolve().parents[2]
 LIBRARIES = ".build/libraries"  # below a checkout
 NATIVE = "appliance/native"
 
@@ -61,7 +61,7 @@ def digest_of(top: Path, sources: Iterable[str]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m provisioning.library", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m provisioning.packaging.library", description=__doc__)
     parser.add_argument("tree", type=Path, help="the folder that has the package appliance")
     parser.add_argument("--machine", required=True)
     parser.add_argument("--python", required=True)

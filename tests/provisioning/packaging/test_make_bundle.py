@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from provisioning import make_bundle
 from provisioning.bundle import make_key, open_bundle
 from provisioning.errors import ProvisioningError
-from provisioning.make_bundle import make
+from provisioning.packaging import make_bundle
+from provisioning.packaging.make_bundle import make
 
 
 def options(tmp_path: Path, **more: object) -> argparse.Namespace:
