@@ -17,6 +17,7 @@ from netstack.wire.command import encode_command, request
 from netstack.wire.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
 from tests.netstack.wire.test_command import bomb
+from tests.soak.grpc_attacks import GRPC_ATTACKS, GrpcAttack
 from uplink_spark.wire.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20
@@ -31,6 +32,7 @@ class Target(NamedTuple):
     page_port: int
     gateway_port: int
     topic: str
+    grpc_port: int = 0
 
 
 Attack = Callable[[Target, random.Random], Awaitable[None]]
@@ -253,6 +255,10 @@ async def handshakes_without_end(target: Target, rng: random.Random) -> None:
         await _send_and_read(target.gateway_port, rng.randbytes(rng.randrange(1, 600)), stay_s=0.02)
 
 
+def _at_grpc(attack: GrpcAttack) -> Attack:
+    return lambda target, rng: attack(target.grpc_port, rng)
+
+
 ATTACKS: dict[str, Attack] = {
     each.__name__.replace("_", " "): each
     for each in (
@@ -273,3 +279,4 @@ ATTACKS: dict[str, Attack] = {
         handshakes_without_end,
     )
 }
+ATTACKS |= {name: _at_grpc(each) for name, each in GRPC_ATTACKS.items()}
