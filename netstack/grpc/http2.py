@@ -386,6 +386,7 @@ def _started(limits: GrpcLimits) -> H2Connection:
         H2Configuration(
             client_side=False,
             header_encoding=None,
+            validate_inbound_headers=False,  # names and values go nowhere from here; what is read is checked in `_open`
             validate_outbound_headers=False,
             normalize_outbound_headers=False,
         )

@@ -19,8 +19,12 @@ from appliance.broker.filter.subscriptions import SubscriptionError, parse_subsc
 from appliance.broker.pop_requests.acknowledging import read_acks
 from appliance.broker.pop_requests.receipts import read_receipt
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
+from appliance.grpc.send_shape import check_send
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack.errors import ProtocolError, Refused
+from netstack.grpc.frame_gate import PREFACE, FrameGate
+from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.status import CallFailed
 from netstack.wire import fastjson
 from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
 from netstack.wire.bodies_pop import ACKS_FROM_PEER
@@ -36,7 +40,7 @@ from uplink_spark.wire.frames import MAX_FRAME as MAX_UPLINK_FRAME
 KIB, MIB = 1024, 1 << 20
 FILTERS = tuple(sql92.compile_expression(f"a > {number}") for number in ("1", "3000000000", "1.5"))
 COLLIDING = (1 << 61) - 1  # whole numbers that differ by this have one hash
-REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged)
+REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged, CallFailed)
 
 
 class Parser(NamedTuple):
@@ -306,6 +310,22 @@ def _handles() -> Iterator[bytes]:
     yield b"1 " * (MAX_HEADER // 2)
 
 
+def _gate(data: bytes) -> None:
+    FrameGate(GrpcLimits(), 0.0).check(data, 0.0)
+
+
+def _http2() -> Iterator[bytes]:
+    for kind, flags in ((0, 1), (1, 4), (3, 0), (6, 0), (9, 0)):
+        head = bytes((0, 0, 0, kind, flags, 0, 0, 0, 1))
+        yield PREFACE + head * ((64 * KIB - len(PREFACE)) // len(head))
+
+
+def _sends() -> Iterator[bytes]:
+    size = 4 * MIB
+    for of in (b"\x0a\x00", b"\x08\x01", b"\x08" + b"\x80" * 9 + b"\x01", b"\x0a\x02\x12\x00", b"\x0a\x02\x22\x00"):
+        yield of * (size // len(of))
+
+
 PARSERS = (
     Parser("frame cutter", "every remoting port, before access", 64 * KIB, 6_000, MIB, _cut, _frames),
     Parser(
@@ -410,6 +430,8 @@ PARSERS = (
     Parser(
         "report of a slave", "replication port", 4 * KIB, 30, MIB, lambda data: ReportDecoder().feed(data), _reports
     ),
+    Parser("HTTP2 frame heads", "gRPC port, before access", 64 * KIB, 80_000, MIB, _gate, _http2),
+    Parser("SendMessage of gRPC", "gRPC port, before it is read", 4 * MIB + 64 * KIB, 400_000, MIB, check_send, _sends),
     Parser("serial line", "technician's cable", 16 * KIB, 120_000, MIB, lambda data: LineDecoder().feed(data), _line),
 )
 

@@ -168,7 +168,8 @@ def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]
     """Return the promises that were broken."""
     with tempfile.TemporaryDirectory(prefix="strangers-") as name, gateway(Path(name), None) as (uplink, centre):
         page, grpc = free_port(), free_port()
-        config = f"[page]\nport = {page}\n[grpc]\nport = {grpc}\n[limits]\ntopics = 10000\n[store]\nsegment_mib = 64\nquota_gib = 4\n"
+        ports = f"[page]\nport = {page}\n[grpc]\nport = {grpc}\n"
+        config = f"{ports}[limits]\ntopics = 10000\n[store]\nsegment_mib = 64\nquota_gib = 4\n"
         box = Box(Path(name) / "data", config=config)
         box.start()
         try:
