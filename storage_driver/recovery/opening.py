@@ -198,6 +198,7 @@ def _make_recovery(
         losses=losses,
         others=others,
         first=first,
+        copies=config.copies_only is not None,
         now_ms=now_ms,
     )
 

@@ -61,10 +61,12 @@ class Recovery:
         losses: Losses,
         others: Mapping[str, int] = MappingProxyType({}),
         first: int | None = None,
+        copies: bool = False,
         now_ms: int = 0,
     ) -> None:
         """committed: of a log that others share, below which all was committed; None: all that is there is.
 
+        copies: the log is a copy, so that what is torn is cut although records follow it.
         others: who else knows how far the log was durable, by name; first: below it the log was deleted on purpose.
         """
         self._delays_ms, self._trust_above = delays_ms, trust_above
@@ -72,7 +74,7 @@ class Recovery:
         self._disk, self._root, self._files, self._progress = disk, root, files, progress
         self._losing = Losing(losses, Witnesses(losses.known_to), LostNumbers(files), now_ms)
         self._log_files = LogFiles(disk, root, segment_bytes, verdict=self.verdict, losing=self._losing.note)
-        self._others, self._known_to, self._first = others, losses.known_to, first
+        self._others, self._known_to, self._first, self._copies = others, losses.known_to, first, copies
         self._last_stored_ms = 0
         self._committed, self._uncommitted = committed, list[DispatchEntry]()
 
@@ -195,6 +197,8 @@ class Recovery:
                 if bad is None:
                     break
                 behind = next_good(segment, at + 1)
+                if self._copies and is_last and not self._is_known_beyond(segments, at, queues):
+                    behind = None  # what was not synced comes again from where it was copied, whole
                 if behind is None and is_last and not self._went_on(segments, at, queues):
                     return self._cut(segment, at)
                 at = self._cover(segment, bad, behind if behind is not None else segment.end, queues)
@@ -203,6 +207,12 @@ class Recovery:
             if number == len(segments) - 1:
                 self._went_on(segments, at, queues)
         return at
+
+    def _is_known_beyond(self, segments: list[Segment], at: int, queues: QueueRecovery) -> bool:
+        """Tell whether anybody knows the log to have been on this disk beyond a log offset."""
+        witnesses = self._losing.witnesses
+        witnesses.add("entries of queues", queues.reach(at, segments[-1].end))
+        return witnesses.reach > at
 
     def _went_on(self, segments: list[Segment], end: int, queues: QueueRecovery) -> bool:
         """Tell whether the log continued after what is left of it; then blank segments fill the range."""
