@@ -239,7 +239,7 @@ async def _opening(
 
 def _receipts(context: _ServeContext) -> dict[str, int]:
     """Return how far the gateway has receipted this log: what it has was durable here. Blocks."""
-    from uplink_spark.box.ledger import Ledger
+    from uplink_spark.box.receipts.ledger import Ledger
 
     try:
         return {"receipts of the gateway": Ledger(context.data / "store" / "rocketbox").receipted_to()}

@@ -64,6 +64,11 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "spark_source": {"errors", "wire", "zone", "spark"},
         "jobs": {"errors", "bounds", "wire", "zone", "spark", "spark_source", "testing"},
     },
+    "uplink_spark.box": {
+        "receipts": {"caps"},
+        "cutting": {"receipts"},
+        "link": {"receipts", "caps", "figures", "plan"},
+    },
     "appliance.broker": {
         "filter": set(),
         "rights": set(),

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from storage_driver.recovery.verdict import RecoveryVerdict
-from uplink_spark.box.scan import scan_records
+from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.centre.verify import Verified

@@ -27,8 +27,8 @@ import trio
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import StoreConfig, open_store
-from uplink_spark.box.connect import GatewayConnection, greet, open_stream
-from uplink_spark.box.cutter import CutOrder, cut_piece
+from uplink_spark.box.cutting.cutter import CutOrder, cut_piece
+from uplink_spark.box.link.connect import GatewayConnection, greet, open_stream
 from uplink_spark.box.shipper import make_uplink
 from uplink_spark.config import UplinkConfig
 from uplink_spark.wire.batch import PieceSource

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.uplink_spark.killing import Site
-from uplink_spark.box.scan import scan_records
+from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.errors import ProtocolError
 from uplink_spark.testing import MadeRecord, encode_log, landed_log, raw_piece
 from uplink_spark.wire import frames

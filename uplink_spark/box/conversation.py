@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import trio
 
-from uplink_spark.box.connect import GatewayConnection, GatewayRefused
-from uplink_spark.box.cutter import CutOrder, CutPiece, drop_cache, take_piece
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, drop_cache, take_piece
+from uplink_spark.box.cutting.piece_shape import PieceShape
+from uplink_spark.box.cutting.suspects import Suspects
+from uplink_spark.box.cutting.wrapping import Job, Jobs, wrap_all
 from uplink_spark.box.in_flight import InFlight, PiecesInFlight
-from uplink_spark.box.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
-from uplink_spark.box.piece_shape import PieceShape
+from uplink_spark.box.link.connect import GatewayConnection, GatewayRefused
 from uplink_spark.box.plan import Flight, SendPiece, SendPlan
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
 from uplink_spark.box.send_lanes import SendLanes
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
-from uplink_spark.box.suspects import Suspects
-from uplink_spark.box.wrapping import Job, Jobs, wrap_all
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceSource, encode_piece

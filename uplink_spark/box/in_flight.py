@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire.batch import PieceHeader
 

@@ -14,10 +14,10 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
-from uplink_spark.box.cutter import LogFile
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.cutting.cutter import LogFile
+from uplink_spark.box.cutting.scan import record_fields
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.reconcile import make_gap
-from uplink_spark.box.scan import record_fields
 from uplink_spark.box.spool import Spool
 from uplink_spark.box.state import ShipperState
 from uplink_spark.errors import RecordsBad

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.queue_table import LostOffsets, lost_queues
-from uplink_spark.box.scan import HEAD_BYTES, stored_ms_of
+from uplink_spark.box.cutting.scan import HEAD_BYTES, stored_ms_of
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.queue_table import LostOffsets, lost_queues
 from uplink_spark.box.state import ShipperState
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire.frames import Have, Welcome

@@ -9,9 +9,9 @@ from typing import Any
 
 import trio
 
-from uplink_spark.box.connect import ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.figures import UplinkStatus
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.link.connect import ConnectFailed, GatewayRefused, greet, open_stream
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig, split_address
 from uplink_spark.errors import ProtocolError, UplinkError

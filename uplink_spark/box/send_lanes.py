@@ -7,8 +7,8 @@ from dataclasses import replace
 import trio
 
 from uplink_spark.box.caps import SMALLEST_PIECE, Allowed
-from uplink_spark.box.gaps import Gap
 from uplink_spark.box.plan import CutFacts, SendPiece, SendPlan, Wait, make_plan, target_bytes
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.state import ShipperState
 from uplink_spark.wire.batch import PieceHeader
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import trio
 
 from storage_driver.log.clock import wall_ms
-from uplink_spark.box.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.conversation import UplinkSession
 from uplink_spark.box.figures import UplinkStatus
-from uplink_spark.box.ledger import Ledger
+from uplink_spark.box.link.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.quota import QuotaKeeper
+from uplink_spark.box.receipts.ledger import Ledger
 from uplink_spark.box.reconcile import check_have, clip_have, reconcile_below, repairs_below
 from uplink_spark.box.state import LogSource, ShipperState
 from uplink_spark.config import UplinkConfig

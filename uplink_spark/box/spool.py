@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from uplink_spark.box.cutter import CutOrder, CutPiece, cut_piece
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, cut_piece
+from uplink_spark.box.cutting.suspects import REFUSALS
 from uplink_spark.box.state import ShipperState
-from uplink_spark.box.suspects import REFUSALS
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.batch import PieceHeader, PieceSource, open_piece
 from uplink_spark.wire.durable import sync_folder

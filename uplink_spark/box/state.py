@@ -12,14 +12,14 @@ from typing import Protocol
 import trio
 
 from storage_driver.recovery.verdict import RecoveryVerdict
-from uplink_spark.box.cutter import LogFile
+from uplink_spark.box.cutting.cutter import LogFile
+from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.box.figures import ShipperCounts, UplinkStatus, quota_left_s
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.ledger import Ledger
-from uplink_spark.box.link_history import LinkHistory
-from uplink_spark.box.metering import Metering
+from uplink_spark.box.link.link_history import LinkHistory
+from uplink_spark.box.link.metering import Metering
 from uplink_spark.box.progress import CutterPause, Progress
-from uplink_spark.box.scan import scan_records
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.ledger import Ledger
 from uplink_spark.box.wakes import Wakes
 from uplink_spark.box.workers import Workers
 from uplink_spark.config import UplinkConfig

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import trio
 
-from uplink_spark.box.cutter import CutOrder, cut_piece
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.ledger import ReceiptSeen
+from uplink_spark.box.cutting.cutter import CutOrder, cut_piece
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.ledger import ReceiptSeen
 from uplink_spark.box.reconcile import repairs_below
 from uplink_spark.box.spool import Spool
 from uplink_spark.box.state import ShipperState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from uplink_spark.box.gaps import Gap
 from uplink_spark.box.in_flight import InFlight, PiecesInFlight
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.errors import ProtocolError
 from uplink_spark.testing import SOURCE
 from uplink_spark.wire.batch import PieceContents, encode_piece

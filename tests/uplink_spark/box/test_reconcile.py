@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uplink_spark.box.ledger import Ledger
+from uplink_spark.box.receipts.ledger import Ledger
 from uplink_spark.box.reconcile import check_have, clip_have, make_gap, reconcile_below
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from uplink_spark.box.caps import SMALLEST_PIECE, MonthUse
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.ledger import Ledger, ReceiptSeen
 from uplink_spark.box.plan import SendPiece, Wait
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
 from uplink_spark.box.send_lanes import IDLE_PICK_BYTES, SendLanes
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import Metered, UplinkConfig

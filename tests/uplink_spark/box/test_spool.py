@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.box import spool as spool_module
-from uplink_spark.box.ledger import Ledger, ReceiptSeen
+from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig

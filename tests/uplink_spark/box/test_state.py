@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from uplink_spark.box.ledger import Ledger, ReceiptSeen
+from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig
 from uplink_spark.testing import SOURCE, MadeLog, MadeRecord, encode_log

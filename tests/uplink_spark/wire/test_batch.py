@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from uplink_spark.box.scan import scan_records
+from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
 from uplink_spark.wire.batch import (

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from storage_driver.log.clock import wall_ms
-from uplink_spark.box.connect import ConnectFailed, GatewayRefused, greet, open_stream
+from uplink_spark.box.link.connect import ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig

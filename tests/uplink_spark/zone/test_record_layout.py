@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uplink_spark.box.scan import record_fields
+from uplink_spark.box.cutting.scan import record_fields
 from uplink_spark.errors import RecordsBad
 from uplink_spark.testing import MadeRecord, encode_log, encode_record
 from uplink_spark.zone.record_layout import BORN_V6, MAGIC_V2, STORE_V6, gather, lay_out, scan_sizes

@@ -11,8 +11,8 @@ import trio.testing
 
 from uplink_spark.box.caps import KBIT, MIN_BURST, MonthUse
 from uplink_spark.box.figures import ShipperCounts
-from uplink_spark.box.ledger import Ledger
-from uplink_spark.box.metering import Metering
+from uplink_spark.box.link.metering import Metering
+from uplink_spark.box.receipts.ledger import Ledger
 from uplink_spark.config import Metered, UplinkConfig
 
 NOW = 1_700_000_000_000

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from uplink_spark.box.cutter import CutOrder, CutPiece, Taken, take_piece
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.wrapping import Job, wrap_all
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, Taken, take_piece
+from uplink_spark.box.cutting.wrapping import Job, wrap_all
+from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log
 
 SIZE = 97

@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 
-from uplink_spark.box.scan import BORN_V6, STORE_V6, STRETCH_BYTES, go_on
+from uplink_spark.box.cutting.scan import BORN_V6, STORE_V6, STRETCH_BYTES, go_on
 
 _FIELDS = struct.Struct(">8xI24xI44xI")  # CRC at 8, sysFlag at 36, body length at 84: IPv4 hosts
 _U32 = struct.Struct(">I")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from uplink_spark.box.body_check import first_damaged
-from uplink_spark.box.scan import MAGIC_V1, MAGIC_V2, Scan, pack_index, record_fields, scan_records
+from uplink_spark.box.cutting.body_check import first_damaged
+from uplink_spark.box.cutting.scan import MAGIC_V1, MAGIC_V2, Scan, pack_index, record_fields, scan_records
 from uplink_spark.errors import RecordsBad
 from uplink_spark.wire.batch import (
     MAX_RAW_BYTES,

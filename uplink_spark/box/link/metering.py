@@ -9,8 +9,8 @@ import trio
 
 from uplink_spark.box.caps import Allowed, Bucket, Caps, MonthUse, allowed_now, budget_left
 from uplink_spark.box.figures import ShipperCounts
-from uplink_spark.box.interfaces import interface_of
-from uplink_spark.box.ledger import Ledger
+from uplink_spark.box.link.interfaces import interface_of
+from uplink_spark.box.receipts.ledger import Ledger
 from uplink_spark.config import UplinkConfig
 
 LATEST_MS = 253_402_000_000_000  # in the year 9999

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from tests.ports import free_port
-from uplink_spark.box.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
+from uplink_spark.box.link.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.config import UplinkConfig
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire.frames import ErrorFrame, FrameType, Hello, Welcome, decode_hello, encode_ping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uplink_spark.box.gaps import KEPT_GAPS, Gap, GapLog
+from uplink_spark.box.receipts.gaps import KEPT_GAPS, Gap, GapLog
 from uplink_spark.wire.intervals import Intervals
 
 

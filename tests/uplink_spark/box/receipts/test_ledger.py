@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uplink_spark.box import ledger as ledger_module
 from uplink_spark.box.caps import MonthUse
-from uplink_spark.box.gaps import Gap
-from uplink_spark.box.ledger import Ledger, ReceiptSeen
+from uplink_spark.box.receipts import ledger as ledger_module
+from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
 from uplink_spark.testing import files_end_at
 from uplink_spark.wire.cbor import decode_map, encode_map
 from uplink_spark.wire.durable import write_synced

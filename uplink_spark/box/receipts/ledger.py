@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from uplink_spark.box.caps import MonthUse
-from uplink_spark.box.declared_gaps import DeclaredGaps
+from uplink_spark.box.receipts.declared_gaps import DeclaredGaps
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 from uplink_spark.wire.durable import refuse_huge, write_synced

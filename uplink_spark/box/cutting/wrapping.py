@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from uplink_spark.box.cutter import CutPiece, Taken
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.cutting.cutter import CutPiece, Taken
+from uplink_spark.box.receipts.gaps import Gap
 
 
 @dataclass(slots=True)

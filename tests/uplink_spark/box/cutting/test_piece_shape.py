@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uplink_spark.box.piece_shape import SMALLEST_BYTES, PieceShape
+from uplink_spark.box.cutting.piece_shape import SMALLEST_BYTES, PieceShape
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from uplink_spark.box import declared_gaps
-from uplink_spark.box.declared_gaps import DeclaredGaps
-from uplink_spark.box.gaps import Gap
+from uplink_spark.box.receipts import declared_gaps
+from uplink_spark.box.receipts.declared_gaps import DeclaredGaps
+from uplink_spark.box.receipts.gaps import Gap
 
 RUN = 7
 

@@ -1,6 +1,6 @@
 """Ranges a gateway refuses: the same again, then halves down to one record, which goes unparsed."""
 
-from uplink_spark.box.suspects import Suspects, halves
+from uplink_spark.box.cutting.suspects import Suspects, halves
 
 FREE = 1 << 63
 

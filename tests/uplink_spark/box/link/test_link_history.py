@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uplink_spark.box.link_history import FULL_S, LinkHistory
+from uplink_spark.box.link.link_history import FULL_S, LinkHistory
 
 
 def test_a_gateway_is_full_when_its_window_was_0_for_ten_minutes() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uplink_spark.box.scan import STRETCH_BYTES, Scan, record_fields, scan_records
+from uplink_spark.box.cutting.scan import STRETCH_BYTES, Scan, record_fields, scan_records
 from uplink_spark.testing import MadeRecord, encode_log, encode_record
 
 V3 = bytes.fromhex(

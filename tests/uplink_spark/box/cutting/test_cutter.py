@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uplink_spark.box.cutter import CutOrder, CutPiece, cut_piece
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, cut_piece
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log
 from uplink_spark.wire.batch import MAX_RAW_BYTES, open_piece
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uplink_spark.box.gaps import Gap, GapLog, decode_gaps
+from uplink_spark.box.receipts.gaps import Gap, GapLog, decode_gaps
 from uplink_spark.testing import files_end_at
 
 

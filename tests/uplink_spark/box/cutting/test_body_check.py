@@ -5,7 +5,7 @@ from zlib import crc32
 import pytest
 
 from storage_driver.record import Message, encode_record
-from uplink_spark.box.body_check import first_damaged
+from uplink_spark.box.cutting.body_check import first_damaged
 
 V4, V6 = b"\x0a\0\0\1\0\0\0\1", bytes(15) + b"\1" + bytes(4)
 

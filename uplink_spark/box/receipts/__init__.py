@@ -1,0 +1,1 @@
+"""What the box knows of its shipping over restarts: receipts of the gateway, and losses that it declared."""
