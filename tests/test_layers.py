@@ -85,7 +85,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "admin": {"rights", "tables", "filter", "delay", "consume", "access", "pop"},
     },
 }
-NEVER_ON_THE_BOX = {"numpy", "pyarrow", "pyspark", "pandas", "py4j"}
+NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"}
 
 SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
@@ -210,7 +210,7 @@ def allowed_for(module: Module) -> set[str]:
     part = module.name.partition(".")[2].split(".")[0]
     if part in UPLINK_BOX:
         return BOX_SIDE
-    return BOX_SIDE | {"numpy"} | ({"pyarrow", "pyspark", "py4j"} if part in UPLINK_SPARK else set())
+    return BOX_SIDE | {"numpy"} | ({"pyarrow", "deltalake", "pyspark", "py4j"} if part in UPLINK_SPARK else set())
 
 
 def direction_faults(modules: dict[str, Module]) -> list[str]:

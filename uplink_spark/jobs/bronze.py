@@ -1,4 +1,4 @@
-"""The bronze job: writes every landed record once into a Parquet table. Each commit names its manifest range.
+"""The bronze job: writes every landed record once into a Delta table. Each commit names its manifest range.
 
     python -m uplink_spark.jobs.bronze --landing DIR --table DIR [--master M] [--once]
 
@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, interval, whole
-from uplink_spark.jobs.commits import Conflict, DataFile, Position, Snapshot, Table, TableError, Version
+from uplink_spark.jobs.commits import Conflict, NewFile, Position, Snapshot, TableError
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
-from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
+from uplink_spark.jobs.parquet import day_of, write_file
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.tables import RANGES_SCHEMA
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
@@ -39,7 +41,6 @@ from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 from uplink_spark.zone.reader import ZoneReader, open_files
 
 MIB = 1 << 20
-WRITER = "bronze"
 PARTS = {"data": "bronze", "ranges": "ranges", "gaps": "gaps"}  # part of the table -> its name for users
 Step = Callable[[str], None]
 RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[BronzeOutput]"]
@@ -49,7 +50,7 @@ RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[Bronze
 class BronzeOutput:
     """What a task made of its pieces: a file, and (shard, seq) of those that could not be read."""
 
-    file: DataFile
+    file: NewFile
     lost: tuple[tuple[int, int], ...] = ()
 
 
@@ -68,9 +69,9 @@ class BronzeConfig:
     metrics: str | None = None  # file of Prometheus text
 
 
-def columns_of_table() -> list[tuple[str, str]]:
-    """Return the declared columns: name and Spark type."""
-    return spark_columns(SCHEMA)
+def schemas_of_table() -> dict[str, pa.Schema]:
+    """Return the columns of each part of the table."""
+    return {"data": SCHEMA, "ranges": RANGES_SCHEMA, "gaps": GAPS_SCHEMA}
 
 
 def stop_at(name: str) -> None:
@@ -113,8 +114,7 @@ def write_task(config: BronzeConfig, refs: Sequence[PieceRef]) -> BronzeOutput:
     """Decode the pieces of one task into one file; runs in a Python worker."""
     view, lost = RowSelection(include=None, system_topics=config.system_topics), list[PieceRef]()
     batches = read_batches(open_files(config.landing), refs, view, fail_on_loss=config.fail_on_loss, lost=lost)
-    folder = folder_of("data", day_of(refs[0].origin.landed_ms))
-    file = write_file(config.table, folder, SCHEMA, batches, part="data")
+    file = write_file(config.table, day_of(refs[0].origin.landed_ms), SCHEMA, batches, part="data")
     return BronzeOutput(file, tuple((ref.origin.shard, ref.origin.seq) for ref in lost))
 
 
@@ -170,24 +170,20 @@ class Bronze:
 
     def write(self, items: Sequence[tuple[int, bytes]]) -> None:
         """Commit the entries the table lacks; when another driver commits first, look again what is lacking."""
+        inputs = [str(log.shard) for log in self._zone.shards]
         while True:
-            have = self.table.snapshot()
+            have = self.table.declare(schemas_of_table(), inputs)
             self._check_origin(have)
             fresh = new_items(have.end, items)
             if not fresh:
                 break
             ends = {str(shard): entry.seq + 1 for shard, entry, _ in fresh}
-            starts = have.end or {str(shard): entry.seq for shard, entry, _ in reversed(fresh)}
-            schema = self.table.declare_schema(columns_of_table(), have.schema)
             files = self._write(fresh)
             self._step("S2")
             origin = have.origin | {"zone": self._zone.zone.landing_id.hex()}
             origin |= {str(shard): name_of(entry) for shard, entry, _ in fresh}
-            version = Version(
-                have.version + 1, "append", WRITER, starts, have.end | ends, tuple(files), (), schema, origin=origin
-            )
             try:
-                self.table.commit(version)
+                self.table.append(have, files, ends, origin)
             except Conflict:
                 self.metrics.conflicts += 1
                 continue  # the files just written stay unlisted; vacuum removes them
@@ -218,7 +214,7 @@ class Bronze:
                     "Re-landed data has new sequence numbers: start a new table"
                 )
 
-    def _write(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[DataFile]:
+    def _write(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[NewFile]:
         """Write rows and ranges; with `fail_on_loss` off what cannot be read is a declared loss, never just absent."""
         tasks = tasks_of(items, self.config.partition_bytes)
         written = self._run_tasks(self.config, tasks) if tasks else []
@@ -226,15 +222,15 @@ class Bronze:
         found = [_declared(item) if (item[0], item[1].seq) in lost else item for item in items]
         return [task.file for task in written if task.file.rows] + self._write_ranges(found)
 
-    def _write_ranges(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[DataFile]:
+    def _write_ranges(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[NewFile]:
         """Write what landed and what was declared lost as rows of their own: small, by the driver."""
         batch = manifest_batch([(shard, data) for shard, _, data in items])
         day = day_of(max(entry.landed_ms for _, entry, _ in items))
         ranges = batch.select(RANGES_SCHEMA.names)
-        files = [write_file(self.config.table, folder_of("ranges", day), RANGES_SCHEMA, [ranges], part="ranges")]
+        files = [write_file(self.config.table, day, RANGES_SCHEMA, [ranges], part="ranges")]
         lost = gap_rows(entry for _, entry, _ in items)
         if lost.num_rows:
-            files.append(write_file(self.config.table, folder_of("gaps", day), GAPS_SCHEMA, [lost], part="gaps"))
+            files.append(write_file(self.config.table, day, GAPS_SCHEMA, [lost], part="gaps"))
         return files
 
 

@@ -1,6 +1,6 @@
 """Care of a table: few large sorted files, no unlisted leftovers, old days out. Readers never notice.
 
-Each change is one commit that fails if a file it replaces is no longer listed, so it may race with the writers and
+Each change is one commit that fails if another change of files came meanwhile, so it may race with the writers and
 may be killed anywhere: what no commit lists is removed by a later `vacuum`.
 """
 
@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,60 +20,70 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import COMMITS, Conflict, DataFile, Snapshot, Table, TableError, Version
-from uplink_spark.jobs.parquet import folder_of, write_file
+from uplink_spark.jobs.commits import Conflict, DataFile, NewFile, Snapshot, TableError
+from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.parquet import write_file
 
 MIB = 1 << 20
 TARGET_BYTES = 256 * MIB
-ORDER = ("box", "topic", "store_time", "minute")
-KEYS = {"log_offset": ("box", "epoch", "log_offset"), "minute": ("box", "topic", "minute", "bronze_version")}
-PARTS = ("data", "ranges", "gaps")
-DAY_MS = 86_400_000
+ORDER = ("box", "topic", "from_offset", "store_time", "minute")
+KEYS = {
+    "log_offset": ("box", "epoch", "log_offset"),
+    "minute": ("box", "topic", "minute", "bronze_version"),
+    "seq": ("shard", "seq"),
+    "from_offset": ("box", "epoch", "from_offset", "to_offset", "topic", "queue_id"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CareResult:
     """What a run of care did."""
 
-    version: int  # 0: nothing to do
     files_before: int
     files_after: int
     rows: int
 
 
 def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TARGET_BYTES) -> CareResult:
-    """Rewrite the data files of a landed day into files of about target_bytes, sorted by box, topic and time.
+    """Rewrite the files of a landed day, of each part into files of about target_bytes, sorted by box, topic, time.
 
-    Raises TableError where the rows would not be the same.
+    Raises TableError where the rows would not be the same, or another program changed the same files meanwhile.
     """
     table = tables.open_table(root)
     before = table.snapshot()
-    old = [file for found, file in tables.files_of_days(before, "data") if found == day]
+    old = [file for file in before.files.values() if file.day == day]
+    left = 0
+    for part in sorted({file.part for file in old}):
+        left += _compact_part(spark, table, [file for file in old if file.part == part], target_bytes)
+    return CareResult(len(old), left, sum(file.rows for file in old if file.part == "data"))
+
+
+def _compact_part(spark: SparkSession, table: Table, old: list[DataFile], target_bytes: int) -> int:
+    """Return how many files stand for the old ones."""
     count = max(1, round(sum(file.bytes for file in old) / target_bytes))
     if len(old) <= count:
-        return CareResult(0, len(old), len(old), sum(file.rows for file in old))
-    schema = tables.spark_schema(table, before)
+        return len(old)
+    schema = tables.spark_schema(table, old[0].part)
     rows = tables.read_files(spark, table, old, schema)
-    new = _rewrite(rows, table, day, count)
+    new = _rewrite(rows, table, old[0], count)
     stop_at("C1")
-    if _key_sum(rows) != _key_sum(tables.read_files(spark, table, new, schema)):
-        raise TableError(f"compacting {day} of {root} would change rows; nothing was committed")
-    version = replace(table, "compact", old, new)
-    return CareResult(version, len(old), len(new), sum(file.rows for file in new))
+    written = tables.read_files(spark, table, [DataFile(file.path, file.rows, file.bytes) for file in new], schema)
+    if _key_sum(rows) != _key_sum(written):
+        raise TableError(f"compacting {old[0].day} of {table.root} would change rows; nothing was committed")
+    replace(table, old, new)
+    return len(new)
 
 
-def _rewrite(rows: DataFrame, table: Table, day: str, count: int) -> list[DataFile]:
+def _rewrite(rows: DataFrame, table: Table, like: DataFile, count: int) -> list[NewFile]:
     order = [name for name in ORDER if name in rows.columns]
     arranged = rows.repartitionByRange(count, *order).sortWithinPartitions(*order)
-    schema, root, folder = to_arrow_schema(rows.schema, timezone="UTC"), str(table.root), folder_of("data", day)
+    schema, root, day, part = to_arrow_schema(rows.schema, timezone="UTC"), str(table.root), like.day, like.part
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        file = write_file(root, folder, schema, (_as(batch, schema) for batch in batches), part="data")
+        file = write_file(root, day, schema, (_as(batch, schema) for batch in batches), part=part)
         yield pa.RecordBatch.from_pylist([{"file": json.dumps(asdict(file))}], pa.schema([("file", pa.string())]))
 
-    written = [
-        DataFile.from_json(json.loads(row["file"])) for row in arranged.mapInArrow(write, "file string").collect()
-    ]
+    written = [NewFile(**json.loads(row["file"])) for row in arranged.mapInArrow(write, "file string").collect()]
     return [file for file in written if file.rows]
 
 
@@ -89,76 +98,44 @@ def _key_sum(rows: DataFrame) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def replace(table: Table, writer: str, old: list[DataFile], new: list[DataFile], *, op: str = "replace") -> int:
-    """Commit new files for old ones and return the version. Raises TableError where an old one is gone."""
+def replace(table: Table, old: list[DataFile], new: list[NewFile], *, leave: bool = False) -> None:
+    """Commit new files for old ones. Raises TableError where an old one is gone. leave: rows leave with them."""
     while True:
         now = table.snapshot()
         gone = [file.path for file in old if file.path not in now.files]
         if gone:
             raise TableError(f"{gone[0]} has left the table (another compact or expire); run again")
-        removed = tuple(file.path for file in old)
-        version = Version(now.version + 1, op, writer, now.end, now.end, tuple(new), removed, now.schema)
         try:
-            table.commit(version)
+            table.replace(now, old, new, rows_leave=leave)
         except Conflict:
             continue
-        return version.version
+        return
 
 
 def days(snapshot: Snapshot) -> list[str]:
     """Return the landed days of a table, oldest first."""
-    return sorted({day for day, _ in tables.files_of_days(snapshot, "data")})
+    return sorted({file.day for file in snapshot.files.values()})
 
 
 def expire(root: str, keep_days: int, *, now_ms: int | None = None) -> CareResult:
     """Take whole landed days older than keep_days out of the table; gaps and ranges stay."""
     table = tables.open_table(root)
-    snapshot = table.snapshot()
     now = datetime.fromtimestamp((now_ms or time.time_ns() // 1_000_000) / 1000, UTC)
     first_kept = (now - timedelta(days=keep_days)).date().isoformat()
-    old = [file for day, file in tables.files_of_days(snapshot, "data") if day < first_kept]
-    count, rows = len(snapshot.part("data")), sum(file.rows for file in old)
-    if not old:
-        return CareResult(0, count, count, 0)
-    version = replace(table, "expire", old, [], op="expire")
-    return CareResult(version, count, count - len(old), rows)
+    files = table.snapshot().part("data")
+    old = [file for file in files if file.day < first_kept]
+    if old:
+        replace(table, old, [], leave=True)
+    return CareResult(len(files), len(files) - len(old), sum(file.rows for file in old))
 
 
-def vacuum(root: str, keep_days: float, *, min_age_s: float = 86_400, now_ms: int | None = None) -> list[str]:
-    """Remove files that no version of the last keep_days lists and that are older than min_age_s; return them."""
-    table = tables.open_table(root)
-    now = now_ms or time.time_ns() // 1_000_000
-    listed = _listed_since(table, now - round(keep_days * DAY_MS))
-    removed = []
-    for path in _files(table.root):
-        relative = path.relative_to(table.root).as_posix()
-        if relative in listed or now - path.stat().st_mtime * 1000 < min_age_s * 1000:
-            continue
-        path.unlink(missing_ok=True)
-        removed.append(relative)
-    return sorted(removed)
+def vacuum(root: str, keep_days: float, *, min_age_hours: float = 24) -> list[str]:
+    """Remove files that no version of the last keep_days lists and that are older than min_age_hours; return them.
 
-
-def _listed_since(table: Table, since_ms: int) -> set[str]:
-    """Return every file that some version at or after a time lists: live then, or added since."""
-    snapshot = table.snapshot()
-    listed = set(snapshot.files)
-    for version in table.versions(_version_before(table, since_ms)):
-        listed |= {file.path for file in version.add} | set(version.remove)
-    return listed
-
-
-def _version_before(table: Table, since_ms: int) -> int:
-    """Return the newest version made before a time: what it listed was live then."""
-    before = 0
-    for version in table.versions():
-        if version.at_ms >= since_ms:
-            break
-        before = version.version
-    return before
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for part in PARTS:
-        yield from (root / part).glob("*/*.parquet")
-    yield from (root / COMMITS).glob(".*.tmp")
+    Whatever lies in the folder counts, other than in folders whose names begin with an underscore.
+    """
+    hours = max(round(keep_days * 24), round(min_age_hours))
+    opened = tables.open_table(root).open()
+    if opened is None:
+        return []
+    return sorted(opened.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))

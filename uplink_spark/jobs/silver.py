@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,13 +21,15 @@ from pyspark.sql import functions as F
 from uplink_spark.bounds import amount
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import Conflict, DataFile, Table, TableError, Version
-from uplink_spark.jobs.parquet import day_of, folder_of, spark_columns, write_file
+from uplink_spark.jobs.commits import Conflict, DataFile, NewFile, TableError
+from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.parquet import day_of, write_file
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.waiting import run_job
 from uplink_spark.spark.fields import TIMESTAMP
 
 HOUR_MS = 3_600_000
+INPUT = "bronze"  # what this table reads, in its log
 BATCH_VERSIONS = 50  # bronze versions in one silver commit
 PER_MINUTE = pa.schema(
     [
@@ -78,50 +81,37 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
     """Bring silver up to the newest bronze version and return it. May be repeated and run twice at once."""
     bronze, silver = tables.bronze_table(bronze_root), Table(silver_root)
     while True:
-        have = silver.snapshot()
-        done = have.end.get("bronze", 0)
+        have = silver.declare({"data": PER_MINUTE}, [INPUT])
+        done = have.end.get(INPUT, 0)
         if (newest := bronze.snapshot().version) < done:
             raise TableError(
                 f"table {bronze.root} ends at version {newest}, {silver.root} has read version {done} of another one: "
                 "write to a new table"
             )
-        fresh = _next_versions(bronze, done)
+        fresh = list(islice(bronze.appended(done), BATCH_VERSIONS))
         if not fresh:
             return done
-        last = fresh[-1].version
-        files = [file for version in fresh if version.op == "append" for file in version.add if file.part == "data"]
+        last, files = fresh[-1][0], [file for _, added in fresh for file in added if file.part == "data"]
         written = _write(spark, bronze, files, last, str(silver.root))
-        schema = silver.declare_schema(spark_columns(PER_MINUTE), have.schema)
         stop_at("S2")
-        end = {"bronze": last}
-        version = Version(have.version + 1, "append", "silver", {"bronze": done}, end, tuple(written), (), schema)
         try:
-            silver.commit(version)
+            silver.append(have, written, {INPUT: last}, {})
         except Conflict:
             continue  # another driver was first: look again what is lacking
 
 
-def _next_versions(bronze: Table, done: int) -> list[Version]:
-    fresh: list[Version] = []
-    for version in bronze.versions(done):
-        fresh.append(version)
-        if len(fresh) == BATCH_VERSIONS:
-            break
-    return fresh
-
-
-def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[DataFile]:
+def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[NewFile]:
     if not files:
         return []
     gone = [path for path in bronze.paths(files[:1]) + bronze.paths(files[-1:]) if not _is_there(path)]
     if gone:
         raise TableError(f"{gone[0]} was vacuumed before silver read it; rebuild silver in a new folder from bronze")
-    rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze, bronze.snapshot()))
+    rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze))
     table = partials(rows.where("kind = 'message'"), last).toArrow().cast(PER_MINUTE)
     if not table.num_rows:
         return []
-    folder = folder_of("data", day_of(time.time_ns() // 1_000_000))
-    return [write_file(root, folder, PER_MINUTE, table.to_batches(), part="data")]
+    today = day_of(time.time_ns() // 1_000_000)
+    return [write_file(root, today, PER_MINUTE, table.to_batches(), part="data")]
 
 
 def _is_there(path: str) -> bool:

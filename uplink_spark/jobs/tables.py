@@ -8,8 +8,9 @@ tables.per_minute(spark, silver_root)
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from uplink_spark.jobs.commits import DataFile, Snapshot, Table, TableError
+from uplink_spark.jobs.commits import DataFile, TableError
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA
 from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
@@ -35,7 +37,7 @@ def open_table(root: str) -> Table:
     table = Table(root)
     if not table.exists():
         raise TableError(
-            f"no table at {table.root}: it has no folder _commits; is the path right, and has the job run?"
+            f"no table at {table.root}: it has no folder _delta_log; is the path right, and has the job run?"
         )
     return table
 
@@ -47,16 +49,16 @@ def bronze_table(root: str) -> Table:
 
 def _table_with(column: str, root: str, kind: str) -> Table:
     table = open_table(root)
-    names = [name for name, _ in table.schema(number)] if (number := table.snapshot().schema) else [column]
-    if column not in names:
+    names = table.columns()
+    if names and column not in names:
         raise TableError(f"{table.root} is not a {kind} table: its columns are {', '.join(names)}")
     return table
 
 
-def spark_schema(table: Table, snapshot: Snapshot) -> StructType:
-    """Return the newest declared schema; columns a file lacks are null."""
-    columns = table.schema(snapshot.schema)
-    return StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns))
+def spark_schema(table: Table, part: str = "data") -> StructType:
+    """Return the columns of a part; those that a file lacks are null."""
+    columns = [json.loads(column.to_json()) for column in table.fields(part)]  # Delta's JSON is Spark's
+    return StructType.fromJson({"type": "struct", "fields": columns})
 
 
 def bronze(
@@ -76,7 +78,7 @@ def bronze(
     snapshot = table.snapshot(version)
     since = None if landed_since is None else parse_time("landed_since", landed_since, time.time_ns() // 1_000_000)
     files = [file for file in snapshot.part("data") if _wanted(file, boxes, topics, since)]
-    rows = read_files(spark, table, files, spark_schema(table, snapshot))
+    rows = read_files(spark, table, files, spark_schema(table))
     if boxes is not None:
         rows = rows.where(F.col("box").isin(*boxes))
     if topics is not None:
@@ -87,11 +89,15 @@ def bronze(
 def _wanted(
     file: DataFile, boxes: Collection[str] | None, topics: Collection[str] | None, landed_since_ms: int | None
 ) -> bool:
-    if boxes is not None and file.boxes and not any(file.boxes[0] <= box <= file.boxes[1] for box in boxes):
-        return False
-    if topics is not None and file.topics is not None and not set(topics) & set(file.topics):
-        return False
-    return landed_since_ms is None or file.landed is None or file.landed[1] >= landed_since_ms
+    return (
+        _may_hold(file.boxes, boxes)
+        and _may_hold(file.topics, topics)
+        and (landed_since_ms is None or file.landed_until_ms is None or file.landed_until_ms >= landed_since_ms)
+    )
+
+
+def _may_hold(ends: tuple[str, str] | None, asked: Collection[str] | None) -> bool:
+    return asked is None or ends is None or any(ends[0] <= name <= ends[1] for name in asked)
 
 
 def read_files(spark: SparkSession, table: Table, files: Iterable[DataFile], schema: StructType) -> DataFrame:
@@ -205,8 +211,7 @@ MAXIMA = ("born_store_ms_max", "store_landed_ms_max")
 def per_minute_parts(spark: SparkSession, root: str) -> DataFrame:
     """Return the partial sums as silver wrote them, one for each range of bronze versions."""
     table = _table_with("minute", root, "per_minute")
-    snapshot = table.snapshot()
-    return read_files(spark, table, snapshot.part("data"), spark_schema(table, snapshot))
+    return read_files(spark, table, table.snapshot().part("data"), spark_schema(table))
 
 
 def per_minute(spark: SparkSession, root: str) -> DataFrame:
@@ -214,10 +219,3 @@ def per_minute(spark: SparkSession, root: str) -> DataFrame:
     totals = [F.sum(name).alias(name) for name in SUMS] + [F.max(name).alias(name) for name in MAXIMA]
     newest = F.max("bronze_version").alias("bronze_version")
     return per_minute_parts(spark, root).groupBy("box", "topic", "minute").agg(*totals, newest)
-
-
-def files_of_days(snapshot: Snapshot, part: str) -> Iterator[tuple[str, DataFile]]:
-    """Yield (landed day, file) of one part."""
-    for file in snapshot.part(part):
-        folder = file.path.split("/")[1]
-        yield folder.removeprefix("landed_day="), file

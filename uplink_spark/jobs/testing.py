@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import pyarrow.dataset as ds
-
 from storage_driver.record import Message, encode_host, encode_properties, encode_record, encode_topic
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.delta import Table
 from uplink_spark.spark.rows import Origin, RawPiece
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.wire.batch import PieceSource
@@ -108,12 +106,11 @@ class Fleet:
 
 
 def in_table(root: str) -> Counter[tuple[str, bytes]]:
-    """What the commit list says is in the table, read with pyarrow alone."""
-    table = Table(root)
-    paths = table.paths(table.snapshot().part("data"))
-    if not paths:
+    """What is in the table, read with the Delta library alone."""
+    opened = Table(root).open()
+    if opened is None:
         return Counter()
-    rows = ds.dataset(paths).to_table(columns=["box", "body"])
+    rows = opened.to_pyarrow_table(filters=[("part", "=", "data")], columns=["box", "body"])
     return Counter(zip(rows["box"].to_pylist(), rows["body"].to_pylist(), strict=True))
 
 

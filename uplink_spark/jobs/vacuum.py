@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = made.parse_args(arguments)
 
     def job() -> None:
-        removed = care.vacuum(given.table, given.days, min_age_s=given.min_age_hours * 3600)
+        removed = care.vacuum(given.table, given.days, min_age_hours=given.min_age_hours)
         print(f"vacuum table={given.table} removed={len(removed)}")
 
     return run_job("vacuum", job)

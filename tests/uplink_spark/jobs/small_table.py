@@ -1,15 +1,18 @@
-"""A table of files that nobody reads, for tests of what lists them."""
+"""Small tables, for tests of what lists their files."""
 
-from uplink_spark.jobs.commits import DataFile, Table, Version
+import pyarrow as pa
+
+from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.parquet import write_file
+
+COLUMNS = pa.schema([("box", pa.string()), ("topic", pa.string()), ("seq", pa.int64())])
 
 
-def add(table: Table, day: str, name: str, rows: int = 5) -> str:
+def add(table: Table, day: str, rows: int = 5) -> str:
     """Write and commit one file of a landed day; return its path."""
-    path = f"data/landed_day={day}/{name}"
-    whole = table.root / path
-    whole.parent.mkdir(parents=True, exist_ok=True)
-    whole.write_bytes(b"rows")
-    file = DataFile(path, rows, 4, "data", ("a", "b"), ("T",), (1, 2), (3, 4))
-    have = table.snapshot()
-    table.commit(Version(have.version + 1, "append", "test", have.end, {"0": have.version + 1}, (file,), (), 1))
-    return path
+    have = table.declare({"data": COLUMNS}, ["0"])
+    seq = have.end.get("0", 0)
+    batch = pa.record_batch({"box": ["a"] * rows, "topic": ["T"] * rows, "seq": range(rows)}, COLUMNS)
+    file = write_file(str(table.root), day, COLUMNS, [batch], part="data")
+    table.append(have, [file], {"0": seq + 1}, {"0": f"seq {seq}"})
+    return file.path

@@ -16,7 +16,8 @@ import pytest
 from uplink_spark.errors import LandingError
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_bronze, tasks_of
-from uplink_spark.jobs.commits import Table, TableError
+from uplink_spark.jobs.commits import TableError
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
 from uplink_spark.testing import MadeLanding, gap_piece
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
@@ -37,10 +38,8 @@ def test_each_record_is_in_the_table_once_and_a_second_run_adds_nothing(
     fleet.land("box-1", 3)
     run_bronze(spark, config, once=True)
     assert in_table(config.table) == fleet.expected
-    assert [(v.start, v.end) for v in Table(config.table).versions()] == [
-        ({"0": 0}, {"0": 4}),
-        ({"0": 4}, {"0": 5}),
-    ]
+    table = Table(config.table)
+    assert [table.snapshot(version).end for version in range(3)] == [{}, {"0": 4}, {"0": 5}]
     pinned = (fleet.landing.root / "consumers/bronze.json").read_text()
     assert '"offsets": {"0": 5}' in pinned
 
@@ -80,7 +79,8 @@ def test_of_two_drivers_with_the_same_batch_one_commits(spark: Any, fleet: Fleet
 
     Bronze(config, step=rival).write(items)  # finds version 1 taken, adds only what is lacking
     assert in_table(config.table) == fleet.expected
-    assert [version.end for version in Table(config.table).versions()] == [{"0": 1}, {"0": 2}]
+    table = Table(config.table)
+    assert [table.snapshot(version).end for version in (1, 2)] == [{"0": 1}, {"0": 2}]
     files = len(list(Path(config.table).glob("data/*/*.parquet")))
     assert files > len(Table(config.table).snapshot().part("data"))  # the loser's files lie there unlisted
 
@@ -219,7 +219,7 @@ def test_a_landing_zone_that_never_appears_ends_the_job_with_one_sentence(
     [
         ("zone", "is a landing zone: give the table a folder of its own"),
         ("file/bronze", "cannot be written: Not a directory"),
-        ("s3://bucket/bronze", "table s3://bucket/bronze: commits need exclusive creation"),
+        ("s3://bucket/bronze", "table s3://bucket/bronze: tasks write the files of these tables into folders only"),
     ],
 )
 def test_a_place_where_no_table_can_be_ends_the_job_before_spark_starts(

@@ -18,7 +18,7 @@ import pytest
 
 from tests.ports import free_port
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.testing import Fleet, in_table
 
@@ -188,7 +188,7 @@ def test_rows_are_exact_when_the_machine_of_a_worker_is_gone(
             with suppress(psutil.NoSuchProcess):  # a short-lived helper
                 killed = cluster.kill_machine_at_work()
             time.sleep(0.02)
-        assert not Path(config.table, "_commits").exists()
+        assert not Table(config.table).snapshot().end
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err[-3000:]
     assert f"rows={sum(fleet.expected.values())}" in out

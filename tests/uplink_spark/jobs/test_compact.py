@@ -6,7 +6,7 @@ import pytest
 
 from uplink_spark.jobs import care, compact
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 DAY_MS = 86_400_000
@@ -25,11 +25,11 @@ def test_all_is_every_day_but_today(
     spark: Any, fleet: Fleet, config: BronzeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bronze = Bronze(config)
-    for later_ms in (1000, 1000, 3 * DAY_MS, 1000):  # two files a day
+    for later_ms in (1000, 1000, 3 * DAY_MS, 1000):  # two files of data a day
         fleet.land("box-1", 5, later_ms=later_ms)
         bronze.write(landed_items(fleet.landing.root))
     first, last = care.days(Table(config.table).snapshot())
     monkeypatch.setattr(compact, "day_of", lambda now_ms: last)
     assert compact.main(["--table", config.table, "--all", "--master", "local[2]"]) == 0
-    assert capsys.readouterr().out == f"compact day={first} files=2->1 rows=10\n"
+    assert capsys.readouterr().out == f"compact day={first} files=4->2 rows=10\n"
     assert in_table(config.table) == fleet.expected

@@ -29,7 +29,7 @@ def batches(count: int, records: int) -> list[pa.RecordBatch]:
 @pytest.mark.slow
 def test_small_batches_share_a_row_group_and_come_back_as_they_were(tmp_path: Path) -> None:
     given = batches(20, 50)
-    entry = write_file(str(tmp_path), "data", SCHEMA, given, part="data")
+    entry = write_file(str(tmp_path), "2026-11-03", SCHEMA, given, part="data")
     file = pq.ParquetFile(tmp_path / entry.path)
     assert file.metadata.num_row_groups == 1
     assert entry.rows == 1000
@@ -41,14 +41,14 @@ def test_a_row_group_ends_before_a_worker_holds_too_much(tmp_path: Path) -> None
     given = batches(6, 50)
     before, parquet.ROW_GROUP_BYTES = parquet.ROW_GROUP_BYTES, 3 * given[0].nbytes
     try:
-        entry = write_file(str(tmp_path), "data", SCHEMA, given, part="data")
+        entry = write_file(str(tmp_path), "2026-11-03", SCHEMA, given, part="data")
     finally:
         parquet.ROW_GROUP_BYTES = before
     assert pq.ParquetFile(tmp_path / entry.path).metadata.num_row_groups == 2
 
 
 def test_offsets_are_stored_as_differences_and_bodies_without_statistics(tmp_path: Path) -> None:
-    entry = write_file(str(tmp_path), "data", SCHEMA, batches(1, 500), part="data")
+    entry = write_file(str(tmp_path), "2026-11-03", SCHEMA, batches(1, 500), part="data")
     group = pq.ParquetFile(tmp_path / entry.path).metadata.row_group(0)
     columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
     assert "DELTA_BINARY_PACKED" in columns["log_offset"].encodings

@@ -10,7 +10,7 @@ import pytest
 
 from uplink_spark.jobs import bronze
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.testing import Fleet, in_table
 

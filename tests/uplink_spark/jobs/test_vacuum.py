@@ -8,7 +8,7 @@ import pytest
 
 from tests.uplink_spark.jobs.small_table import add
 from uplink_spark.jobs import vacuum
-from uplink_spark.jobs.commits import Table
+from uplink_spark.jobs.delta import Table
 
 DAY = "2026-11-03"
 
@@ -23,13 +23,11 @@ def leave(root: Path, name: str, hours: float) -> str:
 
 
 def test_only_unlisted_files_that_are_old_enough_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = add(Table(str(tmp_path)), DAY, "listed.parquet")
+    listed = add(Table(str(tmp_path)), DAY)
     os.utime(tmp_path / listed, (1, 1))
     old, young = leave(tmp_path, "old.parquet", 25), leave(tmp_path, "young.parquet", 23)
-    other = leave(tmp_path, "notes.txt", 99)
-    assert vacuum.main(["--table", str(tmp_path)]) == 0
-    left = {path for path in (listed, old, young, other) if (tmp_path / path).exists()}
-    assert left == {listed, young, other}
-    assert vacuum.main(["--table", str(tmp_path), "--min-age-hours", "22"]) == 0
+    assert vacuum.main(["--table", str(tmp_path), "--days", "0"]) == 0
+    assert {path for path in (listed, old, young) if (tmp_path / path).exists()} == {listed, young}
+    assert vacuum.main(["--table", str(tmp_path), "--days", "0", "--min-age-hours", "22"]) == 0
     assert not (tmp_path / young).exists()
     assert capsys.readouterr().out == f"vacuum table={tmp_path} removed=1\n" * 2

@@ -1,0 +1,38 @@
+"""What the columns of the tables mean: comments that every engine shows."""
+
+from __future__ import annotations
+
+COMMENTS = {
+    "part": "which rows: data (records), ranges (what landed or was declared lost), gaps (declared losses by queue)",
+    "landed_day": "day of landed_time, UTC",
+    "box": "name of the box",
+    "epoch": "history of the box's log; with box and log_offset the key of a record",
+    "log_offset": "byte position of the record in the box's log",
+    "topic": "topic of the message",
+    "queue_id": "queue of the topic",
+    "queue_offset": "number of the message in its queue",
+    "kind": "data: message, half, op, delayed, retry, dlq, reply, trace, system, filler; ranges: log, pick, gap, blob",
+    "msg_id": "unique id that the producer gave the message (UNIQ_KEY)",
+    "tags": "TAGS of the message",
+    "keys": "KEYS of the message",
+    "body": "body, decompressed if the producer compressed it; see body_state",
+    "body_state": "plain, inflated, compressed (not decompressed), bad_crc, bad_inflate",
+    "properties": "properties of the message",
+    "prepared_offset": "of a committed transaction: where its half message is",
+    "born_time": "when the client made the message, by its clock",
+    "store_time": "when the box stored the record, by its clock",
+    "landed_time": "when the centre had the record on its disk, by the centre's clock",
+    "clock_ok": "whether the box trusted its clock",
+    "shard": "shard of the landing zone's manifest",
+    "seq": "number of the landed range in its shard",
+    "traceparent": "W3C trace context of the producer",
+    "trace_id": "trace id, 32 lower-case hex digits",
+    "from_offset": "first byte of the range in the box's log",
+    "to_offset": "byte after the range",
+    "records": "number of records; null: not known, never 0",
+    "class": "kind of loss",
+    "reason": "cause of the loss",
+    "minute": "minute of store_time",
+    "rows": "number of messages",
+    "bronze_version": "newest version of the bronze table that these sums contain",
+}
