@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -21,8 +21,8 @@ from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")
 REMEMBERED_REFUSALS, LONGEST_LOGGED = 4096, 500
-LARGE = 65_536  # bytes of a body: some ms to read
-UNREAD = frozenset(
+LARGE: Final = 65_536  # bytes of a body: some ms to read
+UNREAD: Final = frozenset(
     map(
         int,
         (
@@ -32,7 +32,7 @@ UNREAD = frozenset(
         ),
     )
 )  # their bodies are not read as text, or not at all
-UNKNOWN = -1  # all codes nobody handles: a scanner gets one line
+UNKNOWN: Final = -1  # all codes nobody handles: a scanner gets one line
 
 
 class RequestPeer(Protocol):

@@ -6,6 +6,7 @@ box from starting.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -28,8 +29,8 @@ from storage_driver.record import (
 )
 from storage_driver.restart_position import RestartPosition
 
-SYNC_SINGLY = 32  # with more dirty files one syncfs is cheaper
-MOST_HOLES = 64  # entries looked at before one that is to be repaired
+SYNC_SINGLY: Final = 32  # with more dirty files one syncfs is cheaper
+MOST_HOLES: Final = 64  # entries looked at before one that is to be repaired
 
 
 class QueueWrite(NamedTuple):

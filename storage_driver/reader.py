@@ -2,6 +2,7 @@
 
 import bisect
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from storage_driver.errors import RecordDamaged
 from storage_driver.log.commit_log import CommitLog
@@ -10,7 +11,7 @@ from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, C
 from storage_driver.reading import WouldBlock
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, parse_record, stored_ms_of
 
-HEAD_BYTES = 76  # enough of any record to read its store time
+HEAD_BYTES: Final = 76  # enough of any record to read its store time
 
 
 class HotSource:

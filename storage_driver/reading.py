@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from enum import Enum
 from struct import Struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK, MessageQueue
 
-MOST_SCANNED = 800  # entries, as Apache's 16000 bytes
-SLICE = 64
-_HEAD = Struct(">ii20xqi")  # size, magic, log offset, flags
-RUN_BYTES = 256 * 1024  # neighbouring records are read together up to this
+MOST_SCANNED: Final = 800  # entries, as Apache's 16000 bytes
+SLICE: Final = 64
+_HEAD: Final = Struct(">ii20xqi")  # size, magic, log offset, flags
+RUN_BYTES: Final = 256 * 1024  # neighbouring records are read together up to this
 
 
 class FoundStatus(Enum):

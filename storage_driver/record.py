@@ -9,38 +9,44 @@ from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 from zlib import crc32
 
 from storage_driver.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
 from storage_driver.named_tuple import NamedTuple
 
-MAGIC_V1 = -626843481  # DAA320A7
-MAGIC_V2 = -626843477  # DAA320AB, 2-byte topic length, only read
-MAGIC_BLANK = -875286124  # CBD43194, the rest of this file is unused
-BLANK = Struct(">ii")
-BLANK_BYTES = BLANK.size
-SMALLEST_RECORD = 91
-FIXED_BYTES = 74  # of a record, without hosts and length-prefixed topic
-MAX_TOPIC_BYTES = 127
-MAX_PROPERTIES_BYTES = 32767
-LONGEST_KNOWN_TAG = 128  # hashes of longer ones are not remembered: strangers choose them
+MAGIC_V1: Final = -626843481  # DAA320A7
+MAGIC_V2: Final = -626843477  # DAA320AB, 2-byte topic length, only read
+MAGIC_BLANK: Final = -875286124  # CBD43194, the rest of this file is unused
+BLANK: Final = Struct(">ii")
+BLANK_BYTES: Final = BLANK.size
+SMALLEST_RECORD: Final = 91
+FIXED_BYTES: Final = 74  # of a record, without hosts and length-prefixed topic
+MAX_TOPIC_BYTES: Final = 127
+MAX_PROPERTIES_BYTES: Final = 32767
+LONGEST_KNOWN_TAG: Final = 128  # hashes of longer ones are not remembered: strangers choose them
 BORN_V6, STORE_V6 = 0x10, 0x20
 TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK = 0xC, 0x4, 0x8, 0xC
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-DELAY_LEVELS_MS = tuple(
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+DELAY_LEVELS_MS: Final = tuple(
     1000 * s for s in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 
 # size magic crc queue_id flag queue_offset log_offset sys_flag born_ms born_host stored_ms store_host times prepared n
-_HEADS = {(born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_HEADS: Final = {(born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _HEAD_V4 = _HEADS[8, 8]
 # size, magic, crc, queue_id, flag, queue_offset, log_offset, what is the same for a batch, n; by the length of all
-_BATCH_HEADS = {head.size: Struct(f">i4si4siqq{head.size - 40}si") for head in _HEADS.values()}
-_HEAD_BY_FLAG = {0: _HEADS[8, 8], BORN_V6: _HEADS[20, 8], STORE_V6: _HEADS[8, 20], BORN_V6 | STORE_V6: _HEADS[20, 20]}
-_FIXED = Struct(">iiiiiqqi")
-_LENGTH = Struct(">H")
-_PORT = Struct(">i")
-_PHYS = Struct(">q")
+_BATCH_HEADS: Final = {head.size: Struct(f">i4si4siqq{head.size - 40}si") for head in _HEADS.values()}
+_HEAD_BY_FLAG: Final = {
+    0: _HEADS[8, 8],
+    BORN_V6: _HEADS[20, 8],
+    STORE_V6: _HEADS[8, 20],
+    BORN_V6 | STORE_V6: _HEADS[20, 20],
+}
+_FIXED: Final = Struct(">iiiiiqqi")
+_LENGTH: Final = Struct(">H")
+_PORT: Final = Struct(">i")
+_PHYS: Final = Struct(">q")
 
 
 class MessageQueue(NamedTuple):
@@ -406,7 +412,7 @@ def _hash_of(tags: bytes) -> int:
     return java_hash(tags.decode("utf-8", "replace"))
 
 
-_DIGITS = b"0123456789abcdefghijklmnopqrstu"
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
 _HIGH, _LOW = (bytes(_DIGITS[d] for d in column) for column in zip(*(divmod(c, 31) for c in range(256)), strict=True))
 
 

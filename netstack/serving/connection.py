@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -22,11 +23,13 @@ from netstack.wire.conversation import Answer, AsyncReply, DeferredBatch, Deferr
 from netstack.wire.frame import KIB, FrameDecoder
 
 Handle = Callable[[RemotingCommand, Peer], Answer]
-RECEIVE = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
-LARGE_FRAME = 8 * KIB  # those of batches; four times as much is received while they come
+RECEIVE: Final = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
+LARGE_FRAME: Final = 8 * KIB  # those of batches; four times as much is received while they come
 PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on them: then others have their turn
-ANSWER_BYTES = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
-GIVEN_UP = "unsent: unread replies of all peers exceed the limit, and this peer has read nothing for the longest time"
+ANSWER_BYTES: Final = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
+GIVEN_UP: Final = (
+    "unsent: unread replies of all peers exceed the limit, and this peer has read nothing for the longest time"
+)
 _log = logging.getLogger("netstack")
 
 

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -14,7 +14,7 @@ from netstack.serving.outbox import Unsent
 from netstack.serving.slots import ConnectionSlots
 from netstack.wire.header_cache import HeaderCache
 
-REFUSED = "refused_"  # with why: access, process, or the limit
+REFUSED: Final = "refused_"  # with why: access, process, or the limit
 
 
 class NetStatistics(NamedTuple):

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import trio
 
 from netstack.wire.frame import KIB, MIB
 
-CHUNK = MIB  # progress is seen per chunk, so a slow peer is told from a stuck one
-SHARE = 256 * KIB  # what one peer may leave unread while all together leave too much
+CHUNK: Final = MIB  # progress is seen per chunk, so a slow peer is told from a stuck one
+SHARE: Final = 256 * KIB  # what one peer may leave unread while all together leave too much
 
 
 class Unsent:

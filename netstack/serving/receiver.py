@@ -5,10 +5,11 @@ trio asks each time before it waits; the failed call is a twentieth of what a lo
 
 import os
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
-FIRST = 64 << 10  # the most that a peer has received for it after it was silent
+FIRST: Final = 64 << 10  # the most that a peer has received for it after it was silent
 Receive = Callable[[int], Awaitable[bytes | bytearray]]
 
 

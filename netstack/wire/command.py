@@ -8,7 +8,7 @@ Source: RocketMQ 4.9.8 RemotingCommand, RocketMQSerializable, RemotingSerializab
 from collections.abc import Mapping
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
@@ -20,22 +20,22 @@ from netstack.wire.frame import BINARY, JSON, Frame, encode_frame
 if TYPE_CHECKING:
     from netstack.wire.message_headers import SendMessageHeader
 
-VERSION = 409  # V4_9_8
+VERSION: Final = 409  # V4_9_8
 RESPONSE, ONEWAY = 1, 2
-MAX_EXT_FIELDS = 256
-HEADER = fastjson.Bounds(1 << 20, 40_000, 4 << 10, 0)  # commas in properties count; clients send standard JSON
-LANGUAGES = (
+MAX_EXT_FIELDS: Final = 256
+HEADER: Final = fastjson.Bounds(1 << 20, 40_000, 4 << 10, 0)  # commas in properties count; clients send standard JSON
+LANGUAGES: Final = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST"),
     "NODE_JS",
 )
-_LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
-_INT32 = range(-(1 << 31), 1 << 31)
+_LANGUAGE_CODES: Final = {name: code for code, name in enumerate(LANGUAGES)}
+_INT32: Final = range(-(1 << 31), 1 << 31)
 _FIXED, _SHORT, _INT = Struct(">hBhiii"), Struct(">h"), Struct(">i")
-_MARKS = Struct(">ii")
-_DUMPS = orjson.dumps
-_TAIL = b'"serializeTypeCurrentRPC":"JSON","version":%d}'
-_ANY = b'{"code":%d,%b"flag":%d,"language":"%b","opaque":%d,%b' + _TAIL
-_ANSWER = b'{"code":%d,"extFields":%b,"flag":1,"language":"JAVA","opaque":%d,' + _TAIL
+_MARKS: Final = Struct(">ii")
+_DUMPS: Final = orjson.dumps
+_TAIL: Final = b'"serializeTypeCurrentRPC":"JSON","version":%d}'
+_ANY: Final = b'{"code":%d,%b"flag":%d,"language":"%b","opaque":%d,%b' + _TAIL
+_ANSWER: Final = b'{"code":%d,"extFields":%b,"flag":1,"language":"JAVA","opaque":%d,' + _TAIL
 
 
 class ExtFields(Protocol):

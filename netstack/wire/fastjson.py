@@ -6,14 +6,14 @@ sorted tuples of their items. Source: fastjson 1.2.69 and 1.2.83, whose output t
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from netstack.errors import ProtocolError
 from netstack.wire.json_text import MAX_DEPTH, without_surrogates
 
-MOST_REPEATED = 1 << 20  # what references make a text grow by, in characters and values
+MOST_REPEATED: Final = 1 << 20  # what references make a text grow by, in characters and values
 
 
 class Bounds(NamedTuple):
@@ -25,8 +25,8 @@ class Bounds(NamedTuple):
     referring: int = 10_000  # values in a text with references: each is walked over; 0: they are values like others
 
 
-FROM_PEER = Bounds()
-FROM_SERVER = Bounds(64 << 20, 10_000_000, 4 << 20)  # what a client asked for that has nothing else to do
+FROM_PEER: Final = Bounds()
+FROM_SERVER: Final = Bounds(64 << 20, 10_000_000, 4 << 20)  # what a client asked for that has nothing else to do
 
 
 def loads(data: bytes, bounds: Bounds = FROM_PEER) -> Any:

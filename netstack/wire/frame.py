@@ -9,14 +9,15 @@ Source: RocketMQ 4.9.8 NettyDecoder, RemotingCommand.decode.
 """
 
 from struct import Struct
+from typing import Final
 
 from netstack.errors import ProtocolError
 
 KIB, MIB = 1024, 1024 * 1024
 JSON, BINARY = 0, 1
-MAX_FRAME = 16 * MIB
-MAX_HEADER = 256 * KIB  # 32 KiB of properties, the most there may be, take up to 192 when JSON escapes each byte
-TLS_GREETING = 0x1603  # as the first bytes of a length: 369 MB, never a frame
+MAX_FRAME: Final = 16 * MIB
+MAX_HEADER: Final = 256 * KIB  # 32 KiB of properties, the most there may be, take up to 192 when JSON escapes each byte
+TLS_GREETING: Final = 0x1603  # as the first bytes of a length: 369 MB, never a frame
 _LENGTH, _MARK, _BOTH = Struct(">i"), Struct(">I"), Struct(">II")
 
 

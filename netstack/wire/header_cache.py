@@ -6,7 +6,7 @@ look as Java writes it takes the ordinary way, and so does a signed one.
 """
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,14 +15,14 @@ from netstack.wire.command import MAX_EXT_FIELDS, RemotingCommand, decode_comman
 from netstack.wire.frame import JSON, Frame
 from netstack.wire.message_headers import SendMessageHeader
 
-MOST_REMEMBERED = 4096  # of all connections of a process: one per producer group and queue that is sent to
-MOST_BYTES = 4096  # of a header that is worth a look
-MOST_KEPT = 768  # of one that is remembered: room for the longest names Java allows, and 10 MB for all
-_SPLIT = re.compile(
+MOST_REMEMBERED: Final = 4096  # of all connections of a process: one per producer group and queue that is sent to
+MOST_BYTES: Final = 4096  # of a header that is worth a look
+MOST_KEPT: Final = 768  # of one that is remembered: room for the longest names Java allows, and 10 MB for all
+_SPLIT: Final = re.compile(
     rb'(\{"code":3[12]0,"extFields":\{"a":"[^"]*","b":"[^"]*","c":"[^"]*","d":"\d+","e":"\d+","f":"\d+","g":")(\d{1,15})'
     rb'(","h":"\d+","i":)("[^"]*")(,"j":[^}]*\},"flag":\d,"language":"[A-Z]+","opaque":)(\d{1,9})(,[^}]*\})'
 ).fullmatch  # the variable parts are those of time, properties and opaque
-_LOADS = orjson.loads
+_LOADS: Final = orjson.loads
 Constant = tuple[bytes, bytes, bytes, bytes]
 
 

@@ -5,17 +5,17 @@ Source: RocketMQ 4.9.8 protocol.header.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from netstack.errors import Refused
 from netstack.wire.ext import INT32, INT64, bool_text, malformed, missing, to_bool
 
-_V1 = (
+_V1: Final = (
     *("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag"),
     *("properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname"),
 )
-_V2 = tuple("abcdefghijklmn")
-_PULL_NUMBERS = (
+_V2: Final = tuple("abcdefghijklmn")
+_PULL_NUMBERS: Final = (
     ("queueId", "maxMsgNums", "sysFlag", "maxMsgBytes"),
     ("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"),
     ("maxMsgBytes",),

@@ -1,6 +1,7 @@
 """Answers to sends, made from a template: all but four values of one is the same for every message of a broker."""
 
 from struct import Struct
+from typing import Final
 
 import orjson
 
@@ -8,7 +9,7 @@ from netstack.wire.command import VERSION, RemotingCommand
 from netstack.wire.frame import JSON
 from netstack.wire.message_headers import SendMessageReply
 
-_MARKS = Struct(">ii")
+_MARKS: Final = Struct(">ii")
 
 
 class SendReplies:

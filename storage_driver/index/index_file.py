@@ -9,24 +9,27 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct, pack
+from typing import Final
 
 from storage_driver.files.disk import Disk, DiskFile, FileFacts, make_fixed
 from storage_driver.index.index_keys import IndexKeys, key_hash
 from storage_driver.named_tuple import NamedTuple
 
-HEADER = Struct(">qqqqii")
-UNIT = Struct(">iqii")
-_SLOT = Struct(">i")
+HEADER: Final = Struct(">qqqqii")
+UNIT: Final = Struct(">iqii")
+_SLOT: Final = Struct(">i")
 SLOTS, UNITS = 5_000_000, 20_000_000
-MOST_FOUND = 64
-UNKNOWN = -1  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
-SEARCH_UNITS = 50_000
-MOST_SECONDS = 0x7FFFFFFF
+MOST_FOUND: Final = 64
+UNKNOWN: Final = (
+    -1
+)  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
+SEARCH_UNITS: Final = 50_000
+MOST_SECONDS: Final = 0x7FFFFFFF
 YIELD_EVERY, YIELD_S = 512, 0.0003  # keys between yields: without any p99 of sends is 5 ms worse
-BLOCK_BITS = 14
-BLOCK_SLOTS = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
-SPARSE = 8  # below 8 keys a block each slot is read and written by itself
-SWAPPED = sys.byteorder == "little"  # the files are big-endian
+BLOCK_BITS: Final = 14
+BLOCK_SLOTS: Final = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
+SPARSE: Final = 8  # below 8 keys a block each slot is read and written by itself
+SWAPPED: Final = sys.byteorder == "little"  # the files are big-endian
 
 
 class IndexSize(NamedTuple):

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import unpack
+from typing import Final
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import index_keys, java_hash
 
-DIFFERING = 16  # characters at the end of a UNIQ_KEY: its time and its counter
-LONGEST_KNOWN = 128  # where a UNIQ_KEY ends whose beginning is worth remembering
+DIFFERING: Final = 16  # characters at the end of a UNIQ_KEY: its time and its counter
+LONGEST_KNOWN: Final = 128  # where a UNIQ_KEY ends whose beginning is worth remembering
 
 
 class IndexKeys(NamedTuple):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from storage_driver.index.index_file import YIELD_EVERY, YIELD_S, Index
 from storage_driver.index.index_keys import IndexKeys, alike_hashes, key_hashes
@@ -11,7 +12,7 @@ from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 CATCH_UP_BYTES = 4 << 20  # some thousand records share reads and writes of slots
-FEW = 8  # records whose keys are found one by one
+FEW: Final = 8  # records whose keys are found one by one
 
 
 class KeyCollector:

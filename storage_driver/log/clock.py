@@ -7,14 +7,14 @@ was running, each stretch by its own clock, so no step and no wrong date on star
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from storage_driver.files.state_file import checksum
 from storage_driver.named_tuple import NamedTuple
 
-STEP_MS = 60_000  # smaller steps back are waited out: store times stand still
-EPOCHS_KEPT = 256
-PARTS = {"layout", "epochs"}  # once there was no checksum
+STEP_MS: Final = 60_000  # smaller steps back are waited out: store times stand still
+EPOCHS_KEPT: Final = 256
+PARTS: Final = {"layout", "epochs"}  # once there was no checksum
 
 
 def wall_ms() -> int:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import trio
 from outcome import Outcome  # trio's own
@@ -25,9 +25,9 @@ from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 
 PendingAppend = PendingRecord | PendingRun
 Ended = Callable[[Outcome[Any]], None]
-SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-BUSY_AFTER_S = 1.0
-BUSY_CHECK_EVERY = 16  # the clock costs 0.3 µs
+SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+BUSY_AFTER_S: Final = 1.0
+BUSY_CHECK_EVERY: Final = 16  # the clock costs 0.3 µs
 
 
 class SyncCounters:

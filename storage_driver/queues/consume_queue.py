@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
+from typing import Final
 
 from storage_driver.files.disk import NO_WAY, Disk, DiskFile, make_fixed
 from storage_driver.record import MessageQueue
 
-ENTRY = Struct(">qiq")
-ENTRY_BYTES = ENTRY.size
-HOLE_SIZE = 0x7FFFFFFF
-HOLE = ENTRY.pack(0, HOLE_SIZE, 0)  # stands for a message that is not there; readers skip it
-FILE_ENTRIES = 300_000
+ENTRY: Final = Struct(">qiq")
+ENTRY_BYTES: Final = ENTRY.size
+HOLE_SIZE: Final = 0x7FFFFFFF
+HOLE: Final = ENTRY.pack(0, HOLE_SIZE, 0)  # stands for a message that is not there; readers skip it
+FILE_ENTRIES: Final = 300_000
 
 
 @lru_cache(1024)

@@ -1,6 +1,7 @@
 """Durable records → queue entries and arrivals, in memory; the index gets them from its own backlog."""
 
 from collections.abc import Callable, Container, Sequence
+from typing import Final
 
 import trio
 
@@ -15,9 +16,9 @@ from storage_driver.record import (
     tags_codes,
 )
 
-FLUSH_AT = 10_000
+FLUSH_AT: Final = 10_000
 HEAVY = 4 << 20  # bytes of properties that wait for the index
-RUN_BYTES = 140  # what a message of a run takes beside the bytes of its properties
+RUN_BYTES: Final = 140  # what a message of a run takes beside the bytes of its properties
 
 
 class Arrival(NamedTuple):

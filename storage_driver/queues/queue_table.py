@@ -5,7 +5,7 @@ With thousands of queues a start takes them from here instead of opening every f
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
@@ -14,7 +14,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.record import MessageQueue
 
-PARTS = {"layout", "asOf", "queues"}  # once there was no checksum
+PARTS: Final = {"layout", "asOf", "queues"}  # once there was no checksum
 
 
 class QueueRow(NamedTuple):

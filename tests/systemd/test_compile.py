@@ -1,5 +1,6 @@
 """The build of the compiled modules: what it needs, when it has nothing to do."""
 
+import ast
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+UNCOMPILED = {"Protocol", "NamedTuple", "Exception"}  # as bases: what inherits from these is an ordinary class
 BUILD = Path(__file__).resolve().parents[2] / "systemd/compiled/build.py"
 _spec = importlib.util.spec_from_file_location("compile_build", BUILD)
 assert _spec is not None
@@ -55,3 +57,36 @@ def test_every_module_that_is_to_be_compiled_exists_once() -> None:
     modules = build.compiled_modules()
     assert len(set(modules)) == len(modules) > 30
     assert all((build.TOP / f"{name.replace('.', '/')}.py").is_file() for name in modules)
+
+
+def bases(path: Path) -> dict[str, set[str]]:
+    """Return the classes of a module with the names that they inherit from, each as `module.Class`."""
+    module, tree = ".".join(path.relative_to(build.TOP).with_suffix("").parts), ast.parse(path.read_text())
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            known |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    known |= {name: f"{module}.{name}" for name in classes}
+    return {
+        f"{module}.{name}": {known.get(base.id, base.id) for base in node.bases if isinstance(base, ast.Name)}
+        for name, node in classes.items()
+    }
+
+
+def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
+    """A compiled class refuses to make such an object, so the whole family is compiled, or none of it."""
+    modules = set(build.compiled_modules())
+    found: dict[str, set[str]] = {}
+    for package in ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"):
+        for path in (build.TOP / package).rglob("*.py"):
+            found |= bases(path)
+    plain = {name for name, above in found.items() if {one.rpartition(".")[2] for one in above} & UNCOMPILED}
+    wrong = [
+        f"{name}({base})"
+        for name, above in found.items()
+        for base in above
+        if name.rpartition(".")[0] not in modules and base in found and base.rpartition(".")[0] in modules
+        if base not in plain
+    ]
+    assert not wrong, f"add their modules to [tool.rocketbox] compiled, or take the base's out: {wrong}"

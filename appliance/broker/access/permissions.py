@@ -8,7 +8,7 @@ Pure decisions: addresses and accounts come in.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Protocol
+from typing import Final, Protocol
 
 from appliance.broker.access.replays import BOUND, HOT, OFF, STRICT, SeenSignatures, Term, term_of
 from appliance.broker.access.request_table import ROWS, AccessClass
@@ -22,7 +22,7 @@ from storage_driver.named_tuple import NamedTuple
 
 Network = IPv4Network | IPv6Network
 SUBNET, KEYS, OPEN, LOOPBACK = "subnet", "keys", "open", "loopback"
-REMEMBERED = 4096
+REMEMBERED: Final = 4096
 
 
 class Asker(Protocol):
@@ -42,7 +42,7 @@ class Asker(Protocol):
 
 
 ACCESS: dict[int, AccessClass] = {code: row.access for code, row in ROWS.items()}
-_CHANGING = frozenset((AccessClass.CHANGE, AccessClass.JOIN, AccessClass.ACCOUNTS))
+_CHANGING: Final = frozenset((AccessClass.CHANGE, AccessClass.JOIN, AccessClass.ACCOUNTS))
 
 
 class AddressScope(Enum):

@@ -10,18 +10,19 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from storage_driver.named_tuple import NamedTuple
 
-TICK_S = 10.0
+TICK_S: Final = 10.0
 TICKS_PER_HOUR_SAMPLE, TICKS_PER_DAY_SAMPLE = 60, 360
-PERIODS_MS = (10_000, 600_000, 3_600_000)  # between the samples of each view
+PERIODS_MS: Final = (10_000, 600_000, 3_600_000)  # between the samples of each view
 MINUTE, HOUR, DAY = 0, 1, 2
-_KEPT = (7, 7, 25)  # samples of each view
+_KEPT: Final = (7, 7, 25)  # samples of each view
 ITEMS_PER_BREATH, LONGEST_INT = 500, 10
-TPS_WINDOWS_S = (10, 60, 600)
+TPS_WINDOWS_S: Final = (10, 60, 600)
 
 
 class StatsView(NamedTuple):

@@ -5,7 +5,7 @@ knows are ignored.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from appliance.broker.filter.subscriptions import TAG, Subscription, SubscriptionError, parse_subscription
 from appliance.broker.tables.clients import Joining
@@ -17,9 +17,9 @@ from netstack.wire.ext import INT32
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
-CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
-MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")
-CONSUME_FROM = (
+CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+CONSUME_FROM: Final = (
     "CONSUME_FROM_LAST_OFFSET",
     "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
     "CONSUME_FROM_MIN_OFFSET",
@@ -28,7 +28,7 @@ CONSUME_FROM = (
     "CONSUME_FROM_TIMESTAMP",
 )
 MOST_GROUPS, MOST_SUBSCRIPTIONS = 1000, 1000
-MOST_BYTES = 4 << 20  # five thousand topics of one client are 1.3 MB
+MOST_BYTES: Final = 4 << 20  # five thousand topics of one client are 1.3 MB
 
 
 class Heartbeat(NamedTuple):

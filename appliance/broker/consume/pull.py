@@ -6,7 +6,7 @@ order. Source: RocketMQ 4.9.8 PullMessageProcessor, DefaultReading.getMessage.
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader
@@ -35,9 +35,9 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
 
-SHORT_POLL_S = 1.0
-LONGEST_HOLD_S = 300.0
-_CODES = {
+SHORT_POLL_S: Final = 1.0
+LONGEST_HOLD_S: Final = 300.0
+_CODES: Final = {
     FoundStatus.FOUND: ResponseCode.SUCCESS,
     FoundStatus.NO_MATCHED: ResponseCode.PULL_RETRY_IMMEDIATELY,
     FoundStatus.REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -48,7 +48,11 @@ _CODES = {
 }
 
 
-_BEHIND = (FoundStatus.OFFSET_OVERFLOW_BADLY, FoundStatus.NO_MESSAGE_IN_QUEUE, FoundStatus.NO_MATCHED_LOGIC_QUEUE)
+_BEHIND: Final = (
+    FoundStatus.OFFSET_OVERFLOW_BADLY,
+    FoundStatus.NO_MESSAGE_IN_QUEUE,
+    FoundStatus.NO_MATCHED_LOGIC_QUEUE,
+)
 
 
 class GetStats(Protocol):

@@ -7,7 +7,7 @@ Source: RocketMQ 4.9.8 DefaultReading.getMessage, PullRequestHoldService.
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -16,10 +16,10 @@ from appliance.broker.tables.arrivals import UNMATCHED_S, Arrivals
 from storage_driver.interfaces import Reading
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
 
-MOST_SCANNED = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
-MAX_COUNT = 32  # RocketMQ maxTransferCountOnMessageInMemory
-MAX_BYTES = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
-LARGEST_BYTES = 4 << 20  # of one message: what a read from the disk may become
+MOST_SCANNED: Final = 800  # queue entries per read, as RocketMQ's 16000 bytes of them
+MAX_COUNT: Final = 32  # RocketMQ maxTransferCountOnMessageInMemory
+MAX_BYTES: Final = 262_144  # RocketMQ maxTransferBytesOnMessageInMemory; one larger message is still delivered
+LARGEST_BYTES: Final = 4 << 20  # of one message: what a read from the disk may become
 
 
 class Room(Protocol):

@@ -5,15 +5,15 @@ much SQL92 as a megabyte of closures. Sans I/O.
 """
 
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from appliance.broker.filter.subscriptions import AcceptsRecord, AcceptsTags, Subscription
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
-SMALL = 2 << 10  # bytes of memory: twenty tags, one comparison; such filters are not counted
-MOST_BYTES = 24 << 20
+SMALL: Final = 2 << 10  # bytes of memory: twenty tags, one comparison; such filters are not counted
+MOST_BYTES: Final = 24 << 20
 PER_TAG, PER_CHARACTER = 100, 30  # of a hash in a set; of SQL92, see sql92.SMALL_TEXT
 Key = tuple[str, str]
 Accepts = tuple[AcceptsTags | None, AcceptsRecord | None]

@@ -6,16 +6,17 @@ Tags are filtered by hash, as RocketMQ does; clients look at the real tags again
 from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BORN_V6, STORE_V6, decode_properties, java_hash
 
 TAG, SQL92 = "TAG", "SQL92"
-EVERYTHING = "*"
-MOST_TAGS_TEXT = 32_768  # characters, as of an SQL92 expression
-HOSTS_V6 = BORN_V6 | STORE_V6
-BODY_AT = {0: 88, BORN_V6: 100, STORE_V6: 100, HOSTS_V6: 112}  # where the body of a record begins
-SHORT_TOPIC = 0xA7  # magic of records whose topic has one length byte
+EVERYTHING: Final = "*"
+MOST_TAGS_TEXT: Final = 32_768  # characters, as of an SQL92 expression
+HOSTS_V6: Final = BORN_V6 | STORE_V6
+BODY_AT: Final = {0: 88, BORN_V6: 100, STORE_V6: 100, HOSTS_V6: 112}  # where the body of a record begins
+SHORT_TOPIC: Final = 0xA7  # magic of records whose topic has one length byte
 _INT, _SHORT = Struct(">i"), Struct(">H")
 
 AcceptsTags = Callable[[int], bool]

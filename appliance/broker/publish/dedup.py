@@ -8,6 +8,7 @@ remembered is bounded: two generations of keys, the older dropped when the young
 
 from collections.abc import Callable, Iterable, Sequence
 from struct import pack
+from typing import Final
 from zlib import crc32
 
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
@@ -15,9 +16,11 @@ from appliance.requests import RequestPeer
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage
 
-DEFAULT_WINDOW_S = 30.0  # three sends of 3 s each, and slower clients
-RETRY_AFTER_S = 0.5  # one object sent several times without waiting comes sooner, a retry after its timeout later
-REAL_TOPIC = "REAL_TOPIC"
+DEFAULT_WINDOW_S: Final = 30.0  # three sends of 3 s each, and slower clients
+RETRY_AFTER_S: Final = (
+    0.5  # one object sent several times without waiting comes sooner, a retry after its timeout later
+)
+REAL_TOPIC: Final = "REAL_TOPIC"
 
 
 class FirstCopy(NamedTuple):

@@ -8,7 +8,7 @@ Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSend
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 from zlib import crc32
 
 import trio
@@ -44,7 +44,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property
 
 MULTI_TAG, MULTI_TAG_FLAG = "MULTI_TAG", 0x2
-TRANSACTION_FLAGS = 0xC
+TRANSACTION_FLAGS: Final = 0xC
 Published = tuple[int, int, int, int, int, str | None]
 """Queue, queue offset, log offset, mark to wait for, key of the duplicate window (0: none), recall handle.
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
 from storage_driver.errors import RecordDamaged
 from storage_driver.interfaces import MarkedReading
 from storage_driver.record import BLANK, MAGIC_BLANK, StoredMessage, decode_record
 
-MOST_BYTES = 16 << 20
-_MAGIC_BYTES = bytes.fromhex("daa320a7")
-_LOG_OFFSET = Struct(">q")
+MOST_BYTES: Final = 16 << 20
+_MAGIC_BYTES: Final = bytes.fromhex("daa320a7")
+_LOG_OFFSET: Final = Struct(">q")
 
 
 def recent_messages(store: MarkedReading, since_ms: int, most_bytes: int = MOST_BYTES) -> list[StoredMessage]:

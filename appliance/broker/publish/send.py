@@ -4,6 +4,7 @@ Source: RocketMQ 4.9.8 SendMessageProcessor.
 """
 
 from functools import partial
+from typing import Final
 
 from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Publishing
@@ -19,10 +20,10 @@ from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.interfaces import Marks
 from storage_driver.record import message_id
 
-SEND = RequestCode.SEND_MESSAGE_V2
-SEND_BATCH = RequestCode.SEND_BATCH_MESSAGE
-RECONSUME_SINCE_VERSION = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
-NOT_STORED = (Refused, Full, LogFailed, MessageIllegal, Busy)
+SEND: Final = RequestCode.SEND_MESSAGE_V2
+SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
+RECONSUME_SINCE_VERSION: Final = 121  # V3_4_9: from here on a client's maxReconsumeTimes counts
+NOT_STORED: Final = (Refused, Full, LogFailed, MessageIllegal, Busy)
 
 
 class Sends:

@@ -7,16 +7,19 @@ Magic and CRC are not looked at: clients send zeros. Source: RocketMQ 4.9.8 Mess
 
 from collections.abc import Mapping
 from struct import Struct, iter_unpack
+from typing import Final
 
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.record import Part, Parts, decode_properties, encode_properties
 
-_HEAD = Struct(">iiiii")
-MOST_MESSAGES = 32_768  # those of a client have a key, so these have 2.4 MB without their bodies
+_HEAD: Final = Struct(">iiiii")
+MOST_MESSAGES: Final = 32_768  # those of a client have a key, so these have 2.4 MB without their bodies
 LONG = 4_096  # messages: more are a task of their own, one batch at a time, and the duplicate window does not keep them
-GROWTH = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
-NOT_SHARED = frozenset({"WAIT", "UNIQ_KEY"})  # of the batch itself, not of its messages; 5.x sends a key for the batch
+GROWTH: Final = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
+NOT_SHARED: Final = frozenset(
+    {"WAIT", "UNIQ_KEY"}
+)  # of the batch itself, not of its messages; 5.x sends a key for the batch
 
 
 def parse_batch(raw: bytes, max_message_bytes: int) -> Parts:

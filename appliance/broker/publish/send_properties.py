@@ -8,14 +8,23 @@ Source: RocketMQ 4.9.8, 5.3 SendMessageProcessor; stored always, as 5.x does.
 import os
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Final
 
 # A message with one of these is looked at as a whole: the broker acts on it, or the name is there already.
-_MEANINGFUL = ("DELAY", "TRAN_MSG", "TIMER_DELIVER_MS", "MSG_REGION\x01", "POP_CK\x01", "CLUSTER\x01", "TRACE_ON\x01")
+_MEANINGFUL: Final = (
+    "DELAY",
+    "TRAN_MSG",
+    "TIMER_DELIVER_MS",
+    "MSG_REGION\x01",
+    "POP_CK\x01",
+    "CLUSTER\x01",
+    "TRACE_ON\x01",
+)
 _WAIT, _UNIQUE = "WAIT\x01", "UNIQ_KEY\x01"
-_UNIQUE_BYTES = b"UNIQ_KEY\x01"
+_UNIQUE_BYTES: Final = b"UNIQ_KEY\x01"
 _END, _END_BYTES = "\x02", b"\x02"
-_JAVA_WAIT = "WAIT\x01true"  # what Java's properties end with, when they begin with UNIQ_KEY, most of the time
-_JAVA_WAIT_BYTES = _JAVA_WAIT.encode()
+_JAVA_WAIT: Final = "WAIT\x01true"  # what Java's properties end with, when they begin with UNIQ_KEY, most of the time
+_JAVA_WAIT_BYTES: Final = _JAVA_WAIT.encode()
 _JAVA_END, _JAVA_END_BYTES = _END + _JAVA_WAIT, _END_BYTES + _JAVA_WAIT_BYTES
 
 

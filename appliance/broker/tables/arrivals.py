@@ -5,7 +5,7 @@ past what it does not want. There are ten thousand of them: each frame and scope
 """
 
 from collections.abc import Callable, Container, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import trio
 
@@ -15,8 +15,8 @@ from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
 Key = TypeVar("Key")
-ALWAYS_ALLOWED = 16  # parked pulls of one connection while there is room at all
-UNMATCHED_S = 5.0  # RocketMQ's PullRequestHoldService looks at parked pulls that often
+ALWAYS_ALLOWED: Final = 16  # parked pulls of one connection while there is room at all
+UNMATCHED_S: Final = 5.0  # RocketMQ's PullRequestHoldService looks at parked pulls that often
 
 
 class Awaited(Protocol):

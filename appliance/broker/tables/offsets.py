@@ -7,7 +7,7 @@ come from clients, so what they may take up is limited: also for a group and a t
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -18,13 +18,13 @@ from netstack.wire.codes import ResponseCode
 
 log = logging.getLogger("appliance.broker")
 
-SAVE_S = 5.0
-MOST_OFFSETS = 500_000  # of queues, about 100 bytes each
-MOST_NAME = 255  # characters of a topic, as of a group
-MOST_PAIRS_BYTES = 32 << 20  # of topics and groups that have offsets
-PAIR_BYTES = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
-AT_ONCE = 256  # pairs encoded in one go, about a millisecond
-NOT_STORED = -1
+SAVE_S: Final = 5.0
+MOST_OFFSETS: Final = 500_000  # of queues, about 100 bytes each
+MOST_NAME: Final = 255  # characters of a topic, as of a group
+MOST_PAIRS_BYTES: Final = 32 << 20  # of topics and groups that have offsets
+PAIR_BYTES: Final = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
+AT_ONCE: Final = 256  # pairs encoded in one go, about a millisecond
+NOT_STORED: Final = -1
 
 
 class OffsetWatcher(Protocol):

@@ -7,6 +7,7 @@ is durable, and at recovery a topic with records above the table's own log offse
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from appliance.broker.tables.creations import TOPIC, Creations
 from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
@@ -15,25 +16,25 @@ from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1
-AUTO_CREATE_TOPIC = "TBW102"
+AUTO_CREATE_TOPIC: Final = "TBW102"
 RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECKED_TOO_OFTEN_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+CHECKED_TOO_OFTEN_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC = "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TRACE_TOPIC, BENCHMARK_TOPIC, PROBE_TOPIC = "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest", "RBX_PROBE"
-SYSTEM_TOPICS = frozenset(
+SYSTEM_TOPICS: Final = frozenset(
     {AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_TOPIC}
     | {CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
-NOT_FOR_CLIENTS = frozenset(
+NOT_FOR_CLIENTS: Final = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC)
 )
-FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
-MAX_NAME = 127
-MOST_QUEUES = 1024 * 16  # of a topic on one broker
+FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+MAX_NAME: Final = 127
+MOST_QUEUES: Final = 1024 * 16  # of a topic on one broker
 
 
 class Topic(NamedTuple):
