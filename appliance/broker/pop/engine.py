@@ -93,7 +93,7 @@ class PopEngine:
         except OSError as exc:
             log.error("event=pop_journal_damaged reason=%r", str(exc))
             return
-        faults = self.table.load(found.payloads)
+        faults = self.table.load(found.payloads, damaged=found.damage is not None)
         if found.damage is not None:
             faults.append(found.damage)
         for text in faults:

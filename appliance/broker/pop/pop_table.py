@@ -232,8 +232,12 @@ class PopTable:
         """Return records that amount to all queues, as payloads of frames."""
         return records.snapshot(self._queues.values())
 
-    def load(self, payloads: Iterable[bytes]) -> list[str]:
-        """Take over what an earlier run left; return what could not be read."""
+    def load(self, payloads: Iterable[bytes], *, damaged: bool = False) -> list[str]:
+        """Take over what an earlier run left; return what could not be read.
+
+        If something is missing, nobody knows which messages between the others were done: groups begin at their
+        consumer offsets, or before all that is known.
+        """
         faults = []
         numbers: dict[int, PopQueue] = {}
         for payload in payloads:
@@ -243,6 +247,9 @@ class PopTable:
             except (records.RecordUnknown, UnicodeDecodeError) as exc:
                 faults.append(str(exc))
         for queue in self._queues.values():
+            if damaged or faults:
+                stored = self._offsets.get(queue.key.group, *queue.key.queue)
+                queue.reset(stored if stored >= 0 else min(queue.in_flight, default=queue.floor))
             self._settle(queue)
         return faults
 

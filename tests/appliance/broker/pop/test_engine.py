@@ -1,5 +1,6 @@
 """What a receiver is promised: nothing before its time, nothing acknowledged again, handles that outlive a restart."""
 
+import errno
 import math
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,10 @@ from appliance.broker.pop.retry_topics import TopicKind
 from appliance.broker.pop.taking import PopRequest
 from appliance.broker.tables.groups import Group
 from appliance.testing import FakePeer, MemoryStateFile
+from netstack.errors import Refused
+from storage_driver import journal
+from storage_driver.files.disk import RealDisk
+from storage_driver.testing import MemoryDisk
 from tests.appliance.broker.pop.bench import GROUP, TOPIC, PopBench, bodies, handles, messages, pop_bench
 from tests.waiting import Clock, until
 
@@ -398,3 +403,47 @@ async def test_what_happened_is_counted(tmp_path: Path) -> None:
         assert 3 <= counts.journal_syncs <= 6
         assert bench.offsets.given(GROUP, TOPIC, 0) == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_after_damage_of_the_journal_a_group_begins_at_its_offset_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offsets = MemoryStateFile()
+    async with pop_bench(tmp_path, offsets=offsets) as bench:
+        await bench.send(b"1", b"2", b"3", b"4")
+        first = await bench.receive(1)
+        await bench.acknowledge(*handles(first))
+        for _ in range(3):
+            await bench.receive(1)
+        await bench.offsets.flush()
+    file = RealDisk().open(tmp_path / "pop.journal")
+    raw = file.read(4096, 0)
+    last = raw.rfind(b"RBJ1")
+    before = raw.rfind(b"RBJ1", 0, last)
+    file.write([b"\xff" * 8], before + 30)
+    async with pop_bench(tmp_path, offsets=offsets) as bench:
+        assert "event=pop_journal_damaged" in caplog.text
+        again = await bench.receive()
+        assert bodies(again) == [b"2", b"3", b"4"]
+        assert await bench.acknowledge(*handles(again)) == [True, True, True]
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 4
+
+
+async def test_while_the_journal_cannot_be_written_nothing_is_answered_as_if_it_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "RETRY_S", 0.01)
+    disk = MemoryDisk(folders=("/", *map(str, reversed(tmp_path.parents)), str(tmp_path)))
+    async with pop_bench(tmp_path, disk=disk) as bench:
+        await bench.send(b"1", b"2")
+        first = await bench.receive(1)
+        disk.fail_at, disk.fail_with, disk.keep_failing = len(disk.steps), errno.ENOSPC, True
+        with pytest.raises(Refused, match="No space left"):
+            await bench.acknowledge(*handles(first))
+        with pytest.raises(Refused, match="No space left"):
+            await bench.receive()
+        disk.fail_at, disk.keep_failing = None, False
+        await until(lambda: bench.engine.journal.failure is None)
+        await bench.send(b"3")
+        assert bodies(await bench.receive()) == [b"3"]
+        assert bench.table.in_flight == 2
