@@ -32,6 +32,7 @@ LANES = (
 # Never what proves that nothing is lost: there one failure is a finding.
 SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster", "test_submit"}
 PROOFS = {
+    "test_grpc_kills",
     "test_kills",
     "test_store_files",
     "test_power_cut",

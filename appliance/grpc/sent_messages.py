@@ -3,6 +3,7 @@
 Source: RocketMQ 5.3 SendMessageActivity, GrpcValidator, MessageConst.STRING_HASH_SET.
 """
 
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ RESERVED = frozenset(
     DLQ_ORIGIN_MESSAGE_ID __CRC32# __SHARDINGKEY TRACE_CONTEXT CHECK_IMMUNITY_TIME_IN_SECONDS
     TRANSACTION_CHECK_TIMES __transactionId__ RBX_OWNER RBX_POP_FROM ORIGIN_GROUP RBX_POP_FROM""".split()  # noqa: SIM905
 )
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 OF_TYPE = {
     "NORMAL": MessageType.NORMAL,
     "FIFO": MessageType.FIFO,
@@ -171,4 +173,4 @@ def _plain(text: str, code: int, what: str, most_bytes: int) -> str:
 
 def has_control(text: str) -> bool:
     """Tell whether a text has a control character, as Java's Character.isISOControl."""
-    return any(each < " " or "\x7f" <= each <= "\x9f" for each in text)
+    return _CONTROL.search(text) is not None
