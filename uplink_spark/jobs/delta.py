@@ -51,6 +51,7 @@ class Table:
                 "Delta or Iceberg from foreachBatch (docs/spark.md)"
             )
         self.root = Path(root.removeprefix("file://")).absolute()
+        self._newest: DeltaTable | None = None
         self._taking_over = taking_over  # what an earlier program wrote may be half in Delta's log
 
     def prepare(self) -> None:
@@ -75,27 +76,51 @@ class Table:
         return (self.root / LOG).is_dir()
 
     def open(self, version: int | None = None) -> DeltaTable | None:
-        """Return Delta's view of the newest or one version, None where there is no table. Raises TableError."""
+        """Return Delta's view of the newest or one version, None where there is no table. Raises TableError.
+
+        The view of the newest version follows the table at the next call.
+        """
         if not self.exists():
+            self._newest = None
             return None
         try:
-            return DeltaTable(self.root, version)
+            if self._newest is not None and not self._is_there(self._newest):
+                self._newest = None
+            if version is not None and (self._newest is None or self._newest.version() != version):
+                return DeltaTable(self.root, version)
+            if self._newest is None:
+                self._newest = DeltaTable(self.root)
+            elif version is None:
+                self._newest.update_incremental()  # reads what is new: an opening reads the list of all files
+            return self._newest
         except TableNotFoundError:
             return None
         except DeltaError as error:
             asked = "" if version is None else f" version {version}"
             raise TableError(f"table {self.root}{asked} cannot be opened: {error}") from error
 
+    def _is_there(self, opened: DeltaTable) -> bool:
+        """Whether the log still has the version: a table set back to an older copy is read anew."""
+        return (self.root / LOG / f"{opened.version():020d}.json").exists()
+
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return the newest state, or that of one version. Raises TableError."""
         opened = self.open(version)
-        return EMPTY if opened is None else self._snapshot(opened)
+        try:
+            return EMPTY if opened is None else self._snapshot(opened)
+        except DeltaError as error:
+            raise TableError(f"table {self.root} cannot be opened: {error}") from error
 
     def _snapshot(self, opened: DeltaTable) -> Snapshot:
         end = {
             name: seq for name in _inputs(opened) if (seq := opened.transaction_version(f"{APP}/{name}")) is not None
         }
-        return Snapshot(opened.version(), end, _origin(opened) if end else {}, lambda: list(_listed(opened)))
+        version = opened.version()
+        return Snapshot(version, end, _origin(opened) if end else {}, lambda: self._files(version))
+
+    def _files(self, version: int) -> list[DataFile]:
+        opened = self.open(version)
+        return [] if opened is None else list(_listed(opened))
 
     def declare(self, schemas: Schemas, inputs: Sequence[str]) -> Snapshot:
         """Make the table, or add the columns it lacks; return it as it is then. Raises TableError.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -30,6 +31,36 @@ def test_where_the_table_stands_is_in_each_of_its_versions(tmp_path: Path) -> No
     }
     assert list(table.snapshot(1).files) == paths[:1]
     assert table.snapshot(1).end == {"0": 1}
+
+
+def test_the_files_of_a_snapshot_are_those_of_its_version(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    path = add(table, DAY)
+    before = table.snapshot()
+    add(table, DAY)
+    assert table.snapshot().version == 2
+    assert list(before.files) == [path]
+
+
+def test_a_table_made_anew_in_its_place_is_noticed(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    add(table, DAY)
+    shutil.rmtree(tmp_path / LOG)
+    assert table.snapshot().version == 0
+    add(Table(str(tmp_path)), DAY)
+    assert table.snapshot().end == {"0": 1}
+
+
+def test_a_table_set_back_to_an_older_copy_goes_on_from_there(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for _ in range(3):
+        add(table, DAY)
+    for version in (2, 3):
+        (tmp_path / LOG / f"{version:020d}.json").unlink()
+    assert (table.snapshot().version, table.snapshot().end) == (1, {"0": 1})
+    add(table, DAY)
+    assert sorted(path.name for path in (tmp_path / LOG).glob("*.json"))[-1] == f"{2:020d}.json"
 
 
 def test_of_writers_of_a_version_one_wins_and_the_others_are_told(tmp_path: Path) -> None:
