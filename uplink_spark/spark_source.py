@@ -62,6 +62,7 @@ from uplink_spark.zone.reader import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 MANIFEST_TASK_ENTRIES = 20_000
+MAX_RANGES = 100_000  # of a micro-batch bounded by bytes or rows: small ranges of many boxes fill the driver too
 
 
 def now_ms() -> int:
@@ -236,7 +237,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return start
         begin = self._from_oldest(begin, ends)
         bound = _limit(limit)
-        waiting = {log.shard: _until_full(log.entries(begin[log.shard], ends[log.shard]), bound) for log in zone.shards}
+        most = max(1, MAX_RANGES // len(zone.shards))
+        waiting = {
+            log.shard: _until_full(log.entries(begin[log.shard], ends[log.shard]), bound, most) for log in zone.shards
+        }
         return start if self._should_wait(waiting) else stamped(zone, admit(waiting, begin, bound))
 
     def _from_oldest(self, begin: Seqs, ends: Seqs) -> Seqs:
@@ -292,14 +296,18 @@ def _limit(limit: ReadLimit) -> BatchLimit:
     return BatchLimit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else BatchLimit()
 
 
-def _until_full(entries: Iterator[ManifestEntry], limit: BatchLimit) -> list[ManifestEntry]:
-    """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory."""
+def _until_full(entries: Iterator[ManifestEntry], limit: BatchLimit, ranges: int) -> list[ManifestEntry]:
+    """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory.
+
+    ranges: how many at most, where the limit is one of bytes or rows.
+    """
     taken: list[ManifestEntry] = []
     used, most = 0, limit.most
+    bounded = most is not None and limit.pieces is None
     for entry in entries:
         taken.append(entry)
         used += limit.of(entry)
-        if most is not None and used > most:
+        if (most is not None and used > most) or (bounded and len(taken) >= ranges):
             break
     return taken
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from uplink_spark import spark_source
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import OptionError, parse_options
 from uplink_spark.spark_source import Content, StreamReader, _Rows
@@ -189,3 +190,14 @@ def test_a_stream_does_not_go_on_in_a_zone_that_was_put_in_place_of_its_own(
 def test_a_position_that_is_no_streams_is_refused_by_name(landing: MadeLanding, stamp: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets"):
         Driver(landing.root, startingOffsets=f'{{"0": 0, {stamp}}}')
+
+
+@pytest.mark.slow
+def test_a_batch_bounded_by_bytes_has_no_more_ranges_than_a_driver_holds(
+    landing: MadeLanding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces(landing, 5)
+    monkeypatch.setattr(spark_source, "MAX_RANGES", 2)
+    counts = [len(batch) // 2 for batch in Driver(landing.root).available_now()]
+    assert counts == [2, 2, 1]
+    assert [len(batch) // 2 for batch in Driver(landing.root, maxPiecesPerTrigger="4").available_now()] == [4, 1]

@@ -10,6 +10,7 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -29,11 +30,15 @@ from uplink_spark.zone.manifest import (
     read_items,
 )
 
-CACHED_FILES = 3  # of 65,536 entries each, newest included
+FILE_ENTRIES = 65_536  # of a full manifest file on a disk; an object of a bucket has those of one commit
+CACHED_ENTRIES = 3 * FILE_ENTRIES  # of a shard, newest file included
+READ_AHEAD = 16  # objects of a bucket at a time: each is a request
 
 
 class LocalFiles:
     """The files of a landing zone in a folder of this machine."""
+
+    read_ahead = 1
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -77,6 +82,8 @@ def shown(url: str) -> str:
 
 class RemoteFiles:
     """The files of a landing zone behind any `pyarrow.fs` file system."""
+
+    read_ahead = READ_AHEAD
 
     def __init__(self, url: str) -> None:
         from pyarrow import fs
@@ -196,9 +203,26 @@ class ShardLog:
                 f"{manifest_path(self.shard, first)} of {self._files.root} is gone: the centre's retention removed it "
                 "while this reader still needed it; start again from `earliest` or a later position"
             )
-        while len(self._cache) > CACHED_FILES:
-            del self._cache[next(iter(self._cache))]
+        if not known:
+            self._evict()
         return file
+
+    def _evict(self) -> None:
+        """Forget the files used longest ago beyond CACHED_ENTRIES, but the newest used."""
+        kept = sum(len(file.entries) for file in self._cache.values())
+        while kept > CACHED_ENTRIES and len(self._cache) > 1:
+            kept -= len(self._cache.pop(next(iter(self._cache))).entries)
+
+    def _read_ahead(self, at: int, end: int) -> None:
+        """Read files from the one at `at` on together, where each costs a request and they are small."""
+        firsts = self._firsts[at : at + self._files.read_ahead]
+        wanted = [first for first in firsts if first < end and first - firsts[0] < FILE_ENTRIES]
+        missing = [_ManifestFile(self.shard, first) for first in wanted if first not in self._cache]
+        if len(missing) < 2:
+            return
+        with ThreadPoolExecutor(len(missing)) as pool:
+            there = list(pool.map(lambda file: file.refresh(self._files.read), missing))
+        self._cache |= {file.first: file for file, found in zip(missing, there, strict=True) if found}
 
     @property
     def oldest(self) -> int:
@@ -219,6 +243,8 @@ class ShardLog:
         """Yield the entries with start <= seq < end that are there, ascending. Raises LandingError, ManifestDamaged."""
         at = max(0, bisect_right(self._firsts, start) - 1)
         while at < len(self._firsts) and self._firsts[at] < end:
+            if self._firsts[at] not in self._cache:
+                self._read_ahead(at, end)
             file = self._file(self._firsts[at])
             if file.next_seq < end and at == len(self._firsts) - 1:
                 file.refresh(self._files.read)

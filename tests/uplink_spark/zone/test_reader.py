@@ -1,4 +1,6 @@
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from uplink_spark.spark.rows import EVERYTHING
 from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
-from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ZoneReader, open_files
+from uplink_spark.zone import reader
+from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ShardLog, ZoneReader, open_files
 
 
 @pytest.fixture
@@ -44,10 +47,51 @@ def test_entries_are_followed_from_file_to_file_without_listing_again(landing: M
     land(landing, 20, end)
     assert zone.ends() == {0: 23}
     assert len(list((landing.root / "manifest/0000").glob("*.log"))) == 6
-    assert seqs(zone, 0, 23) == list(range(23))  # older files are read again, the cache holds three
+    assert seqs(zone, 0, 23) == list(range(23))  # older files are read again if the cache let them go
     assert seqs(zone, 5, 9) == [5, 6, 7, 8]
     assert seqs(zone, 22, 23) == [22]
     assert seqs(ZoneReader(str(landing.root)), 0, 0) == []
+
+
+class CountedFiles(RemoteFiles):
+    """Counts the reads of manifest files, and how many ran at the same time."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.reads, self.at_once, self.together, self._lock = 0, 0, False, threading.Barrier(8)
+
+    def read(self, path: str, at: int) -> bytes | None:
+        if path.startswith("manifest/"):
+            self.reads += 1
+            if self.together and self.at_once < 8:
+                with suppress(threading.BrokenBarrierError):
+                    self._lock.wait(5)
+                    self.at_once = 8
+        return super().read(path, at)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_small_files_behind_requests_are_read_together_and_once(landing: MadeLanding) -> None:
+    land(landing, 40)
+    zone = ZoneReader(str(landing.root))
+    files = CountedFiles(f"file://{landing.root}")
+    (log,) = zone.shards = [ShardLog(files, 0)]
+    assert zone.ends() == {0: 40}
+    files.reads, files.together = 1, True
+    assert seqs(zone, 0, 40) == list(range(40))
+    assert (files.reads, files.at_once) == (10, 8)  # nine files beside the newest
+    assert [entry.seq for entry in log.entries(0, 40)] == list(range(40))
+    assert files.reads == 10
+
+
+@pytest.mark.usefixtures("small_files")
+def test_what_is_kept_is_bounded_by_entries(landing: MadeLanding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "CACHED_ENTRIES", 10)
+    land(landing, 30)
+    zone = ZoneReader(str(landing.root))
+    zone.ends()
+    assert seqs(zone, 0, 30) == list(range(30))
+    assert sum(len(file.entries) for file in zone.shards[0]._cache.values()) <= 10
 
 
 @pytest.mark.usefixtures("small_files")
