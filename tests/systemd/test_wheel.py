@@ -15,7 +15,7 @@ from tests.ports import free_port
 
 TOP = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
-CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "ROCKETBOX_PURE")}
 THEIRS = "whose = 'another package'\n"
 
 
