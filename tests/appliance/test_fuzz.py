@@ -15,6 +15,7 @@ from netstack.wire.acl import sign
 from netstack.wire.codes import RequestCode, names_of
 from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import Box, connected, heartbeat, messages_of, pull, running_box, send
+from tests.appliance.broker.pop_requests.requests import pop
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -145,6 +146,7 @@ async def test_every_request_of_every_code_is_answered_whatever_it_holds(
         async with connected(box) as channel:
             await channel.ask(send("T", b"x"))
             await channel.ask(heartbeat("known", producers=("PG",)))
+            await channel.ask(pop())  # from the first use on POP has tasks of its own
             at_rest = tasks_living()
             await ask_all(box, box.broker_port, choose)
             before = psutil.Process().memory_info().rss
