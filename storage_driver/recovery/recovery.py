@@ -197,7 +197,8 @@ class Recovery:
                 if bad is None:
                     break
                 behind = next_good(segment, at + 1)
-                if self._copies and is_last and not self._is_known_beyond(segments, at, queues):
+                if behind is not None and self._copies and is_last and not self._is_known_beyond(segments, at, queues):
+                    self._log_files.quarantine_range(segment, at, segment.end)  # whole records, should no other copy be
                     behind = None  # what was not synced comes again from where it was copied, whole
                 if behind is None and is_last and not self._went_on(segments, at, queues):
                     return self._cut(segment, at)

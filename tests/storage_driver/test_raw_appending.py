@@ -1,5 +1,6 @@
 """Records of another log are appended where they lie there, byte for byte, or not at all."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,21 @@ async def test_a_sealed_log_takes_no_copy(tmp_path: Path) -> None:
         store.seal("the disk fails")
         with pytest.raises(LogFailed, match="the disk fails"):
             store.append_raw(0, data)
+
+
+async def test_whole_records_behind_damage_that_a_copy_cuts_are_kept_in_quarantine(tmp_path: Path) -> None:
+    [(_, data)] = await pieces(tmp_path, 9)
+    config = small(tmp_path / "copy", copies_only="this is a copy")
+    async with open_store(config, now_ms=Clock()) as store:
+        store.append_raw(0, data)
+        await store.wait_committed(store.end)
+        shutil.copytree(tmp_path / "copy", tmp_path / "killed")  # before queues and position tell of it
+    [log] = (tmp_path / "killed").rglob("commitlog/0*")
+    damaged = bytearray(log.read_bytes())
+    damaged[len(data) // 2] ^= 1
+    log.write_bytes(damaged)
+    killed = small(tmp_path / "killed", copies_only="this is a copy")
+    async with open_store(killed, now_ms=Clock()) as store:
+        assert 0 < store.end < len(data), "the rest comes again from its source"
+        [kept] = (tmp_path / "killed").rglob("quarantine/log-*")
+        assert kept.read_bytes()[: len(data) - store.end] == bytes(damaged[store.end : len(data)])
