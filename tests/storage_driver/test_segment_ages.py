@@ -36,7 +36,7 @@ def pass_h(store: MessageStore, clock: list[int], hours: int) -> None:
 
 async def test_a_segment_is_as_old_as_the_record_behind_it_and_kept_by_its_topics(tmp_path: Path) -> None:
     clock = [NOW]
-    async with open_store(config(tmp_path), now_ms=lambda: clock[0]) as store:
+    async with open_store(config(tmp_path), now_ms=lambda: clock[0], retain=lambda base, end: False) as store:
         ages = store._maintenance._ages
         await put(store, "vitals", 20)
         pass_h(store, clock, 1)
