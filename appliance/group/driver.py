@@ -1,0 +1,61 @@
+"""What the rest of a box may ask of the driver of its group."""
+
+from typing import Protocol
+
+from appliance.group.leadership import Leadership
+from storage_driver.named_tuple import NamedTuple
+
+
+class MemberProgress(NamedTuple):
+    """One member as this one knows it: all members at the leader, at a follower itself and the leader."""
+
+    member: str
+    address: str  # of its link, host:port
+    witness: bool = False
+    learner: bool = False
+    connected: bool = False
+    synced: int = 0  # its own disk has everything below this log offset; of a witness: its row's end
+    behind_bytes: int = 0
+    behind_s: float = 0.0  # age of the oldest byte that it has not
+    clock_drift_s: float | None = None  # its wall clock minus this one's; None: never heard
+
+
+class Divergence(NamedTuple):
+    """What was taken back from this log because the leader of a higher term has other bytes there."""
+
+    start: int  # log offsets
+    end: int
+    at_ms: int
+    quarantine: str  # the file that keeps the bytes
+
+
+class GroupDriver(Protocol):
+    """Runs the consensus core over store and links. Each order returns when it is done; raises GroupRefused."""
+
+    leadership: Leadership
+    member: str
+
+    def members(self) -> tuple[MemberProgress, ...]: ...
+    def divergence(self) -> Divergence | None: ...
+    async def promote(self, *, accept_loss: bool = False) -> None:
+        """Become the leader: by the other's hand-over if it is there, alone only with `accept_loss`."""
+
+    async def transfer(self, to: str) -> None:
+        """Hand the leadership to a member; it has everything first."""
+
+    async def demote(self) -> None:
+        """Stop leading, whoever takes over."""
+
+    async def solo(self) -> None:
+        """As leader, acknowledge alone from here on, until the other copy is level again."""
+
+    async def resync(self) -> None:
+        """As follower, forget the copy and take it from the leader again; what it alone has goes to quarantine/."""
+
+
+class GroupRefused(Exception):
+    """An order was not carried out; nothing changed. The text says why and what to do."""
+
+    def __init__(self, reason: str, *, lost_messages: int | None = None) -> None:
+        super().__init__(reason)
+        self.lost_messages = lost_messages  # acknowledged, as far as known, that the order would lose
