@@ -93,13 +93,14 @@ class Deletion:
     async def begin_at(self, log_offset: int) -> None:
         """Have a log that never held a record begin at a segment's first byte, as if what is below were deleted.
 
-        Raises ValueError for a log that has records and for another log offset, OSError.
+        It may begin again at a higher one. Raises ValueError for a log that has records and for another log offset,
+        OSError.
         """
         async with self._flusher.guard:
-            log = self._log
-            if log.end or log.segments or log_offset % log.segment_bytes:
-                text = f"a log of {log.end} bytes, in segments of {log.segment_bytes}, can't begin at {log_offset}"
-                raise ValueError(text)
+            log, began = self._log, max(0, self._first_file.log_offset)
+            if log.end != began or log.segments or log_offset < began or log_offset % log.segment_bytes:
+                text = f"a log from {log.first} to {log.end}, in segments of {log.segment_bytes}, can't begin at"
+                raise ValueError(f"{text} {log_offset}")
             await self._in_thread(self._first_file.save, log_offset)
             log.begin_at(log_offset)
 

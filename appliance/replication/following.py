@@ -168,9 +168,9 @@ class Follower:
             raise LogDiffers(f"{text}: empty the store and set store.segment_mib to the size of the master's")
         if end > edges.end:
             raise LogDiffers(f"this copy ends at {end}, the master's log at {edges.end}: it was cut, or is another one")
-        if 0 < end < edges.first:
+        if self._log.first < end < edges.first:
             raise LogDiffers(f"this copy ends at {end}, the master's log begins at {edges.first}: empty the store")
-        if end == 0 and edges.first > 0:
+        if end < edges.first:  # it holds nothing yet
             if edges.first % ours:
                 raise LogDiffers(f"the master's log begins at {edges.first}, which is not a multiple of {ours}")
             await self._log.begin_at(edges.first)

@@ -145,7 +145,7 @@ class Recovery:
         else:
             queues.load(start, [(damage.start, damage.end) for damage in self.verdict.quarantined], table)
         if not segments:
-            self._losing.note(0, self._losing.witnesses.reach, "commitlog/ holds no file of the log")
+            self._losing.note(self._first or 0, self._losing.witnesses.reach, "commitlog/ holds no file of the log")
             self._losing.count_all(queues.queues.values())
         elif self._first is not None and self._first < segments[0].base:
             self._losing.count_all(queues.queues.values(), segments[0].base)
@@ -163,8 +163,9 @@ class Recovery:
         Entries that were lost from the end of a file would go unseen otherwise, and their numbers be given out again.
         Where the log is not what it was before, the scan begins there.
         """
-        if not segments:  # the whole log is gone: continue behind it
-            known = max(position.queues_to if position is not None else 0, self._losing.witnesses.reach, self._known_to)
+        if not segments:  # the whole log is gone, or it holds nothing yet: continue behind it
+            known = max(self._first or 0, self._losing.witnesses.reach, self._known_to)
+            known = max(known, position.queues_to if position is not None else 0)
             return -(-known // self._log_files.segment_bytes) * self._log_files.segment_bytes
         first, suspect = segments[0].base, self._log_files.suspect
         if position is None:

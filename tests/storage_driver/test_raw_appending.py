@@ -72,8 +72,6 @@ async def test_a_copy_begins_where_its_source_begins_also_after_a_stop_at_any_pi
     for number, (log_offset, data) in enumerate(copied):  # opened and closed between
         async with open_store(config, now_ms=Clock()) as store:
             assert (store.verdict.verdict, store.losses.messages()) == ("clean", 0)
-            if not number:
-                await store.begin_at(base)
             assert store.append_raw(log_offset, data) == store.end
             await store.wait_committed(store.end if number == len(copied) - 1 else store.end - 1000)
             with pytest.raises(ValueError, match="can't begin at"):
@@ -81,6 +79,20 @@ async def test_a_copy_begins_where_its_source_begins_also_after_a_stop_at_any_pi
     async with open_store(config, now_ms=Clock()) as store:
         assert (store.verdict.verdict, store.first) == ("clean", base)
         assert await bodies(store) == [b"%d" % number + b"x" * 900 for number in range(300)]
+
+
+async def test_a_copy_that_holds_nothing_yet_has_lost_nothing_and_may_begin_again_higher(tmp_path: Path) -> None:
+    config = small(tmp_path / "copy", copies_only="this is a copy")
+    for begin, again in ((3, 3), (5, 7), (9, 9)):
+        async with open_store(config, now_ms=Clock()) as store:
+            assert (store.verdict.verdict, store.verdict.lost, store.losses.messages()) == ("clean", None, 0)
+            for number in (begin, again):
+                await store.begin_at(number * SEGMENT)
+                assert (store.first, store.end, store.committed) == (number * SEGMENT,) * 3
+            with pytest.raises(ValueError, match="can't begin at"):
+                await store.begin_at((again - 1) * SEGMENT)
+            await store.prove()  # its position is saved
+    assert not (tmp_path / "copy" / "rocketbox" / "losses.json").exists()
 
 
 async def test_a_store_of_copies_takes_no_message_of_its_own(tmp_path: Path) -> None:

@@ -133,6 +133,18 @@ async def test_a_master_that_has_deleted_files_is_copied_from_where_it_begins(tm
             await until(lambda: same(master.store, copy))
 
 
+async def test_a_copy_without_a_record_follows_where_the_master_begins_meanwhile(tmp_path: Path) -> None:
+    async with apache_master(tmp_path / "a") as (master, port):
+        await fill(master.store, 500)
+        await master.store.drop_first()
+        async with open_store(small(tmp_path / "b", copies_only="this is a copy"), now_ms=Clock()) as copy:
+            await copy.begin_at(master.store.first)
+        await master.store.drop_first()
+        async with slave(tmp_path / "b", master.store, port) as (copy, _):
+            await until(lambda: same(master.store, copy))
+            assert copy.losses.messages() == 0
+
+
 async def test_only_what_is_on_the_disk_is_reported(tmp_path: Path) -> None:
     async with apache_master(tmp_path / "a") as (master, port), slave(tmp_path / "b", master.store, port) as (copy, _):
         synced_at_report = dict[int, int]()
