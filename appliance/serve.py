@@ -26,7 +26,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.saving import Saver, load_table
 from appliance.clock import clock_trusted
 from appliance.configuration.parts import net_limits, store_config, uplink_config
-from appliance.configuration.settings import ALONE, MASTER_ROLE, Config
+from appliance.configuration.settings import ALONE, MASTER_ROLE, MEMBER_ROLE, Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.health.condition_watch import ConditionSources
@@ -171,6 +171,9 @@ async def serve(
     clock_trusted: Callable[[], bool] = clock_trusted,
 ) -> None:
     """Run the box until cancelled; `ready`: both ports answer. Raises StoreRefused, ConfigError, OSError."""
+    if config.replication.role == MEMBER_ROLE:
+        text = "this version has no groups yet"
+        raise ConfigError("replication", [ConfigProblem("replication.role", MEMBER_ROLE, text, None)])
     interfaces = remembered(read_interfaces)
     own = own_address(config.listen.host, interfaces)
     guard = make_guard(config, data, now_ms=now_ms)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from appliance.configuration.config_rules import value_from_text
-from appliance.configuration.settings import SLAVE_ROLE, Config, rules, tables
+from appliance.configuration.group_settings import problems_of
+from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config, rules, tables
 from appliance.errors import ConfigError, ConfigProblem
 from storage_driver.named_tuple import NamedTuple
 
@@ -138,6 +139,14 @@ def _of_replication(config: Config) -> Iterator[ConfigProblem]:
     if said.role == SLAVE_ROLE and config.uplink.gateway:
         text = "a slave ships nothing: its master ships the same log"
         yield ConfigProblem("uplink.gateway", config.uplink.gateway, text, None)
+    if said.role == MEMBER_ROLE:
+        if not config.box.name:
+            text = "is the group's name, the same on each of its boxes: set it"
+            yield ConfigProblem("box.name", config.box.name, text, None)
+        yield from problems_of(config.group, config.uplink.certs)
+    elif config.group.members:
+        text = 'is for a member of a group: set replication.role = "member"'
+        yield ConfigProblem("group.members", config.group.members, text, None)
 
 
 def _settle(config: Config, facts: HostFacts, origins: dict[str, str]) -> Config:

@@ -16,13 +16,14 @@ from appliance.configuration.config_rules import (
     Whole,
     key,
 )
+from appliance.configuration.group_settings import GroupSection
 from storage_driver.named_tuple import NamedTuple
 
 PORT = Whole(0, 65535)
 ADDRESS = Text(r"[0-9A-Za-z.:\-_%\[\]]{1,255}", "an address or host name")
 HOST_PORT = Text(r"|\[?[0-9A-Za-z.:\-_%]+\]?:\d{1,5}", '"host:port"')
 TOPIC_PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed")
-ALONE, MASTER_ROLE, SLAVE_ROLE = "alone", "master", "slave"
+ALONE, MASTER_ROLE, SLAVE_ROLE, MEMBER_ROLE = "alone", "master", "slave", "member"
 TOPIC_NAME = Text(r"[%|a-zA-Z0-9_-]{1,127}", "a topic name")
 
 
@@ -215,8 +216,9 @@ class ReplicationSection(Section):
 
     role: str = key(
         ALONE,
-        Choice((ALONE, MASTER_ROLE, SLAVE_ROLE)),
-        "master: slaves fetch the log at `port`, the VIP channel is open too; slave: copies the log of `master`",
+        Choice((ALONE, MASTER_ROLE, SLAVE_ROLE, MEMBER_ROLE)),
+        "master: slaves fetch the log at `port`, the VIP channel is open too; slave: copies the log of `master`; "
+        "member: of a group of boxes, see [group]",
     )
     port: int = key(0, PORT, "port at which slaves fetch the log; 0: broker_port + 1")
     slaves: tuple[str, ...] = key((), Many(Network()), "networks of slaves, beside this machine; they read every topic")
@@ -347,6 +349,7 @@ class Config(NamedTuple):
     grpc: GrpcSection = GrpcSection()
     namesrv: NamesrvSection = NamesrvSection()
     replication: ReplicationSection = ReplicationSection()
+    group: GroupSection = GroupSection()
     watchdog: WatchdogSection = WatchdogSection()
     conditions: ConditionsSection = ConditionsSection()
     update: UpdateSection = UpdateSection()

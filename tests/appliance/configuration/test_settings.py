@@ -63,7 +63,7 @@ def test_without_a_file_the_box_is_closed_to_the_network() -> None:
 def test_tables_are_those_of_the_configuration_in_order() -> None:
     assert list(tables()) == [
         "box", "listen", "advertise", "access", "tls", "limits", "store", "broker", "grpc", "namesrv", "replication",
-        "watchdog", "conditions", "update", "metrics", "page", "uplink",
+        "group", "watchdog", "conditions", "update", "metrics", "page", "uplink",
     ]  # fmt: skip
 
 
