@@ -87,3 +87,15 @@ class StoreUnwritable(StoreRefused):
 
 class StateDamaged(StorageError):
     """Neither a state file nor its `.bak` can be parsed."""
+
+
+class VoteFileDamaged(StorageError):
+    """A member of a group cannot know what it voted: it must not vote, nor acknowledge, under its id again."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; this member may have voted: remove it, let it join under a new id")
+        self.path, self.reason = path, reason
+
+
+class ConsensusRefused(StorageError):
+    """The group cannot do what was asked: the text says why and what to do."""

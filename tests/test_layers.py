@@ -43,6 +43,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "log": {*_STORE, "files", "queues"},
         "index": {*_STORE, "files", "queues", "log"},
         "recovery": {*_STORE, "config", "flusher", "files", "queues", "log", "index"},
+        "consensus": {"errors", "named_tuple", "files"},
     },
     "netstack": {
         "wire": {"errors", "lazy"},
@@ -89,6 +90,8 @@ NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"
 
 SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
+    *(f"storage_driver.consensus.{m}" for m in ("core", "effects", "hard_state", "members", "messages", "quorum")),
+    *(f"storage_driver.consensus.{m}" for m in ("rules", "terms")),
     *(
         f"netstack.wire.{m}"
         for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv", "headers_pop")

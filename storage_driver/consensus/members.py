@@ -1,0 +1,61 @@
+"""Who belongs to a group, who of them votes, and which changes are allowed: one voter at a time."""
+
+from storage_driver.errors import ConsensusRefused
+from storage_driver.named_tuple import NamedTuple
+
+MOST_MEMBERS = 16
+MOST_ID_BYTES = 16
+
+
+class Members(NamedTuple):
+    """The members of a group by id. A witness is a voter without a log; a learner has the log and no vote."""
+
+    boxes: tuple[str, ...]  # vote, and have the log
+    witnesses: tuple[str, ...] = ()  # vote, and have no log
+    learners: tuple[str, ...] = ()  # have the log
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """All who vote."""
+        return self.boxes + self.witnesses
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Everybody."""
+        return self.boxes + self.witnesses + self.learners
+
+
+def check_members(members: Members) -> None:
+    """Raise ConsensusRefused for what cannot be a group."""
+    names = members.all
+    if not members.boxes:
+        raise ConsensusRefused("a group needs one box that votes")
+    if len(set(names)) != len(names):
+        raise ConsensusRefused(f"a member is named twice: {', '.join(names)}")
+    if len(names) > MOST_MEMBERS:
+        raise ConsensusRefused(f"{len(names)} members, at most {MOST_MEMBERS} are allowed")
+    for name in names:
+        if not 0 < len(name.encode()) <= MOST_ID_BYTES or "\0" in name:
+            raise ConsensusRefused(f"member id {name!r}: it takes 1 to {MOST_ID_BYTES} bytes")
+    if len(members.witnesses) > 1:
+        raise ConsensusRefused(f"{len(members.witnesses)} witnesses, at most one is allowed")
+
+
+def check_change(old: Members, new: Members, leader: str) -> None:
+    """Raise ConsensusRefused for a change that a running group cannot make in one step."""
+    check_members(new)
+    changed = set(old.voters) ^ set(new.voters)
+    if len(changed) > 1:
+        raise ConsensusRefused(
+            f"{len(changed)} voters change at once ({', '.join(sorted(changed))}): change one at a time"
+        )
+    if leader not in new.boxes:
+        raise ConsensusRefused(f"{leader} leads: transfer the leadership before you remove it")
+    for name in set(old.all) & set(new.all):
+        if (name in old.witnesses) != (name in new.witnesses):
+            raise ConsensusRefused(
+                f"{name} cannot change between box and witness: remove it, then add it under a new id"
+            )
+    for name in new.boxes:
+        if name not in old.boxes and name not in old.learners:
+            raise ConsensusRefused(f"{name} has no copy of the log yet: add it as a learner first")

@@ -1,0 +1,104 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.vote_file import BLOCK_BYTES, SLOT_BYTES, VoteFile, decode_slot, encode_slot, newest
+from storage_driver.errors import VoteFileDamaged
+from storage_driver.files.disk import RealDisk
+from storage_driver.testing import MemoryDisk
+
+STATES = [HardState(), HardState(1, "a"), HardState(2), HardState(2, "b"), HardState(7, "witness-of-sixte", 6, 1 << 40)]
+
+
+def test_a_slot_has_these_bytes() -> None:
+    raw = encode_slot(3, HardState(5, "box-a", 4, 4096))
+    assert raw.hex() == (
+        "524258564f544531"
+        "0000000000000003"
+        "0000000000000005"
+        "626f782d610000000000000000000000"
+        "0000000000000004"
+        "0000000000001000"
+        "6d40922d"
+        "00000000"
+    )
+    assert decode_slot(raw) == (3, HardState(5, "box-a", 4, 4096))
+
+
+def test_any_other_byte_makes_a_slot_void() -> None:
+    raw = encode_slot(3, HardState(5, "box-a"))
+    for at in range(SLOT_BYTES):
+        torn = bytearray(raw)
+        torn[at] ^= 0x40
+        assert decode_slot(bytes(torn)) is None
+    assert decode_slot(raw[:-1]) is None
+    assert decode_slot(bytes(SLOT_BYTES)) is None
+    assert newest([bytes(SLOT_BYTES), raw]) == (3, HardState(5, "box-a"))
+    assert newest([bytes(SLOT_BYTES)]) is None
+
+
+def test_a_member_id_has_16_bytes_at_most() -> None:
+    with pytest.raises(ValueError, match="17 bytes"):
+        encode_slot(1, HardState(1, "a" * 17))
+
+
+def test_what_was_saved_last_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "vote"
+    file = VoteFile(RealDisk(), path)
+    file.create(STATES[0])
+    for state in STATES:
+        file.save(state)
+        file = VoteFile(RealDisk(), path)
+        assert file.load() == state
+    with pytest.raises(FileExistsError, match="has voted before"):
+        VoteFile(RealDisk(), path).create(HardState())
+
+
+def test_one_bad_slot_leaves_the_other_and_two_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "vote"
+    file = VoteFile(RealDisk(), path)
+    file.create(HardState())
+    file.save(HardState(4, "a"))
+    file.save(HardState(5, "b"))
+    raw = path.read_bytes()
+    path.write_bytes(raw[:BLOCK_BYTES] + bytes(BLOCK_BYTES))
+    assert VoteFile(RealDisk(), path).load() == HardState(4, "a")
+    path.write_bytes(bytes(2 * BLOCK_BYTES))
+    with pytest.raises(VoteFileDamaged, match="under a new id"):
+        VoteFile(RealDisk(), path).load()
+    path.unlink()
+    with pytest.raises(VoteFileDamaged, match="missing"):
+        VoteFile(RealDisk(), path).load()
+
+
+def test_after_a_failed_write_nothing_is_saved_any_more() -> None:
+    disk = MemoryDisk(folders=["/", "/d"])
+    file = VoteFile(disk, Path("/d/vote"))
+    file.create(HardState())
+    disk.fail_at = len(disk.steps) + 1
+    with pytest.raises(OSError, match="rror"):
+        file.save(HardState(1, "a"))
+    disk.fail_at = None
+    with pytest.raises(OSError, match="restart the member"):
+        file.save(HardState(1, "a"))
+
+
+def test_a_power_cut_at_any_step_leaves_the_state_saved_before_or_the_one_being_saved() -> None:
+    seed = random.randrange(1 << 32)
+    for fail_at in range(4, 40):
+        disk = MemoryDisk(folders=["/", "/d"])
+        file = VoteFile(disk, Path("/d/vote"))
+        file.create(HardState())
+        disk.fail_at, saved, saving = len(disk.steps) + fail_at - 4, HardState(), HardState()
+        try:
+            for number in range(12):
+                saving = HardState(number + 1, "ab"[number % 2])
+                file.save(saving)
+                saved = saving
+        except OSError:
+            pass
+        for number in range(8):
+            left = disk.after_power_cut(random.Random(seed + number))
+            assert VoteFile(left, Path("/d/vote")).load() in (saved, saving), (seed, fail_at)
