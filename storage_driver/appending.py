@@ -152,6 +152,12 @@ class Appender:
             if is_queued(pending.sys_flag):
                 pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
 
+    def only_copies(self, reason: str | None) -> None:
+        """Take nothing but records of another log, for a reason; None: take messages again."""
+        full = self.full if self.lacks_space else None
+        self._never = reason
+        self.set_full(full)
+
     @property
     def lacks_space(self) -> bool:
         """Tell whether appends are refused for lack of space."""

@@ -37,6 +37,8 @@ class RestartPosition:
         self._position_file.load()
         self.values = values
         self._position_file.save(values)
+        if self.committed_file is not None:  # without it the next start would take all that is there for committed
+            self.committed_file.save(values.queues_to)
         if values.queues_to or self._queues or self._disk.exists(self._ends_file.path):  # of an empty store: nothing
             save_table(self._ends_file, table_value(values.queues_to, self._queues.values()))
 

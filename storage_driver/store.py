@@ -14,12 +14,13 @@ from storage_driver.files.checkpoint import CommittedFile
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.files.state_file import StateFile
+from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
-from storage_driver.reading import FoundStatus, ReadRequest, ReadResult
+from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened, known_damage, open_folder, recovered_topics, state_path
 from storage_driver.recovery.verdict import RecoveryVerdict
@@ -91,9 +92,16 @@ class MessageStore:
         self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
         self._flusher.restart.committed_file = file
 
-    def share(self, synced_to: Callable[[int], None]) -> None:
-        """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync."""
-        self._log.share(synced_to)
+    def share(self, synced_to: Callable[[int], None], writing: Writing | None = None) -> None:
+        """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync.
+
+        writing(writes, end) is called as a batch begins to be written.
+        """
+        self._log.share(synced_to, writing)
+
+    def only_copies(self, reason: str | None) -> None:
+        """Take nothing but records of another log, for a reason; None: take messages again."""
+        self._parts.appender.only_copies(reason)
 
     def commit(self, log_offset: int) -> None:
         """Let what is below a log offset be seen and acknowledged, as far as it is synced; never falls."""
@@ -219,9 +227,12 @@ class MessageStore:
         await self._flusher.index_now()
         return await self._lookup.find_by_key(f"{topic}#{key}", max_count, begin_ms, end_ms)
 
-    def read_log(self, start: int, max_bytes: int) -> bytes:
-        """Return committed bytes of the log up to a segment's end, none when they are gone. Blocks: for threads."""
-        count = min(max_bytes, self._log.committed - start)
+    def read_log(self, start: int, max_bytes: int, *, synced: bool = False) -> bytes:
+        """Return bytes of the log up to a segment's end, none when they are gone. Blocks: for threads.
+
+        synced: also those that are not committed.
+        """
+        count = min(max_bytes, (self._log.synced if synced else self._log.committed) - start)
         return (read_log(tuple(self._log.segments), start, count) or b"") if count > 0 else b""
 
     def segments(self) -> list[SegmentFacts]:
@@ -383,13 +394,4 @@ async def open_store(
         opened.lock.release()
 
 
-__all__ = [
-    "AppendResult",
-    "Arrival",
-    "FoundStatus",
-    "MessageStore",
-    "ReadResult",
-    "StoreConfig",
-    "SyncEvidence",
-    "open_store",
-]
+__all__ = ["AppendResult", "Arrival", "MessageStore", "StoreConfig", "open_store"]

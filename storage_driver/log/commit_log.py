@@ -20,11 +20,14 @@ from storage_driver.log.marks import Mark, Wake
 from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, WriteResult
 from storage_driver.log.sync_thread import open_sync_thread
 from storage_driver.log.truncation import CutDone, Truncation
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 
 PendingAppend = PendingRecord | PendingRun
 Ended = Callable[[Outcome[Any]], None]
+Writing = Callable[[Sequence[Write], int], None]
+"""(writes, the log offset behind them): a batch begins to be written."""
 SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 BUSY_AFTER_S: Final = 1.0
 BUSY_CHECK_EVERY: Final = 16  # the clock costs 0.3 µs
@@ -69,6 +72,13 @@ def end_of(record: PendingAppend) -> int:
     return record.log_offset + record.size
 
 
+class Sharing(NamedTuple):
+    """Who is told of syncs and commits, and who sends to others what begins to be written."""
+
+    synced_to: Callable[[int], None]
+    writing: Writing | None
+
+
 class CommitLog:
     """The log of one store.
 
@@ -104,7 +114,7 @@ class CommitLog:
         self._pending: list[PendingAppend] = []
         self._uncommitted: deque[PendingAppend] = deque()  # synced, not dispatched
         self._synced, self._committed = Mark(end), Mark(end)
-        self._synced_to: Callable[[int], None] | None = None  # who is told of syncs and commits; None: a log by itself
+        self._sharing: Sharing | None = None  # None: a log by itself
         self._oldest_at: float | None = None  # since when the oldest record that is not synced waits
         self._work = trio.Event()
         self._rested = not flush_budget_s  # the budget, if there is one, has passed for the next batch
@@ -237,20 +247,24 @@ class CommitLog:
 
     # ---- who commits
 
-    def share(self, synced_to: Callable[[int], None]) -> None:
-        """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync."""
-        self._synced_to = synced_to
+    def share(self, synced_to: Callable[[int], None], writing: Writing | None = None) -> None:
+        """From now on `commit` alone moves `committed`; synced_to(log_offset) is called after each sync.
+
+        writing(writes, end) is called as a batch begins to be written, so that others write it at the same time. What
+        they may have got is never replaced by other bytes: a disk that does not take it seals the log.
+        """
+        self._sharing = Sharing(synced_to, writing)
 
     def commit_alone(self) -> None:
         """What is on this disk is committed, now and from now on."""
-        self._synced_to = None
+        self._sharing = None
         self.commit(self._synced.at)
 
     def begin_shared(self, records: Sequence[PendingAppend], committed: int) -> None:
         """Adopt records that recovery found above the committed mark: they wait for `commit` or `truncate`."""
         self._uncommitted += records
         self._committed.at = committed
-        self._synced_to = lambda log_offset: None
+        self._sharing = Sharing(lambda log_offset: None, None)
 
     def commit(self, log_offset: int) -> None:
         """Dispatch what is below a log offset and let it be acknowledged, as far as it is synced.
@@ -307,6 +321,8 @@ class CommitLog:
         self._jobs.append(partial(self._wrote, self._pending, self.end, trio.current_time()))
         writes, self._pieces, self._pending = self._writes, [], []
         self._writes = [Write(self.end, self._pieces)]
+        if self._sharing is not None and self._sharing.writing is not None:
+            self._sharing.writing(writes, self.end)
         return partial(self._writer.write_and_sync, writes)
 
     def _ended(self, ended: Outcome[Any]) -> None:
@@ -327,11 +343,11 @@ class CommitLog:
         self.proven_at = trio.current_time()
         self.counters.add(end - self._synced.at, written.sync_s)
         self._synced.move(end)
-        if self._synced_to is None:
+        if self._sharing is None:
             self._dispatch_to(pending, end)
         else:
             self._uncommitted += pending
-            self._synced_to(end)
+            self._sharing.synced_to(end)
 
     def _stopped(self, exc: Stopped, pending: list[PendingAppend]) -> None:
         """Acknowledge what was synced nevertheless; remove the rest and stay usable if only space was missing."""
@@ -340,6 +356,9 @@ class CommitLog:
             self._completed(exc.written, [p for p in pending if p.log_offset < exc.base], exc.base)
         if exc.unsure or exc.errno not in SPACE_ERRORS:
             self.seal(str(exc))
+            return
+        if self._sharing is not None and self._sharing.writing is not None:
+            self.seal(f"{exc}: other boxes may have it")
             return
         self._go_on_at(exc.base)
         self._on_truncated(dropped)

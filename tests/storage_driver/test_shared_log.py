@@ -1,13 +1,17 @@
 """A log that other boxes share: what is synced here is neither seen nor acknowledged before it is committed."""
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from storage_driver.errors import LogFailed
-from storage_driver.record import MessageQueue, Parts
+from storage_driver.errors import Full, LogFailed
+from storage_driver.log.segment import Write
+from storage_driver.record import MAGIC_BLANK, MessageQueue, Parts
 from storage_driver.store import MessageStore, open_store
+from storage_driver.testing import MemoryDisk
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small, until
 
 QUEUE = MessageQueue("T", 0)
@@ -215,3 +219,60 @@ async def test_a_shared_log_that_never_saved_a_mark_takes_all_of_it_for_committe
         await put_all(store, [message(b"a")])
     async with open_store(config._replace(shared=True), now_ms=Clock()) as store:
         assert (store.committed == store.end, await bodies(store)) == (True, [b"a"])
+
+
+async def test_a_restart_before_anything_was_saved_shows_nothing_that_was_not_committed(tmp_path: Path) -> None:
+    config = small(tmp_path, shared=True)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"a")
+        await until(lambda: store.synced == end)
+    async with open_store(config, now_ms=Clock()) as store:
+        assert (store.committed, store.end, await bodies(store)) == (0, end, [])
+
+
+async def test_others_get_a_batch_while_it_is_written_here_and_read_it_from_the_disk_later(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        sent = dict[int, bytes]()
+
+        def writing(writes: Sequence[Write], end: int) -> None:
+            sent.update({at: b"".join(pieces) for at, pieces in writes if pieces})
+            assert store.synced < end == store.end
+
+        store.share(lambda log_offset: None, writing)
+        ends = put(store, *(b"x" * 20_000 for _ in range(12)))
+        await until(lambda: store.synced == ends[-1])
+        assert (store.committed, len(sent)) == (0, 2), "one for each segment"
+        for at, data in sent.items():
+            assert store.read_log(at, len(data), synced=True) == data
+        assert sent[0][-4:] == MAGIC_BLANK.to_bytes(4, "big", signed=True)
+
+
+async def test_a_disk_without_room_seals_a_log_whose_bytes_others_may_have() -> None:
+    disk = MemoryDisk()
+    async with open_store(small(Path("/store")), now_ms=Clock(), disk=disk) as store:
+        store.share(lambda log_offset: None, lambda writes, end: None)
+        [end] = put(store, b"a")
+        await until(lambda: store.synced == end)
+        disk.fail_at, disk.fail_with, disk.keep_failing = len(disk.steps), errno.ENOSPC, True
+        put(store, b"b")
+        await until(lambda: store.failure is not None)
+        assert "other boxes may have it" in (store.failure or "")
+        assert store.synced == end
+        disk.fail_at, disk.keep_failing = None, False
+
+
+async def test_a_log_takes_messages_of_its_own_only_while_it_is_no_copy(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path, copies_only="it follows"), now_ms=Clock()) as store:
+        with pytest.raises(Full, match="it follows"):
+            store.put(message(b"a"), own=True)
+        store.only_copies(None)
+        await put_all(store, [message(b"a")])
+        store.full = "the disk is full"
+        store.only_copies("it follows again")
+        with pytest.raises(Full):
+            store.put(message(b"b"), own=True)
+        assert store.full == "the disk is full"
+        store.full = None
+        with pytest.raises(Full, match="it follows again"):
+            store.put(message(b"b"), own=True)
