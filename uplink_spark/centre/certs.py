@@ -11,7 +11,7 @@ from pathlib import Path
 
 from uplink_spark.errors import ConfigError
 from uplink_spark.wire.batch import BOX_NAME
-from uplink_spark.wire.tls import BOX_URI
+from uplink_spark.wire.tls import BOX_URI, MEMBER_URI
 
 CA_DAYS, LEAF_DAYS = 3650, 825
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
@@ -131,3 +131,17 @@ def make_box(folder: Path, box: str, days: int = LEAF_DAYS, name: str = "box", c
     check_box_name(box)
     uses = [f"subjectAltName=URI:{BOX_URI}{box}", "extendedKeyUsage=clientAuth"]
     _leaf(folder, name, box, uses, days, ca=ca or folder)
+
+
+def check_member(name: str) -> tuple[str, str]:
+    """Return group and member of `GROUP:MEMBER`. Raises ConfigError."""
+    group, _, member = name.partition(":")
+    if not (BOX_NAME.fullmatch(group) and BOX_NAME.fullmatch(member)):
+        raise ConfigError(f"member {name!r}: GROUP:MEMBER, each 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with a dot")
+    return group, member
+
+
+def make_member(folder: Path, group: str, member: str, days: int = LEAF_DAYS, *, ca: Path) -> None:
+    """Make box.key and box.crt of one box of a group; the gateway knows it as the group. Raises ConfigError."""
+    names = f"subjectAltName=URI:{BOX_URI}{group},URI:{MEMBER_URI}{group}:{member}"
+    _leaf(folder, "box", group, [names, "extendedKeyUsage=clientAuth,serverAuth"], days, ca=ca)

@@ -31,7 +31,7 @@ from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refuse
 from uplink_spark.wire.expiry import not_after
 from uplink_spark.wire.failpoints import Failpoint, failpoint_from
 from uplink_spark.wire.link import LinkClosed, Stream
-from uplink_spark.wire.tls import ServerTls, box_of, check_alpn, gateway_context, serial_of
+from uplink_spark.wire.tls import TlsStream, box_of, check_alpn, gateway_context, serial_of
 from uplink_spark.zone.manifest import Zone
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -183,7 +183,7 @@ class Gateway:
         return BoxSession(stream, peer, self._hub, certified=None, deadline_s=LONGEST_S, stick=True)
 
     async def _secure(self, stream: trio.SocketStream, context: ssl.SSLContext) -> tuple[Stream, str]:
-        secured = ServerTls(stream, context)
+        secured = TlsStream(stream, context)
         with trio.move_on_after(TLS_S) as late:
             await secured.do_handshake()
         if late.cancelled_caught:

@@ -14,6 +14,7 @@ from uplink_spark.wire.frames import ALPN
 
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 BOX_URI = "urn:rocketbox:box:"
+MEMBER_URI = "urn:rocketbox:member:"  # of a box of a group: <group>:<member>
 RECORD_BYTES = 16 * 1024  # of TLS: what one read of OpenSSL returns at most
 RECEIVE_BYTES = 256 * 1024
 NOTHING = memoryview(b"")
@@ -68,17 +69,17 @@ def serial_of(certificate: dict[str, Any] | None) -> str:
     return str((certificate or {}).get("serialNumber", "")).lower()
 
 
-class ServerTls:
-    """The gateway's end of a TLS connection: what one receive of the socket brought is decrypted in one step.
+class TlsStream:
+    """One end of a TLS connection: what one receive of the socket brought is decrypted in one step.
 
     trio.SSLStream needs a step of the loop for each record of 16 KiB, a third of what the gateway spent on a piece.
     One task receives, one sends. Like it, a stream that ends without a farewell simply ends.
     """
 
-    def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext) -> None:
+    def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext, *, server_side: bool = True) -> None:
         self._tcp, self._in, self._out = tcp, ssl.MemoryBIO(), ssl.MemoryBIO()
         self._received = NOTHING  # by the socket, not yet given to OpenSSL
-        self.session = context.wrap_bio(self._in, self._out, server_side=True)
+        self.session = context.wrap_bio(self._in, self._out, server_side=server_side)
 
     async def do_handshake(self) -> None:
         """Raises trio.BrokenResourceError, its cause the reason."""

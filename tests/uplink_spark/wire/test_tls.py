@@ -21,7 +21,7 @@ from uplink_spark.errors import ConfigError
 from uplink_spark.wire import frames
 from uplink_spark.wire.expiry import serial_and_end
 from uplink_spark.wire.frames import ALPN, Hello
-from uplink_spark.wire.tls import ServerTls, box_context, gateway_context
+from uplink_spark.wire.tls import TlsStream, box_context, gateway_context
 
 pytestmark = [
     pytest.mark.slow,
@@ -241,7 +241,7 @@ def test_the_alpn_line_is_the_major_version() -> None:
     assert frames.ALPN == "rocketbox-uplink/1"
 
 
-async def take(stream: ServerTls | trio.SSLStream[trio.SocketStream], length: int) -> bytes:
+async def take(stream: TlsStream | trio.SSLStream[trio.SocketStream], length: int) -> bytes:
     """Receive that many bytes, fewer when the stream ends before."""
     got, asked = bytearray(), itertools.cycle((None, 1, 100_000))
     while len(got) < length and (part := await stream.receive_some(next(asked))):
@@ -265,14 +265,14 @@ async def test_bytes_of_any_length_come_through_both_ways_and_the_end_is_an_end(
             assert await take(stream, sum(map(len, back))) == b"".join(back)
         await (stream if farewell else tcp).aclose()
 
-    async def send(stream: ServerTls | trio.SSLStream[trio.SocketStream], parts: list[bytes]) -> None:
+    async def send(stream: TlsStream | trio.SSLStream[trio.SocketStream], parts: list[bytes]) -> None:
         for part in parts:
             await stream.send_all(part)
 
     with trio.fail_after(120):
         async with listener, trio.open_nursery() as nursery:
             nursery.start_soon(box)
-            served = ServerTls(await listener.accept(), gateway_context(certs))
+            served = TlsStream(await listener.accept(), gateway_context(certs))
             async with trio.open_nursery() as both:
                 await served.do_handshake()
                 both.start_soon(send, served, back)

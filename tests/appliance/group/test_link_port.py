@@ -1,0 +1,33 @@
+"""The first byte of a connection decides; `test_links.py` has the floods."""
+
+import pytest
+import trio
+
+from appliance.group.link_port import LinkPort
+from netstack.serving.server import open_listeners
+from netstack.wire.replication import REPORT
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.test_links import Member
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+
+
+async def test_a_stock_slave_and_a_member_come_to_the_same_port() -> None:
+    member, reports = Member("a"), list[bytes]()
+
+    async def stock(stream: trio.SocketStream) -> None:
+        reports.append(await stream.receive_some(REPORT.size))
+
+    port = LinkPort(member.links, stock)
+    async with trio.open_nursery() as nursery:
+        listeners = await open_listeners("127.0.0.1", 0)
+        nursery.start_soon(port.serve, listeners)
+        number = listeners[0].socket.getsockname()[1]
+        for first in (REPORT.pack(4711), b"\x16\x03\x01" + b"\xff" * 20, b"\x17"):
+            stream = await trio.open_tcp_stream("127.0.0.1", number)
+            await stream.send_all(first)
+        await until(lambda: reports == [REPORT.pack(4711)])
+        await until(lambda: sum(member.refused().values()) == 1)
+        await until(lambda: port.refused() == {"unknown": 1, "undecided": 0})
+        nursery.cancel_scope.cancel()
