@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.offset_fingerprint import check_stamp, stamped
 from uplink_spark.spark.packs import PieceRef, read_batches
+from uplink_spark.spark.pieces import Pieces, TaskCutter
 from uplink_spark.spark.rows import schema_of
 from uplink_spark.spark.source_filters import PushedFilters, narrow
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
@@ -52,12 +53,12 @@ from uplink_spark.spark.source_plan import (
     admit,
     check_log_offsets,
     from_offset,
-    group,
-    refs_of,
+    pieces_wanted,
     resolve,
     to_offset,
+    until_full,
 )
-from uplink_spark.zone.manifest import ManifestEntry
+from uplink_spark.zone.entry_table import EntryTable
 from uplink_spark.zone.reader import ZoneReader, open_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -72,8 +73,12 @@ def now_ms() -> int:
 class Work(InputPartition):  # type: ignore[misc]
     """One task: the pieces it reads, or the manifest entries it shows."""
 
-    def __init__(self, pieces: Sequence[PieceRef] = (), entries: Sequence[tuple[int, bytes]] = ()) -> None:
+    def __init__(self, pieces: Sequence[Pieces] = (), entries: Sequence[tuple[int, bytes]] = ()) -> None:
         self.pieces, self.entries = tuple(pieces), tuple(entries)
+
+    def refs(self) -> list[PieceRef]:
+        """Return the pieces one by one."""
+        return [ref for part in self.pieces for ref in part.refs()]
 
 
 def positions(zone: ZoneReader, options: SourceOptions, position: SourcePosition) -> Seqs:
@@ -111,16 +116,17 @@ class _Rows:
 
     def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
         if self._options.log_offsets:
-            check_log_offsets(zone.entries(start, end), self._options)
-        refs: list[PieceRef] = []
+            check_log_offsets(zone.tables(start, end), self._options)
+        cutter = TaskCutter(self._options.partition_bytes)
         for log in zone.shards:
-            refs += refs_of(log.entries(start[log.shard], end[log.shard]), log.shard, self._options)
-        return [Work(pieces=task) for task in group(refs, self._options.partition_bytes)]
+            for table in log.tables(start[log.shard], end[log.shard]):
+                cutter.add(pieces_wanted(table, log.shard, self._options))
+        return [Work(pieces=task) for task in cutter.tasks()]
 
     def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
         options = self._options
         files = open_files(options.path)
-        return read_batches(files, partition.pieces, options.view, fail_on_loss=options.fail_on_loss)
+        return read_batches(files, partition.refs(), options.view, fail_on_loss=options.fail_on_loss)
 
 
 class _Entries:
@@ -239,23 +245,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         bound = _limit(limit)
         most = max(1, MAX_RANGES // len(zone.shards))
         waiting = {
-            log.shard: _until_full(log.entries(begin[log.shard], ends[log.shard]), bound, most) for log in zone.shards
+            log.shard: until_full(log.tables(begin[log.shard], ends[log.shard]), bound, most) for log in zone.shards
         }
-        return start if self._should_wait(waiting) else stamped(zone, admit(waiting, begin, bound))
+        if self._should_wait(waiting):
+            return start
+        return stamped(zone, admit({shard: bound.of(table) for shard, table in waiting.items()}, begin, bound))
 
     def _from_oldest(self, begin: Seqs, ends: Seqs) -> Seqs:
         zone = self._zone
         oldest = {log.shard: min(log.begins(), ends[log.shard]) for log in zone.shards}
         return checked_start(zone, self._options, begin, oldest)
 
-    def _should_wait(self, waiting: Mapping[int, Sequence[ManifestEntry]]) -> bool:
+    def _should_wait(self, waiting: Mapping[int, EntryTable]) -> bool:
         """Whether a small batch waits for more: below minBytesPerTrigger and not yet maxTriggerDelay."""
         options = self._options
         if not options.min_bytes or self._until is not None:
             return False
         now = self._clock()
         self._waiting_since = now if self._waiting_since is None else self._waiting_since
-        size = sum(entry.raw_bytes for entries in waiting.values() for entry in entries)
+        size = sum(int(table.numbers["raw_bytes"].sum()) for table in waiting.values())
         if size < options.min_bytes and now - self._waiting_since < options.max_delay_s:
             return True
         self._waiting_since = None
@@ -294,22 +302,6 @@ def _limit(limit: ReadLimit) -> BatchLimit:
     if isinstance(limit, ReadMaxRows):
         return BatchLimit(rows=limit.max_rows)
     return BatchLimit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else BatchLimit()
-
-
-def _until_full(entries: Iterator[ManifestEntry], limit: BatchLimit, ranges: int) -> list[ManifestEntry]:
-    """Take entries until they alone would fill the limit: a backlog of weeks is not held in memory.
-
-    ranges: how many at most, where the limit is one of bytes or rows.
-    """
-    taken: list[ManifestEntry] = []
-    used, most = 0, limit.most
-    bounded = most is not None and limit.pieces is None
-    for entry in entries:
-        taken.append(entry)
-        used += limit.of(entry)
-        if (most is not None and used > most) or (bounded and len(taken) >= ranges):
-            break
-    return taken
 
 
 class CommitLogSource(DataSource):  # type: ignore[misc]

@@ -272,7 +272,8 @@ def _disk_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
 
 
 def _object_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
-    from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+    from uplink_spark.centre.object_store import ObjectStore
+    from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 
     store = ObjectStore(config.landing)
     zone = open_object_zone(store, config.shards)
@@ -289,7 +290,7 @@ async def _listen(address: tuple[str, int]) -> list[trio.SocketListener]:
 
 
 def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
-    from uplink_spark.centre.objects import ObjectStore
+    from uplink_spark.centre.object_store import ObjectStore
 
     return Inbox(ObjectStore(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
 

@@ -54,7 +54,7 @@ class BucketKeeping:
     """A landing zone in an object store."""
 
     def __init__(self, url: str) -> None:
-        from uplink_spark.centre.objects import ObjectStore  # its client is not needed where no bucket is
+        from uplink_spark.centre.object_store import ObjectStore  # its client is not needed where no bucket is
 
         self._store = ObjectStore(url)
 
@@ -80,7 +80,8 @@ def open_records(url: str, shards: int) -> CentreRecords:
     files = open_files(url)
     if isinstance(files, LocalFiles):
         return CentreRecords(Path(files.root), shards)
-    from uplink_spark.centre.objects import ObjectRecords, ObjectStore  # as above
+    from uplink_spark.centre.object_store import ObjectStore  # as above
+    from uplink_spark.centre.objects import ObjectRecords
 
     return ObjectRecords(ObjectStore(url), shards)
 

@@ -42,6 +42,7 @@ from uplink_spark.zone.manifest import (
     read_head,
     read_items,
 )
+from uplink_spark.zone.rollup import RollUp
 
 log = logging.getLogger("uplink_spark.gateway")
 RESTORE = "restore it from a copy of the landing zone"
@@ -107,6 +108,24 @@ class LandedBefore(UplinkError):
         self.entries = tuple(entries)
 
 
+class _Folder:
+    """The files of a landing zone, as RollUp needs them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self, folder: str) -> list[str]:
+        path = self._root / folder
+        return os.listdir(path) if path.is_dir() else []
+
+    def replace(self, path: str, data: bytes) -> None:
+        make_folders(self._root, path.rpartition("/")[0])
+        write_synced(self._root / path, data)
+
+    def delete(self, path: str) -> None:
+        (self._root / path).unlink(missing_ok=True)
+
+
 class ShardWriter:
     """The one writer of a shard: its lock, its packs, its manifest files."""
 
@@ -117,6 +136,7 @@ class ShardWriter:
         self.syncs = Histogram()
         self._lock = self._file = -1
         self._last: ManifestEntry | None = None  # the newest the start has read
+        self._rollup = RollUp(shard, _Folder(root))
         self._cover: Covering
 
     def open(self, cover: Covering) -> None:
@@ -128,12 +148,13 @@ class ShardWriter:
         self._take_lock(folder / "lock")
         self._cover = cover
         firsts = sorted(n for n in (first_seq_of(name) for name in os.listdir(folder)) if n is not None)
-        wanted = self._load_state(firsts)
+        wanted, read = self._load_state(firsts), list[Sequence[ManifestEntry]]()
         for first in wanted:
             if first != wanted[0] and first != self.next_seq:
                 path = self.root / manifest_path(self.shard, self.first_seq)
                 raise LandingError(f"{path}: ends at seq {self.next_seq}, the next file begins at {first}; {RESTORE}")
-            for entry in self._read_file(first):
+            read.append(self._read_file(first))
+            for entry in read[-1]:
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
                 self._last = entry
@@ -141,7 +162,13 @@ class ShardWriter:
             self._new_file()
         for path in (self.root / f"pack/{self.shard:04x}").glob("*/*.tmp"):
             path.unlink()
+        self._begin_rollup(wanted[0] if wanted else 0, read)
         self._adopt()
+
+    def _begin_rollup(self, oldest: int, read: Sequence[Sequence[ManifestEntry]]) -> None:
+        self._rollup.begin(oldest, self.next_seq)
+        for entries in read:
+            self._rollup.note(entries)
 
     def _load_state(self, firsts: list[int]) -> list[int]:
         """Load the newest state that is whole and return the files to read after it."""
@@ -317,6 +344,7 @@ class ShardWriter:
             os.fsync(self._file)  # not even after a power cut: the next pack takes the name of this one
             raise
         self.next_seq += len(entries)
+        self._rollup.note(entries)
         self._step("G5")
 
     def close(self) -> None:

@@ -1,8 +1,6 @@
 """A landing zone in an object store: one PUT a pack, one immutable manifest object a commit.
 
 The object's name is the fence: of two writers only one can create the next seq (If-None-Match: *), and the loser stops.
-Needed of the store: strong read-after-write and conditional create (S3 has both; boto3 speaks it).
-URL: s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=R, as pyarrow reads it on Spark's side.
 """
 
 from __future__ import annotations
@@ -11,16 +9,14 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from io import BytesIO
-from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import trio
 
 from uplink_spark.centre.adopt import entries_of
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.landing import RESTORE, Covering, LandedBefore, NewPiece
+from uplink_spark.centre.object_store import ObjectStore
 from uplink_spark.centre.records import (
     QUARANTINE_FILES,
     QUARANTINE_OF_BOX,
@@ -53,97 +49,12 @@ from uplink_spark.zone.manifest import (
     shard_of,
     state_seq_of,
 )
+from uplink_spark.zone.rollup import RollUp
 
 STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
 STATUS_S = 60
 STATUS_LINES = 5000  # of a shard that wait; the oldest go
 log = logging.getLogger("uplink_spark.gateway")
-
-
-class ObjectStore:
-    """Get, put, create and list below a prefix of one bucket; errors are OSError. Blocks."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlparse(url)
-        query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-        if parts.scheme != "s3" or not parts.netloc:
-            raise LandingError(f"landing zone {url}: write s3://bucket/prefix or a directory")
-        try:
-            boto3, settings = import_module("boto3"), import_module("botocore.config")
-        except ImportError as error:
-            raise LandingError(f"landing zone {url} needs boto3; install it with: pip install boto3") from error
-        endpoint = query.get("endpoint_override")
-        self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        self._faults: Any = import_module("botocore.exceptions")
-        self._client: Any = boto3.client(
-            "s3",
-            endpoint_url=f"{query.get('scheme', 'https')}://{endpoint}" if endpoint else None,
-            region_name=query.get("region"),
-            config=settings.Config(
-                retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10, read_timeout=60
-            ),
-        )
-
-    def _key(self, path: str) -> str:
-        return f"{self._prefix}/{path}" if self._prefix else path
-
-    def _ask(self, call: Callable[..., Any], **settings: Any) -> Any:
-        """Call the client; None for what is not there, OSError for everything else but a lost race."""
-        try:
-            return call(Bucket=self.bucket, **settings)
-        except self._faults.ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            if code in ("NoSuchKey", "404"):
-                return None
-            if code in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
-                raise FileExistsError(f"{settings.get('Key')}: {code}") from error
-            raise OSError(f"object store: {error}") from error
-        except self._faults.BotoCoreError as error:
-            raise OSError(f"object store: {error}") from error
-
-    def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None:
-        extra = {} if length is None else {"Range": f"bytes={at}-{at + length - 1}"}
-        found = self._ask(self._client.get_object, Key=self._key(path), **extra)
-        return None if found is None else bytes(found["Body"].read())
-
-    def put(self, path: str, data: bytes) -> None:
-        self._ask(self._client.put_object, Key=self._key(path), Body=data)
-
-    def create(self, path: str, data: bytes) -> bool:
-        """Create an object that is not there; False when somebody else's is. A repeat of our own counts as ours."""
-        try:
-            self._ask(self._client.put_object, Key=self._key(path), Body=data, IfNoneMatch="*")
-        except FileExistsError as error:
-            found = self.get(path)
-            if found is None:
-                raise OSError(f"object store: {error}: it does not exist, try again") from error
-            return found == data
-        return True
-
-    def delete(self, path: str) -> None:
-        self._ask(self._client.delete_object, Key=self._key(path))
-
-    def size(self, path: str) -> int:
-        found = self._ask(self._client.head_object, Key=self._key(path))
-        return 0 if found is None else int(found["ContentLength"])
-
-    def written_ms(self, path: str) -> int:
-        """When an object was put there, by the store's clock; 0 if there is none."""
-        found = self._ask(self._client.head_object, Key=self._key(path))
-        return 0 if found is None else int(found["LastModified"].timestamp() * 1000)
-
-    def names(self, folder: str, *, deep: bool = False) -> list[str]:
-        """The names in a folder, of objects and of folders; deep: of objects in all folders below it, as paths."""
-        prefix, token, found = self._key(folder) + "/", None, list[str]()
-        more: dict[str, str] = {} if deep else {"Delimiter": "/"}
-        while True:
-            more |= {"ContinuationToken": token} if token else {}
-            page = self._ask(self._client.list_objects_v2, Prefix=prefix, **more) or {}
-            found += [item["Key"].removeprefix(prefix) for item in page.get("Contents", ())]
-            found += [item["Prefix"].removeprefix(prefix).rstrip("/") for item in page.get("CommonPrefixes", ())]
-            token = page.get("NextContinuationToken")
-            if not token:
-                return found
 
 
 def open_object_zone(store: ObjectStore, shards: int) -> Zone:
@@ -168,6 +79,7 @@ class ObjectShardWriter:
         self._cover: Covering
         self._own, self._packs = secrets.token_hex(4), 0  # in the names of our packs: no loser of a race overwrites one
         self.syncs = Histogram()  # of the PUTs of packs
+        self._rollup = RollUp(shard, store)
 
     def open(self, cover: Covering) -> None:
         """Load the newest state that is whole and every later manifest object.
@@ -183,14 +95,25 @@ class ObjectShardWriter:
         if self.next_seq < oldest:
             what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are missing"
             raise LandingError(f"{what} and no state is intact; restore {manifest_path(self.shard, oldest, 'state')}")
+        begun, read = self.next_seq, list[Sequence[ManifestEntry]]()
         while (data := self._store.get(manifest_path(self.shard, self.next_seq))) is not None:
             part = self._whole(data)
+            read.append(part.entries)
             for entry in part.entries:
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
             self.next_seq = part.next_seq
         self._refuse_gap([f"seq {seq}" for seq in (*firsts, *states) if seq > self.next_seq])
+        self._begin_rollup(begun, read)
         self._adopt()
+
+    def _begin_rollup(self, begun: int, read: Sequence[Sequence[ManifestEntry]]) -> None:
+        try:
+            self._rollup.begin(begun, self.next_seq)
+        except OSError as error:
+            raise LandingError(f"landing zone s3://{self._store.bucket}: {error}") from error
+        for entries in read:
+            self._rollup.note(entries)
 
     def _whole(self, data: bytes) -> Slice:
         """Return what the next manifest object holds: it was written in one piece, so a fault in it is no torn tail."""
@@ -297,6 +220,7 @@ class ObjectShardWriter:
         if not self._store.create(manifest_path(self.shard, self.next_seq), data):
             return False
         self.next_seq = end_seq
+        self._rollup.note(entries)
         return True
 
     def _taken(self, lost: Sequence[ManifestEntry]) -> LandedBefore | LandingError:

@@ -28,6 +28,7 @@ from uplink_spark.zone.manifest import (
     read_items,
     state_seq_of,
 )
+from uplink_spark.zone.rollup import range_of, rolled_folder, rolled_path
 
 log = logging.getLogger("uplink_spark.gateway")
 SILENT_DAYS = 30
@@ -41,13 +42,14 @@ class Removal:
     packs: tuple[str, ...]
     files: tuple[int, ...]  # first seqs of manifest files
     states: tuple[int, ...]
+    rolled: tuple[tuple[int, int], ...]  # first and end seq of rolled-up entries
     kept: int  # the lowest seq whose pack stays
     held_by: str  # the consumer that is furthest behind, empty if none pins anything
     silent: tuple[str, ...]  # consumers not heard of for 30 days: they pin nothing
 
     @property
     def empty(self) -> bool:
-        return not self.packs and not self.files and not self.states
+        return not self.packs and not self.files and not self.states and not self.rolled
 
 
 def floor_of(known: dict[str, dict[str, object]], shard: int, now_ms: int) -> tuple[int, str, tuple[str, ...]]:
@@ -82,6 +84,7 @@ def plan_removal(files: Keeping, shard: int, keep_days: int, now_ms: int) -> Rem
         tuple(_packs_below(files, shard, kept, oldest_ms)),
         tuple(first for first in firsts if first < base),
         tuple(seq for seq in states if seq < base),
+        tuple(pair for pair in map(range_of, files.names(rolled_folder(shard))) if pair and pair[1] <= base),
         kept,
         holder,
         silent,
@@ -132,6 +135,8 @@ def remove(files: Keeping, removal: Removal) -> None:
     files.replace(kept_path(removal.shard), json.dumps(body).encode())
     for pack in removal.packs:
         files.delete(pack)
+    for first, end in removal.rolled:
+        files.delete(rolled_path(removal.shard, first, end))
     for first in removal.files:
         files.delete(manifest_path(removal.shard, first))
     for seq in removal.states:

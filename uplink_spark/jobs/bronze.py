@@ -35,8 +35,9 @@ from uplink_spark.spark.packs import PieceRef, read_batches
 from uplink_spark.spark.rows import EVERYTHING, SCHEMA, RowSelection
 from uplink_spark.spark.source_manifest import manifest_batch
 from uplink_spark.spark.source_options import SourceOptions
-from uplink_spark.spark.source_plan import group, refs_of
+from uplink_spark.spark.source_plan import group, pieces_wanted
 from uplink_spark.spark_source import now_ms, register, save_consumer
+from uplink_spark.zone.entry_table import table_of
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 from uplink_spark.zone.reader import ZoneReader, open_files
 
@@ -102,7 +103,11 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
 def tasks_of(items: Sequence[tuple[int, ManifestEntry, bytes]], partition_bytes: int) -> list[list[PieceRef]]:
     """Group the pieces into tasks; a task's pieces landed on one day, so it writes one file."""
     options = SourceOptions(path="", view=EVERYTHING)
-    refs = [ref for shard, entry, _ in items for ref in refs_of([entry], shard, options)]
+    refs: list[PieceRef] = []
+    for shard, of_shard in groupby(items, key=lambda item: item[0]):
+        taken = list(of_shard)
+        table = table_of(taken[0][1].seq, [data for _, _, data in taken])
+        refs += pieces_wanted(table, shard, options).refs()
     refs.sort(key=lambda ref: (day_of(ref.origin.landed_ms), ref.pack, ref.offset))
     tasks: list[list[PieceRef]] = []
     for _, of_day in groupby(refs, key=lambda ref: day_of(ref.origin.landed_ms)):

@@ -49,5 +49,4 @@ def check_stamp(zone: ZoneReader, offset: Mapping[str, Any], *, back: bool = Tru
 
 
 def _before(zone: ZoneReader, shard: int, seq: int) -> str | None:
-    entry = next(iter(zone.shards[shard].entries(seq - 1, seq)), None) if seq else None
-    return None if entry is None else name_of(entry)
+    return zone.shards[shard].name_of(seq - 1) if seq else None

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import cbor2
 
@@ -248,34 +248,53 @@ class Slice:
     fault: str | None  # what is wrong behind `whole`, None if nothing is there
 
 
-def read_items(data: bytes, next_seq: int) -> Slice:
-    """Walk the items in data; the first entry in it has seq next_seq. Raises ManifestDamaged on a seq out of turn."""
-    entries: list[ManifestEntry] = []
+class Walk(NamedTuple):
+    """Where the items of a stretch of a manifest file are."""
+
+    borders: list[tuple[int, int]]  # of the bodies of whole entries
+    counted: int  # of them in front of the last mark
+    marked: int  # bytes up to and with the last mark
+    whole: int  # bytes up to the end of the last whole item
+    fault: str | None  # what is wrong behind `whole`
+
+
+def walk_items(data: bytes, next_seq: int) -> Walk:
+    """Find the items in data, whose first entry has seq next_seq; their CRC and the marks are checked."""
+    borders: list[tuple[int, int]] = []
     at = marked = counted = 0
-    marked_seq, fault = next_seq, None
+    fault = None
     while at < len(data) and fault is None:
         if at + ITEM_HEAD.size > len(data):
             fault = f"{len(data) - at} bytes of an item"
             break
         length, crc = ITEM_HEAD.unpack_from(data, at)
         body_at = at + ITEM_HEAD.size
+        seq = next_seq + len(borders)
         if not length:
-            if crc != next_seq & 0xFFFFFFFF:
-                fault = f"a mark for seq {crc}, expected {next_seq}"
+            if crc != seq & 0xFFFFFFFF:
+                fault = f"a mark for seq {crc}, expected {seq}"
                 break
             at = marked = body_at
-            marked_seq, counted = next_seq, len(entries)
+            counted = len(borders)
             continue
         body = data[body_at : body_at + length]
         if length > MAX_ENTRY_BYTES or len(body) < length or zlib.crc32(body) != crc:
             fault = f"an entry of {length} bytes that is cut or damaged"
             break
-        entry = decode_entry(body)
-        if entry.seq != next_seq:
-            raise ManifestDamaged(f"seq {entry.seq} where {next_seq} belongs")
-        entries.append(entry)
-        next_seq, at = next_seq + 1, body_at + length
-    return Slice(tuple(entries[:counted]), marked, marked_seq, tuple(entries[counted:]), at, fault)
+        at = body_at + length
+        borders.append((body_at, at))
+    return Walk(borders, counted, marked, at, fault)
+
+
+def read_items(data: bytes, next_seq: int) -> Slice:
+    """Read the items in data; the first entry in it has seq next_seq. Raises ManifestDamaged on a seq out of turn."""
+    found = walk_items(data, next_seq)
+    entries = tuple(decode_entry(data[start:end]) for start, end in found.borders)
+    for seq, entry in enumerate(entries, next_seq):
+        if entry.seq != seq:
+            raise ManifestDamaged(f"seq {entry.seq} where {seq} belongs")
+    counted = found.counted
+    return Slice(entries[:counted], found.marked, next_seq + counted, entries[counted:], found.whole, found.fault)
 
 
 def goes_on(data: bytes, at: int, next_seq: int) -> bool:

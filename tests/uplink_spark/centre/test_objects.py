@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -21,7 +18,8 @@ from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.centre.keeping import open_keeping
 from uplink_spark.centre.lander import Offer, ShardLander
 from uplink_spark.centre.landing import NewPiece
-from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, ObjectStore, open_object_zone
+from uplink_spark.centre.object_store import ObjectStore
+from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 from uplink_spark.centre.retention import clean
 from uplink_spark.centre.verify import verify_piece
 from uplink_spark.config import GatewayConfig
@@ -31,32 +29,14 @@ from uplink_spark.testing_site import box, message, until
 from uplink_spark.wire import frames
 from uplink_spark.wire.frames import FrameType, Hello, encode_frame
 from uplink_spark.wire.link import FrameReader
+from uplink_spark.zone import rollup
 from uplink_spark.zone.manifest import DAY_MS, ManifestTail
 from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.rollup import chain_of, rolled_folder
 
-moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]' boto3")
 pytestmark = pytest.mark.slow
 NOW = 1_700_000_000_000
 RECORDS = [MadeRecord(queue_offset=n) for n in range(10)]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def url(endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    boto3: Any = pytest.importorskip("boto3")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-60:].strip("-")
-    boto3.client("s3", endpoint_url=f"http://{endpoint}", region_name="us-east-1").create_bucket(Bucket=bucket)
-    return f"s3://{bucket}/zone?endpoint_override={endpoint}&scheme=http&region=us-east-1"
 
 
 def tail(store: ObjectStore) -> ManifestTail:
@@ -108,13 +88,6 @@ def test_of_two_writers_the_second_to_name_a_seq_stops(url: str) -> None:
     (found,) = check(ZoneReader(url), deep=True)
     assert (found.sha_ok, found.findings) == (1, [])
     assert found.orphans == []  # what was put there before the race was lost is gone
-
-
-def test_a_repeat_of_the_own_create_is_no_lost_race(url: str) -> None:
-    store = ObjectStore(url)
-    assert store.create("x", b"mine")
-    assert store.create("x", b"mine")
-    assert not store.create("x", b"other")
 
 
 def test_a_state_object_shortens_the_start(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,6 +399,24 @@ async def test_a_gateway_lands_in_the_bucket_and_gives_receipts(url: str) -> Non
         assert frames.decode_receipt(body).rows[0].sha == header.sha
         nursery.cancel_scope.cancel()
     assert [entry.end for entry in tail(ObjectStore(url)).poll()] == [970]
+
+
+def test_entries_are_rolled_up_beside_the_objects(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 3)
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    first, cover = writer(store)
+    for number in range(8):
+        if number == 4:  # a restart takes what was not rolled up
+            first, cover = writer(store)
+        header, container = log_piece(RECORDS[:1], number * 97)
+        for entry in first.commit([NewPiece(header, container, ((header.start, header.end),))], NOW):
+            cover.note(entry)
+    assert chain_of(store.names(rolled_folder(0))) == [(0, 3), (3, 6)]
+    zone = ZoneReader(url)
+    assert [entry.seq for entry in zone.entries({}, zone.ends())] == list(range(8))
+    (found,) = check(zone, deep=True)
+    assert (found.entries, found.findings) == (8, [])
 
 
 def test_spark_side_reads_the_same_url(url: str) -> None:

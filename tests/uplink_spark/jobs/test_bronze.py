@@ -199,8 +199,8 @@ def test_entries_the_table_has_are_left_out_and_a_hole_stops_the_job() -> None:
 
 def test_a_task_holds_pieces_of_one_landed_day_and_about_the_size_asked_for() -> None:
     day = 86_400_000
-    items = [(0, entry(seq, T0 + day * (seq // 4), 40), b"") for seq in range(8)]
-    tasks = tasks_of(items, 100)
+    entries = [entry(seq, T0 + day * (seq // 4), 40) for seq in range(8)]
+    tasks = tasks_of([(0, one, one.encode()) for one in entries], 100)
     assert [[ref.origin.seq for ref in task] for task in tasks] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 

@@ -23,7 +23,8 @@ from pyspark.sql.datasource import (
 from uplink_spark.spark.rows import RowSelection
 from uplink_spark.spark.source_filters import narrow
 from uplink_spark.spark.source_options import SourceOptions
-from uplink_spark.spark.source_plan import wants
+from uplink_spark.spark.source_plan import wanted
+from uplink_spark.zone.entry_table import table_of
 from uplink_spark.zone.manifest import ManifestEntry
 
 BEGIN = datetime(2023, 11, 14, tzinfo=UTC)
@@ -84,11 +85,11 @@ def test_no_piece_with_a_row_that_the_filters_want_is_pruned(
     landed_ms = landed.timestamp() * 1000
     entry = ManifestEntry(9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(landed_ms), 0, 1)
     if all(COMPARE[kind](row[column], row[column] + steps[column] * by) for kind, column, by in told):
-        assert wants(entry, narrowed.options)
+        assert bool(wanted(table_of(entry.seq, [entry.encode()]), narrowed.options)[0])
 
 
 @pytest.mark.parametrize(
-    ("one", "wanted"),
+    ("one", "opened"),
     [
         (EqualTo(("seq",), 9), True),
         (EqualTo(("seq",), 8), False),
@@ -103,11 +104,12 @@ def test_no_piece_with_a_row_that_the_filters_want_is_pruned(
         (In(("seq",), (1, 2)), True),  # not understood: all pieces are read
     ],
 )
-def test_pieces_outside_of_a_range_are_not_opened(one: Filter, wanted: bool) -> None:
+def test_pieces_outside_of_a_range_are_not_opened(one: Filter, opened: bool) -> None:
     entry = ManifestEntry(
         9, "log", "b", 5, 1, "p", 0, 9, LOW, HIGH, 4, 40, 1, 2, int(BEGIN.timestamp() * 1000) + 1, 0, 1
     )
-    assert wants(entry, narrow(options(), [one]).options) is wanted
+    table = table_of(entry.seq, [entry.encode()])
+    assert wanted(table, narrow(options(), [one]).options).tolist() == [opened]
 
 
 def test_topics_boxes_and_kinds_are_taken_over_and_only_ever_become_fewer() -> None:

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,13 @@ from uplink_spark.spark.source_plan import (
     check_log_offsets,
     from_offset,
     group,
-    refs_of,
+    pieces_wanted,
     resolve,
     to_offset,
-    wants,
+    until_full,
+    wanted,
 )
+from uplink_spark.zone.entry_table import EntryTable, joined, table_of
 from uplink_spark.zone.manifest import ManifestEntry
 
 
@@ -28,12 +31,16 @@ def entry(seq: int = 0, **changes: Any) -> ManifestEntry:
     return replace(made, **changes)
 
 
+def table(*entries: ManifestEntry) -> EntryTable:
+    return joined([table_of(one.seq, [one.encode()]) for one in entries])
+
+
 def options(**given: str) -> SourceOptions:
     return parse_options({"path": "/x", **given})
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked", "wanted"),
+    ("changes", "asked", "is_wanted"),
     [
         ({}, {}, True),
         ({"kind": "gap"}, {}, False),
@@ -59,18 +66,20 @@ def options(**given: str) -> SourceOptions:
     ],
 )
 def test_a_piece_is_opened_only_if_it_can_hold_a_row(
-    changes: dict[str, Any], asked: dict[str, str], wanted: bool
+    changes: dict[str, Any], asked: dict[str, str], is_wanted: bool
 ) -> None:
-    assert wants(entry(**changes), options(**asked)) is wanted
+    other = entry(1, kind="gap", box="box-7", skip=("Z",), topics=None)
+    assert wanted(table(entry(**changes), other), options(**asked)).tolist() == [is_wanted, False]
 
 
 def test_a_piece_is_trimmed_to_the_log_offset_asked_for() -> None:
-    (ref,) = refs_of([entry()], 0, options(startingLogOffsets='{"box-1": {"offset": 150}}'))
-    assert (ref.origin.from_offset, ref.origin.to_offset) == (150, 200)
+    asked = options(startingLogOffsets='{"box-1": {"offset": 150}}')
+    refs = list(pieces_wanted(table(entry(), entry(1, box="box-2")), 0, asked).refs())
+    assert [(ref.origin.from_offset, ref.origin.to_offset) for ref in refs] == [(150, 200), (100, 200)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "wanted"),
+    ("asked", "found"),
     [
         ('"3f9c"', [0x3F9C1A02 << 32]),
         ('"3F9C1A0200000000"', [0x3F9C1A02 << 32]),
@@ -78,11 +87,11 @@ def test_a_piece_is_trimmed_to_the_log_offset_asked_for() -> None:
         ("null", [0x3F9C1A02 << 32, 7]),
     ],
 )
-def test_an_epoch_is_named_by_its_number_or_its_first_digits(asked: str, wanted: list[int]) -> None:
-    entries = [entry(epoch=epoch) for epoch in (0x3F9C1A02 << 32, 7)]
+def test_an_epoch_is_named_by_its_number_or_its_first_digits(asked: str, found: list[int]) -> None:
+    entries = table(*(entry(seq, epoch=epoch) for seq, epoch in enumerate((0x3F9C1A02 << 32, 7))))
     given = options(startingLogOffsets=f'{{"box-1": {{"epoch": {asked}, "offset": 0}}}}')
-    check_log_offsets(entries, given)
-    assert [each.epoch for each in entries if wants(each, given)] == wanted
+    check_log_offsets([entries], given)
+    assert entries.numbers["epoch"][wanted(entries, given)].tolist() == found
 
 
 @pytest.mark.parametrize(
@@ -94,9 +103,9 @@ def test_an_epoch_is_named_by_its_number_or_its_first_digits(asked: str, wanted:
     ],
 )
 def test_a_place_that_is_not_there_is_an_error_and_not_nothing_or_everything(asked: str, sentence: str) -> None:
-    entries = [entry(epoch=0x3F9C << 48), entry(epoch=0x3F9D << 48)]
+    entries = table(entry(epoch=0x3F9C << 48), entry(1, epoch=0x3F9D << 48))
     with pytest.raises(OptionError, match=sentence):
-        check_log_offsets(entries, options(startingLogOffsets=asked))
+        check_log_offsets([entries], options(startingLogOffsets=asked))
 
 
 costs = st.lists(st.integers(1, 50), max_size=12)
@@ -106,7 +115,7 @@ costs = st.lists(st.integers(1, 50), max_size=12)
 def test_a_batch_keeps_to_the_limit_or_holds_one_piece_and_always_gets_on(
     waiting: dict[int, list[int]], most: int
 ) -> None:
-    entries = {shard: [entry(n, raw_bytes=cost) for n, cost in enumerate(costs)] for shard, costs in waiting.items()}
+    entries = {shard: np.array(costs, np.int64) for shard, costs in waiting.items()}
     start = dict.fromkeys(waiting, 0)
     ends = admit(entries, start, BatchLimit(raw_bytes=most))
     taken = [cost for shard, costs in waiting.items() for cost in costs[: ends[shard]]]
@@ -115,10 +124,10 @@ def test_a_batch_keeps_to_the_limit_or_holds_one_piece_and_always_gets_on(
 
 
 def test_shards_share_a_limit_by_what_waits_in_them() -> None:
-    entries = {0: [entry(n, raw_bytes=10) for n in range(30)], 1: [entry(n, raw_bytes=10) for n in range(10)]}
+    entries = {0: np.full(30, 10), 1: np.full(10, 10)}
     assert admit(entries, {0: 5, 1: 7}, BatchLimit(raw_bytes=200)) == {0: 20, 1: 12}
     assert admit(entries, {0: 5, 1: 7}, BatchLimit()) == {0: 35, 1: 17}
-    assert admit(entries, {0: 5, 1: 7}, BatchLimit(pieces=4)) == {0: 8, 1: 8}
+    assert admit(entries, {0: 5, 1: 7}, BatchLimit(raw_bytes=40)) == {0: 8, 1: 8}
 
 
 @given(st.lists(st.integers(1, 100), max_size=20), st.integers(1, 200))
@@ -146,3 +155,19 @@ def test_an_offset_is_text_by_shard_in_order_and_another_zones_offset_is_refused
     assert from_offset({"0": 4}, 2) == {0: 4, 1: 0}
     with pytest.raises(OptionError, match="another landing zone"):
         from_offset({"2": 4}, 2)
+
+
+def test_entries_are_taken_until_they_alone_fill_the_limit() -> None:
+    tables = [table(*(entry(seq, raw_bytes=10, records=2) for seq in range(at, at + 4))) for at in (0, 4, 8)]
+
+    def taken(limit: BatchLimit, ranges: int = 100) -> list[int]:
+        found: list[int] = until_full(iter(tables), limit, ranges).seq.tolist()
+        return found
+
+    assert taken(BatchLimit(raw_bytes=55)) == list(range(6))  # the sixth goes over it
+    assert taken(BatchLimit(rows=3)) == [0, 1]
+    assert taken(BatchLimit(pieces=5)) == list(range(6))
+    assert taken(BatchLimit()) == taken(BatchLimit(raw_bytes=1000)) == list(range(12))
+    assert taken(BatchLimit(raw_bytes=1000), ranges=7) == list(range(7))
+    assert taken(BatchLimit(pieces=100), ranges=7) == list(range(12))
+    assert until_full(iter(()), BatchLimit(), 5).seq.tolist() == []

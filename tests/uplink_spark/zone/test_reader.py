@@ -9,15 +9,17 @@ import pytest
 from uplink_spark.centre import landing as landing_module
 from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.landing import NewPiece
-from uplink_spark.centre.objects import ObjectShardWriter, ObjectStore, open_object_zone
+from uplink_spark.centre.object_store import ObjectStore
+from uplink_spark.centre.objects import ObjectShardWriter, open_object_zone
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.packs import read_batches, ref_of
 from uplink_spark.spark.rows import EVERYTHING
 from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
-from uplink_spark.zone import reader
-from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ShardLog, ZoneReader, open_files
+from uplink_spark.zone import shard_log
+from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ZoneReader, open_files
+from uplink_spark.zone.shard_log import ShardLog
 
 
 @pytest.fixture
@@ -86,12 +88,12 @@ def test_small_files_behind_requests_are_read_together_and_once(landing: MadeLan
 
 @pytest.mark.usefixtures("small_files")
 def test_what_is_kept_is_bounded_by_entries(landing: MadeLanding, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CACHED_ENTRIES", 10)
+    monkeypatch.setattr(shard_log, "CACHED_ENTRIES", 10)
     land(landing, 30)
     zone = ZoneReader(str(landing.root))
     zone.ends()
     assert seqs(zone, 0, 30) == list(range(30))
-    assert sum(len(file.entries) for file in zone.shards[0]._cache.values()) <= 10
+    assert sum(len(file) for file in zone.shards[0]._cache.values()) <= 10
 
 
 @pytest.mark.usefixtures("small_files")

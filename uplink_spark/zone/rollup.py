@@ -1,0 +1,143 @@
+"""Rolled-up entries: some thousand of a shard in one file, as columns for planning and as they were for the rest.
+
+    manifest/<shard>/rolled/<first seq>-<end seq>.cols
+    "RBC1", u32 CRC-32 of the columns, u32 their length, then columns and items, each zstd; items have CRCs of their own
+
+It is derived from the manifest and may be missing: readers then take the manifest itself. The writer of a shard makes
+it of entries that are marked.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import zstandard
+
+from uplink_spark.errors import ManifestDamaged
+from uplink_spark.zone.entry_table import EntryTable, decode_table, encode_table, table_of
+from uplink_spark.zone.manifest import ManifestEntry, encode_items, walk_items
+
+log = logging.getLogger("uplink_spark.gateway")
+MAGIC = b"RBC1"
+HEAD = struct.Struct(">4sII")
+ROLLED_ENTRIES = 4096
+ROLLED_COMMITS = 512  # small commits: each is an object of a bucket, and a reader asks for each
+MAX_BYTES = 64 << 20
+
+
+class Rolled(NamedTuple):
+    """What a file holds: the columns, and squeezed the items as in the manifest."""
+
+    table: EntryTable
+    squeezed: bytes
+
+
+def rolled_folder(shard: int) -> str:
+    return f"manifest/{shard:04x}/rolled"
+
+
+def rolled_path(shard: int, first: int, end: int) -> str:
+    return f"{rolled_folder(shard)}/{first:020d}-{end:020d}.cols"
+
+
+def range_of(name: str) -> tuple[int, int] | None:
+    """Return first and end seq in the name of a file, None for any other name."""
+    stem, _, ending = name.rpartition("/")[2].partition(".")
+    first, _, end = stem.partition("-")
+    whole = ending == "cols" and len(first) == len(end) == 20 and first.isdigit() and end.isdigit()
+    return (int(first), int(end)) if whole else None
+
+
+def chain_of(names: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the ranges of files that do not overlap, ascending; of two that begin alike the longer one."""
+    found = [found for found in map(range_of, names) if found is not None]
+    chain: list[tuple[int, int]] = []
+    for first, end in sorted(found, key=lambda pair: (pair[0], -pair[1])):
+        if end > first and (not chain or first >= chain[-1][1]):
+            chain.append((first, end))
+    return chain
+
+
+def encode_rolled(first: int, items: bytes) -> bytes:
+    """Return the file of items that begin with seq `first`. Raises ManifestDamaged."""
+    borders = walk_items(items, first).borders
+    table = table_of(first, [items[start:end] for start, end in borders])
+    squeeze = zstandard.ZstdCompressor(level=3).compress
+    columns = squeeze(encode_table(table))
+    return HEAD.pack(MAGIC, zlib.crc32(columns), len(columns)) + columns + squeeze(items)
+
+
+def decode_rolled(data: bytes, first: int, end: int) -> Rolled:
+    """Return what the file of first..end holds. Raises ManifestDamaged."""
+    if len(data) < HEAD.size:
+        raise ManifestDamaged(f"{len(data)} bytes of rolled-up entries")
+    magic, crc, length = HEAD.unpack_from(data)
+    columns = data[HEAD.size : HEAD.size + length]
+    if magic != MAGIC or zlib.crc32(columns) != crc:
+        raise ManifestDamaged("rolled-up entries with a wrong CRC-32")
+    try:
+        plain = zstandard.ZstdDecompressor().decompress(columns, max_output_size=MAX_BYTES)
+    except zstandard.ZstdError as error:
+        raise ManifestDamaged(f"rolled-up entries do not inflate: {error}") from error
+    table = decode_table(plain)
+    if len(table) != end - first or (len(table) and int(table.seq[0]) != first):
+        raise ManifestDamaged(f"rolled-up entries of another range than {first}..{end}")
+    return Rolled(table, data[HEAD.size + length :])
+
+
+class Store(Protocol):
+    """Where the files are kept. All calls raise OSError."""
+
+    def names(self, folder: str) -> list[str]: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def delete(self, path: str) -> None: ...
+
+
+class RollUp:
+    """Collects the newest entries of a shard and writes a file when there are enough."""
+
+    def __init__(self, shard: int, store: Store) -> None:
+        self._shard, self._store = shard, store
+        self._first = self._end = 0
+        self._items: list[bytes] = []
+
+    def begin(self, oldest: int, next_seq: int) -> None:
+        """Go on behind the files there are, at `oldest` at least; what is rolled up beyond next_seq is not true."""
+        at = oldest
+        for first, end in chain_of(self._store.names(rolled_folder(self._shard))):
+            if end > next_seq:
+                self._store.delete(rolled_path(self._shard, first, end))
+            elif first <= at:
+                at = max(at, end)
+        self._first = self._end = at
+
+    def add(self, entries: Sequence[ManifestEntry]) -> None:
+        """Take entries that follow those before; what was taken already is left out."""
+        new = [entry for entry in entries if entry.seq >= self._end]
+        if new:
+            self._items.append(encode_items(new))
+            self._end = new[-1].seq + 1
+
+    @property
+    def due(self) -> bool:
+        return self._end - self._first >= ROLLED_ENTRIES or len(self._items) >= ROLLED_COMMITS
+
+    def write(self) -> None:
+        """Write the file that is due. Raises OSError; it is due again then."""
+        path = rolled_path(self._shard, self._first, self._end)
+        self._store.replace(path, encode_rolled(self._first, b"".join(self._items)))
+        self._items, self._first = [], self._end
+
+    def note(self, entries: Sequence[ManifestEntry]) -> None:
+        """Take entries that are durable, and write what is due: later, where it cannot be written now."""
+        self.add(entries)
+        if not self.due:
+            return
+        try:
+            self.write()
+        except OSError as error:
+            log.warning("rolled-up entries not written shard=%04x error=%s; tried again", self._shard, error)
