@@ -12,6 +12,7 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -270,8 +271,8 @@ def _offsets(end: Position) -> str:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.bronze", description=__doc__.splitlines()[0])
     made.add_argument("--landing", required=True, help="folder or URL of the landing zone")
-    made.add_argument("--table", required=True, help="folder of the bronze table")
-    made.add_argument("--checkpoint", help="folder of Spark's checkpoint (default: TABLE/_spark)")
+    made.add_argument("--table", required=True, help="folder or URL of the bronze table")
+    made.add_argument("--checkpoint", help="folder of Spark's checkpoint (TABLE/_spark; in a bucket: temporary)")
     made.add_argument("--once", action="store_true", help="read what has landed, then exit")
     made.add_argument("--trigger", type=interval, default="10 seconds", help="interval without --once (10 seconds)")
     made.add_argument("--consumer", default="bronze", help="name of the consumer for the retention of packs (bronze)")
@@ -287,11 +288,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def config_of(given: argparse.Namespace, table: Table) -> BronzeConfig:
+def config_of(given: argparse.Namespace, table: Table, scratch: str) -> BronzeConfig:
+    """Return the settings; without --checkpoint it is beside the files of the table, of a bucket in `scratch`."""
+    checkpoint = scratch if table.location.remote else os.path.join(given.table, "_spark")
     return BronzeConfig(
         landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
-        table=str(table.root),
-        checkpoint=given.checkpoint or os.path.join(given.table, "_spark"),
+        table=table.root,
+        checkpoint=given.checkpoint or checkpoint,
         consumer=given.consumer,
         partition_bytes=given.partition_mib * MIB,
         trigger_bytes=given.trigger_mib * MIB,
@@ -305,8 +308,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
 
     def job() -> None:
-        table = Table(given.table)
-        config = config_of(given, table)
+        with tempfile.TemporaryDirectory(prefix="rocketbox-bronze-", ignore_cleanup_errors=True) as scratch:
+            run(Table(given.table), scratch)
+
+    def run(table: Table, scratch: str) -> None:
+        config = config_of(given, table, scratch)
         wait_for_zone(config.landing, given.wait)
         table.prepare()
         spark = open_session("rocketbox bronze", master=given.master)

@@ -77,7 +77,7 @@ def _compact_part(spark: SparkSession, table: Table, old: list[DataFile], target
 def _rewrite(rows: DataFrame, table: Table, like: DataFile, count: int) -> list[NewFile]:
     order = [name for name in ORDER if name in rows.columns]
     arranged = rows.repartitionByRange(count, *order).sortWithinPartitions(*order)
-    schema, root, day, part = to_arrow_schema(rows.schema, timezone="UTC"), str(table.root), like.day, like.part
+    schema, root, day, part = to_arrow_schema(rows.schema, timezone="UTC"), table.root, like.day, like.part
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         file = write_file(root, day, schema, (_as(batch, schema) for batch in batches), part=part)

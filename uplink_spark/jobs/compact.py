@@ -19,7 +19,7 @@ from uplink_spark.jobs.waiting import run_job
 
 def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.compact", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--table", required=True, help="folder of the bronze or silver table")
+    made.add_argument("--table", required=True, help="folder or URL of the bronze or silver table")
     which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("--day", type=landed_day, help="a landed day, for example 2026-11-03")
     which.add_argument("--all", action="store_true", help="every landed day except today")

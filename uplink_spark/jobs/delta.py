@@ -12,11 +12,8 @@ and of two writers that read the same input one fails.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +25,7 @@ from uplink_spark.jobs.columns import COMMENTS
 from uplink_spark.jobs.commit_list import CommitList
 from uplink_spark.jobs.commits import EMPTY, Conflict, DataFile, NewFile, Position, Snapshot, TableError
 from uplink_spark.jobs.file_statistics import COLUMNS as STATISTICS
-from uplink_spark.wire.durable import sync_folder
-from uplink_spark.zone.manifest import LANDING_NAME
+from uplink_spark.jobs.location import FolderLocation, locate, reason
 
 LOG = "_delta_log"
 PARTITIONS = ("part", "landed_day")
@@ -42,74 +38,69 @@ Schemas = Mapping[str, pa.Schema]  # part of the table -> columns of its files
 
 
 class Table:
-    """A table in a folder that all drivers and executors share."""
+    """A table in a folder that all drivers and executors share, or in an object store."""
 
     def __init__(self, root: str, *, taking_over: bool = False) -> None:
-        if "://" in root and not root.startswith("file://"):
-            raise TableError(
-                f"table {root}: tasks write the files of these tables into folders only; use a path, or write to "
-                "Delta or Iceberg from foreachBatch (docs/spark.md)"
-            )
-        self.root = Path(root.removeprefix("file://")).absolute()
+        self.location = locate(root)
+        self.root = self.location.text  # path or URL, as other parts take it
         self._newest: DeltaTable | None = None
         self._taking_over = taking_over  # what an earlier program wrote may be half in Delta's log
 
     def prepare(self) -> None:
         """Make the folder. Raises TableError where that cannot be, or where a landing zone is."""
-        if (self.root / LANDING_NAME).exists():
-            raise TableError(f"{self.root} is a landing zone: give the table a folder of its own")
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.root):
-                pass
-        except OSError as error:
-            raise TableError(f"table {self.root} cannot be written: {error.strerror}") from error
+        self.location.prepare()
 
     def exists(self) -> bool:
         """Return whether there is a table. Raises TableError for one of an earlier program."""
-        old = CommitList(self.root)
-        if not self._taking_over and old.exists() and not old.is_taken():
-            raise TableError(
-                f"table {self.root} has the commit list of an earlier program: take it over once with "
-                f"python -m uplink_spark.jobs.migrate --table {self.root}"
-            )
-        return (self.root / LOG).is_dir()
+        if isinstance(self.location, FolderLocation) and not self._taking_over:
+            old = CommitList(self.location.path)
+            if old.exists() and not old.is_taken():
+                raise TableError(
+                    f"table {self.root} has the commit list of an earlier program: take it over once with "
+                    f"python -m uplink_spark.jobs.migrate --table {self.root}"
+                )
+        return self.location.has(LOG)
+
+    def _delta(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.location.url, version, storage_options=self._options())
+
+    def _options(self) -> dict[str, str] | None:
+        return dict(self.location.options) if self.location.options else None
 
     def open(self, version: int | None = None) -> DeltaTable | None:
         """Return Delta's view of the newest or one version, None where there is no table. Raises TableError.
 
         The view of the newest version follows the table at the next call.
         """
-        if not self.exists():
+        if self._newest is not None and not self._is_there(self._newest):
             self._newest = None
+        if self._newest is None and not self.exists():
             return None
         try:
-            if self._newest is not None and not self._is_there(self._newest):
-                self._newest = None
             if version is not None and (self._newest is None or self._newest.version() != version):
-                return DeltaTable(self.root, version)
+                return self._delta(version)
             if self._newest is None:
-                self._newest = DeltaTable(self.root)
+                self._newest = self._delta()
             elif version is None:
                 self._newest.update_incremental()  # reads what is new: an opening reads the list of all files
             return self._newest
         except TableNotFoundError:
             return None
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             asked = "" if version is None else f" version {version}"
-            raise TableError(f"table {self.root}{asked} cannot be opened: {error}") from error
+            raise TableError(f"table {self.root}{asked} cannot be opened: {reason(error)}") from error
 
     def _is_there(self, opened: DeltaTable) -> bool:
         """Whether the log still has the version: a table set back to an older copy is read anew."""
-        return (self.root / LOG / f"{opened.version():020d}.json").exists()
+        return self.location.has(_name(opened.version()))
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return the newest state, or that of one version. Raises TableError."""
         opened = self.open(version)
         try:
             return EMPTY if opened is None else self._snapshot(opened)
-        except DeltaError as error:
-            raise TableError(f"table {self.root} cannot be opened: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise TableError(f"table {self.root} cannot be opened: {reason(error)}") from error
 
     def _snapshot(self, opened: DeltaTable) -> Snapshot:
         end = {
@@ -150,10 +141,11 @@ class Table:
 
     def _create(self, schemas: Schemas, inputs: Sequence[str]) -> None:
         try:
-            DeltaTable.create(self.root, Schema(_fields(schemas)), mode="error", **creation(schemas, inputs))
-        except DeltaError as error:  # another driver made it meanwhile
+            known = creation(schemas, inputs) | {"storage_options": self._options()}
+            DeltaTable.create(self.location.url, Schema(_fields(schemas)), mode="error", **known)
+        except (DeltaError, OSError) as error:  # another driver made it meanwhile
             if self.open() is None:
-                raise TableError(f"table {self.root} cannot be made: {error}") from error
+                raise TableError(f"table {self.root} cannot be made: {reason(error)}") from error
 
     def _add(self, opened: DeltaTable, columns: list[Field], inputs: Sequence[str]) -> None:
         before = opened.version()
@@ -161,9 +153,9 @@ class Table:
             if columns:
                 opened.alter.add_columns(columns)
             opened.alter.set_table_properties({INPUTS: ",".join(inputs)}, raise_if_not_exists=False)
-        except DeltaError as error:  # another driver added them meanwhile
+        except (DeltaError, OSError) as error:  # another driver added them meanwhile
             if self.snapshot().version == before:
-                raise TableError(f"table {self.root} takes no new columns: {error}") from error
+                raise TableError(f"table {self.root} takes no new columns: {reason(error)}") from error
 
     def columns(self, part: str = "data") -> list[str]:
         """Return the names of the columns that files of a part have."""
@@ -212,19 +204,15 @@ class Table:
         except CommitFailedError as error:
             if self.snapshot().version > have.version:
                 raise Conflict(f"{self.root} has a version after {have.version}") from error
-            raise TableError(f"table {self.root} cannot be committed to: {error}") from error
+            raise TableError(f"table {self.root} cannot be committed to: {reason(error)}") from error
+        except OSError as error:  # it may have landed all the same: the next look at the table tells
+            raise TableError(f"table {self.root} cannot be committed to: {reason(error)}; run again") from error
         self._sync(have.version + 1)
 
     def _sync(self, first: int) -> None:
         """Delta's log on a folder is written without a sync: a power cut must not take back what was told."""
-        newest = self.snapshot().version
-        for version in range(first, newest + 1):
-            fd = os.open(self.root / LOG / f"{version:020d}.json", os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        sync_folder(self.root / LOG)
+        if not self.location.remote:
+            self.location.sync([_name(version) for version in range(first, self.snapshot().version + 1)])
 
     def appended(self, after: int) -> Iterator[tuple[int, list[DataFile]]]:
         """Yield the versions after one, in order, with the files that brought new rows: of compaction there are none.
@@ -232,19 +220,22 @@ class Table:
         Raises TableError where the log no longer has a version.
         """
         for version in range(after + 1, self.snapshot().version + 1):
-            try:
-                text = (self.root / LOG / f"{version:020d}.json").read_text()
-            except FileNotFoundError:
+            text = self.location.read(_name(version))
+            if text is None:
                 raise TableError(
                     f"version {version} of {self.root} has left its log, which keeps {KEEP_LOG_DAYS} days; rebuild in "
                     "a new folder"
-                ) from None
+                )
             actions = [json.loads(line) for line in text.splitlines()]
             added = [action["add"] for action in actions if "add" in action]
             yield version, [_file_of(add) for add in added if add["dataChange"]]
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
-        return [str(self.root / file.path) for file in files]
+        return [f"{self.location.url}/{file.path}" for file in files]
+
+
+def _name(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
 
 
 def creation(schemas: Schemas, inputs: Iterable[str]) -> dict[str, Any]:

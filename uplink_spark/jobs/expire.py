@@ -16,7 +16,7 @@ from uplink_spark.jobs.waiting import run_job
 
 def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.expire", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--table", required=True, help="folder of the bronze table")
+    made.add_argument("--table", required=True, help="folder or URL of the bronze table")
     made.add_argument("--days", type=whole(0, 700_000), default=365, help="days of landed time to keep (365)")
     given = made.parse_args(arguments)
 

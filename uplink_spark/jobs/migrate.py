@@ -26,6 +26,7 @@ from uplink_spark.jobs.commit_list import CommitList, ListedFile, ListState
 from uplink_spark.jobs.commits import Conflict, NewFile, Position, TableError
 from uplink_spark.jobs.delta import Schemas, Table
 from uplink_spark.jobs.file_statistics import statistics_of
+from uplink_spark.jobs.location import FolderLocation
 from uplink_spark.jobs.silver import INPUT, PER_MINUTE
 from uplink_spark.jobs.waiting import run_job
 
@@ -45,7 +46,7 @@ class Migrated:
 def migrate(root: str, bronze_root: str | None = None) -> Migrated:
     """Take a table over. Raises TableError where that cannot be."""
     table = Table(root, taking_over=True)
-    old = CommitList(table.root)
+    old = _list_of(table)
     if not old.exists():
         raise TableError(f"{table.root} has no commit list of an earlier program: there is nothing to take over")
     if old.is_taken():
@@ -58,12 +59,21 @@ def migrate(root: str, bronze_root: str | None = None) -> Migrated:
     files: list[NewFile] = []
     if have.version < TAKEN_AT:
         with ThreadPoolExecutor(READERS) as pool:
-            files = list(pool.map(partial(_described, table.root), found.files))
+            files = list(pool.map(partial(_described, old.root), found.files))
         stop_at("M2")
         table.append(have, files, end or dict(found.end), found.origin)
     stop_at("M3")
     old.note_taken()
     return Migrated(found.version, len(found.files), sum(file.rows for file in files))
+
+
+def _list_of(table: Table) -> CommitList:
+    if not isinstance(table.location, FolderLocation):
+        raise TableError(
+            f"table {table.root}: earlier programs wrote tables into folders only; take it over in its folder, then "
+            "copy its files and last its _delta_log into the bucket"
+        )
+    return CommitList(table.location.path)
 
 
 def _plan(old: CommitList, found: ListState, bronze_root: str | None) -> tuple[Schemas, list[str], Position]:
@@ -91,7 +101,7 @@ def _check_columns(old: CommitList, columns: Sequence[tuple[str, str]], schema: 
 def _read_so_far(old: CommitList, found: ListState, bronze_root: str) -> int:
     """Return the version of the taken-over bronze table that stands for what the per_minute table has read."""
     bronze = Table(bronze_root)
-    before = CommitList(bronze.root)
+    before = _list_of(bronze)
     if not bronze.exists() or not before.exists():
         raise TableError(f"{bronze.root} is not a bronze table that was taken over: run migrate for it first")
     done = found.end.get(INPUT, 0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +12,7 @@ import pyarrow.parquet as pq
 
 from uplink_spark.jobs.commits import NewFile
 from uplink_spark.jobs.file_statistics import statistics_of
-from uplink_spark.wire.durable import sync_folder
+from uplink_spark.jobs.location import locate
 
 DICTIONARY = frozenset(
     (
@@ -69,19 +67,12 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def write_file(root: str, day: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, part: str) -> NewFile:
     """Write one file of a part and landed day and return its entry; it is in the table once a commit lists it."""
-    relative = f"{folder_of(part, day)}/{secrets.token_hex(16)}.parquet"
-    path = Path(root, relative)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{folder_of(part, day)}/{secrets.token_hex(16)}.parquet"
     footers: list[pq.FileMetaData] = []
-    with pq.ParquetWriter(path, schema, metadata_collector=footers, **_settings(schema)) as writer:
-        for table in _row_groups(batches):
-            writer.write_table(table, row_group_size=ROW_GROUP)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-        size = os.fstat(fd).st_size
-    finally:
-        os.close(fd)
-    sync_folder(path.parent)
+    with locate(root).create(name) as stream:
+        with pq.ParquetWriter(stream, schema, metadata_collector=footers, **_settings(schema)) as writer:
+            for table in _row_groups(batches):
+                writer.write_table(table, row_group_size=ROW_GROUP)
+        size = stream.tell()
     (footer,) = footers
-    return NewFile(relative, footer.num_rows, size, part, day, statistics_of(footer))
+    return NewFile(name, footer.num_rows, size, part, day, statistics_of(footer))

@@ -92,7 +92,7 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
         if not fresh:
             return done
         last, files = fresh[-1][0], [file for _, added in fresh for file in added if file.part == "data"]
-        written = _write(spark, bronze, files, last, str(silver.root))
+        written = _write(spark, bronze, files, last, silver.root)
         stop_at("S2")
         try:
             silver.append(have, written, {INPUT: last}, {})
@@ -103,9 +103,11 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
 def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[NewFile]:
     if not files:
         return []
-    gone = [path for path in bronze.paths(files[:1]) + bronze.paths(files[-1:]) if not _is_there(path)]
+    gone = [file.path for file in (files[0], files[-1]) if not bronze.location.has(file.path)]
     if gone:
-        raise TableError(f"{gone[0]} was vacuumed before silver read it; rebuild silver in a new folder from bronze")
+        raise TableError(
+            f"{gone[0]} of {bronze.root} was vacuumed before silver read it; rebuild silver in a new folder from bronze"
+        )
     rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze))
     table = partials(rows.where("kind = 'message'"), last).toArrow().cast(PER_MINUTE)
     if not table.num_rows:
@@ -114,18 +116,10 @@ def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int,
     return [write_file(root, today, PER_MINUTE, table.to_batches(), part="data")]
 
 
-def _is_there(path: str) -> bool:
-    try:
-        with open(path, "rb"):
-            return True
-    except FileNotFoundError:
-        return False
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.silver", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--table", required=True, help="folder of the bronze table")
-    made.add_argument("--silver", required=True, help="folder of the table per_minute")
+    made.add_argument("--table", required=True, help="folder or URL of the bronze table")
+    made.add_argument("--silver", required=True, help="folder or URL of the table per_minute")
     made.add_argument("--once", action="store_true", help="read what bronze has, then exit")
     made.add_argument("--every", type=amount(), default=60, help="interval without --once in seconds (60)")
     made.add_argument("--master", help="Spark master (local[*])")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from uplink_spark.jobs.bucket_files import Term, read_bucket
 from uplink_spark.jobs.commits import DataFile, TableError
 from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA
 from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
+from uplink_spark.jobs.location import ObjectLocation
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
 from uplink_spark.spark.source_options import parse_time
 from uplink_spark.zone.reader import open_files, read_zone
@@ -69,21 +72,37 @@ def bronze(
     topics: Collection[str] | None = None,
     landed_since: str | None = None,
     version: int | None = None,
+    columns: Collection[str] | None = None,
 ) -> DataFrame:
     """Return every record of the table, or of one version of it; arguments choose rows and prune files on the driver.
 
-    landed_since: ISO time, milliseconds, or `-2d`.
+    landed_since: ISO time, milliseconds, or `-2d`. columns: what to read; a table in a bucket reads all without it.
     """
     table = bronze_table(root)
     snapshot = table.snapshot(version)
     since = None if landed_since is None else parse_time("landed_since", landed_since, time.time_ns() // 1_000_000)
     files = [file for file in snapshot.part("data") if _wanted(file, boxes, topics, since)]
-    rows = read_files(spark, table, files, spark_schema(table))
-    if boxes is not None:
-        rows = rows.where(F.col("box").isin(*boxes))
-    if topics is not None:
-        rows = rows.where(F.col("topic").isin(*topics))
-    return rows if since is None else rows.where(F.col("landed_time") >= F.timestamp_millis(F.lit(since)))
+    chosen = _chosen(boxes, topics, since)
+    schema = spark_schema(table)
+    if columns is not None:
+        _check_columns(columns, schema)
+        schema = StructType([field for field in schema if field.name in {*columns, *(name for name, *_ in chosen)}])
+    rows = read_files(spark, table, files, schema, rows=chosen)
+    return rows if columns is None else rows.select(*columns)
+
+
+def _check_columns(columns: Collection[str], schema: StructType) -> None:
+    if unknown := sorted(set(columns) - set(schema.names)):
+        raise TableError(f"the table has no column {unknown[0]}; its columns are {', '.join(schema.names)}")
+
+
+def _chosen(boxes: Collection[str] | None, topics: Collection[str] | None, since_ms: int | None) -> list[Term]:
+    """Return the rows asked for, as pyarrow and Delta name them."""
+    terms: list[Term] = [("box", "in", list(boxes))] if boxes is not None else []
+    terms += [("topic", "in", list(topics))] if topics is not None else []
+    if since_ms is not None:
+        terms.append(("landed_time", ">=", datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=since_ms)))
+    return terms
 
 
 def _wanted(
@@ -100,10 +119,19 @@ def _may_hold(ends: tuple[str, str] | None, asked: Collection[str] | None) -> bo
     return asked is None or ends is None or any(ends[0] <= name <= ends[1] for name in asked)
 
 
-def read_files(spark: SparkSession, table: Table, files: Iterable[DataFile], schema: StructType) -> DataFrame:
-    """Return the rows of listed files, and of no other file in the folder."""
-    paths = table.paths(files)
-    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+def read_files(
+    spark: SparkSession, table: Table, files: Iterable[DataFile], schema: StructType, *, rows: Sequence[Term] = ()
+) -> DataFrame:
+    """Return rows of listed files, and of no other file in the folder."""
+    listed = list(files)
+    if not listed:
+        return spark.createDataFrame([], schema)
+    if isinstance(table.location, ObjectLocation):
+        return read_bucket(spark, table.root, listed, schema, rows)
+    found = spark.read.schema(schema).parquet(*table.paths(listed))
+    for name, how, value in rows:
+        found = found.where(F.col(name).isin(value) if how == "in" else F.col(name) >= F.lit(value))
+    return found
 
 
 def messages(spark: SparkSession, root: str, **choice: Any) -> DataFrame:

@@ -16,7 +16,7 @@ from uplink_spark.jobs.waiting import run_job
 
 def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.vacuum", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--table", required=True, help="folder of the bronze or silver table")
+    made.add_argument("--table", required=True, help="folder or URL of the bronze or silver table")
     made.add_argument(
         "--days", type=amount(zero=True), default=7, help="keep files that a version of the last N days lists (7)"
     )

@@ -48,11 +48,11 @@ def declare(root: Path, schema: pa.Schema) -> None:
 
 def make_old(root: str, schema: pa.Schema) -> int:
     """Put the commit list of an earlier program in the place of a table's log; return its newest version."""
-    table = Table(root)
+    table, folder = Table(root), Path(root)
     newest = table.snapshot()
     found = [(version, files, table.snapshot(version)) for version, files in table.appended(0)]
     for version, files, then in found:
-        commit(table.root, version, add=[file.path for file in files], end=then.end, origin=then.origin)
-    declare(table.root, schema)
-    (table.root / "_delta_log").rename(table.root.parent / f"{table.root.name}-log")
+        commit(folder, version, add=[file.path for file in files], end=then.end, origin=then.origin)
+    declare(folder, schema)
+    (folder / "_delta_log").rename(folder.parent / f"{folder.name}-log")
     return newest.version

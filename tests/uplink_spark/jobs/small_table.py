@@ -13,6 +13,6 @@ def add(table: Table, day: str, rows: int = 5) -> str:
     have = table.declare({"data": COLUMNS}, ["0"])
     seq = have.end.get("0", 0)
     batch = pa.record_batch({"box": ["a"] * rows, "topic": ["T"] * rows, "seq": range(rows)}, COLUMNS)
-    file = write_file(str(table.root), day, COLUMNS, [batch], part="data")
+    file = write_file(table.root, day, COLUMNS, [batch], part="data")
     table.append(have, [file], {"0": seq + 1}, {"0": f"seq {seq}"})
     return file.path

@@ -219,7 +219,7 @@ def test_a_landing_zone_that_never_appears_ends_the_job_with_one_sentence(
     [
         ("zone", "is a landing zone: give the table a folder of its own"),
         ("file/bronze", "cannot be written: Not a directory"),
-        ("s3://bucket/bronze", "table s3://bucket/bronze: tasks write the files of these tables into folders only"),
+        ("s3://key:secret@bucket/bronze", "table s3://…: credentials do not belong into a URL"),
     ],
 )
 def test_a_place_where_no_table_can_be_ends_the_job_before_spark_starts(

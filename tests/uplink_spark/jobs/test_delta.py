@@ -187,12 +187,6 @@ def test_a_file_that_no_commit_lists_is_no_part_of_the_table(tmp_path: Path) -> 
     assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 5
 
 
-@pytest.mark.parametrize("root", ["s3://bucket/table", "abfss://c@a/table"])
-def test_a_table_on_an_object_store_is_refused_with_the_reason(root: str) -> None:
-    with pytest.raises(TableError, match="into folders only"):
-        Table(root)
-
-
 def test_a_log_that_is_damaged_is_an_error_that_names_the_table(tmp_path: Path) -> None:
     table = Table(str(tmp_path))
     add(table, DAY)
