@@ -90,8 +90,9 @@ NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"
 
 SANS_IO = {
     *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
-    *(f"storage_driver.consensus.{m}" for m in ("core", "effects", "hard_state", "members", "messages", "quorum")),
-    *(f"storage_driver.consensus.{m}" for m in ("rules", "terms")),
+    *(f"storage_driver.consensus.{m}" for m in ("core", "effects", "elections", "following", "hard_state", "leading")),
+    *(f"storage_driver.consensus.{m}" for m in ("leaving", "log_state", "member_state", "members", "membership")),
+    *(f"storage_driver.consensus.{m}" for m in ("messages", "pending", "quorum", "roles", "rules", "safety", "terms")),
     *(
         f"netstack.wire.{m}"
         for m in ("frame", "command", "codes", "ext", "headers", "headers_admin", "headers_namesrv", "headers_pop")

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from storage_driver.consensus.hard_state import HardState
-from storage_driver.consensus.members import Members
+from storage_driver.consensus.members import Configs, Members
 from storage_driver.consensus.messages import Append, Message
 from storage_driver.consensus.terms import Rows
 from storage_driver.named_tuple import NamedTuple
@@ -12,10 +12,10 @@ Role = Literal["follower", "candidate", "leader"]
 
 
 class TermTable(NamedTuple):
-    """What stands beside the log: its terms, and the members with the end of the record that named them."""
+    """What stands beside the log: its terms and its members, oldest first. Saved as a whole."""
 
     rows: Rows
-    configs: tuple[tuple[int, Members], ...]
+    configs: Configs
 
 
 class LogCut(NamedTuple):
@@ -50,17 +50,16 @@ class FollowerProgress(NamedTuple):
 
 
 class MemberStatus(NamedTuple):
-    """What a member is. `ready`: it leads and its term's first record is committed, so it may serve."""
+    """What a member is. `ready`: it leads, its term's first record is committed, and it hands over to nobody."""
 
     role: Role
     term: int
-    leader: str
-    committed: int
+    leader: str  # empty: unknown
     ready: bool
     transferring_to: str  # appends are refused meanwhile
     solo: bool  # it leads alone, by force, until another disk has all that is committed
     members: Members
-    halted: str  # why this member takes no part any more; a person has to act
+    trouble: str  # why this member takes nothing from the leader; a person has to act
 
 
 class Effects(NamedTuple):
@@ -71,7 +70,8 @@ class Effects(NamedTuple):
     3. `cut` begins; `cut_done` is called when its journal is finished.
     4. `accepted`: the bytes behind this Append are checked (CRC, whole records) and appended, then `appended` is
        called. When they cannot be appended they are dropped: the core asks for them again.
-       `begin_term`, `members`: the leader appends a record, then calls `appended`.
+       `begin_term`, `members`: the leader appends a record that names them, then calls `appended`. That of
+       `begin_term` is the first record of the term: nothing is appended before it.
     5. `send`: the messages leave. None may leave before 1 and 2 are synced.
     6. `committed`: the store's mark moves; never down, but for a cut with `below_committed`.
     """

@@ -1,5 +1,8 @@
 """Who belongs to a group, who of them votes, and which changes are allowed: one voter at a time."""
 
+from collections.abc import Sequence
+from zlib import crc32
+
 from storage_driver.errors import ConsensusRefused
 from storage_driver.named_tuple import NamedTuple
 
@@ -25,6 +28,32 @@ class Members(NamedTuple):
         return self.boxes + self.witnesses + self.learners
 
 
+class MembersAt(NamedTuple):
+    """The members from a log offset on: in force for every log that has the byte there. -1: from the beginning."""
+
+    start: int
+    members: Members
+
+
+CONFIGS_KEPT = 64
+Configs = tuple[MembersAt, ...]
+
+
+def configs_below(configs: Sequence[MembersAt], log_offset: int) -> Configs:
+    """Return the configs that are in force in a log that ends at a log offset, the newest last."""
+    return tuple(config for config in configs if config.start < log_offset)[-CONFIGS_KEPT:]
+
+
+def forced_slot(member: str) -> int:
+    """Return the member's share of the terms that are taken without a vote; no two members of a group have the same."""
+    return crc32(member.encode()) % 4096
+
+
+def forced_term(member: str, term: int) -> int:
+    """Return a term above another that nobody else takes, neither by force nor by 255 elections after a forced one."""
+    return (((term >> 20) + 1) << 20) + (forced_slot(member) << 8)
+
+
 def check_members(members: Members) -> None:
     """Raise ConsensusRefused for what cannot be a group."""
     names = members.all
@@ -37,6 +66,8 @@ def check_members(members: Members) -> None:
     for name in names:
         if not 0 < len(name.encode()) <= MOST_ID_BYTES or "\0" in name:
             raise ConsensusRefused(f"member id {name!r}: it takes 1 to {MOST_ID_BYTES} bytes")
+    if len({forced_slot(name) for name in names}) != len(names):
+        raise ConsensusRefused(f"member ids {', '.join(names)} clash: choose another id for one of them")
     if len(members.witnesses) > 1:
         raise ConsensusRefused(f"{len(members.witnesses)} witnesses, at most one is allowed")
 

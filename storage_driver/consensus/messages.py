@@ -4,7 +4,7 @@ All log offsets are bytes of the CommitLog. "Last term" is the term of a log's l
 Every message may be lost, late, doubled or out of order: the core relies on none of these.
 """
 
-from storage_driver.consensus.members import Members
+from storage_driver.consensus.members import MembersAt
 from storage_driver.consensus.terms import Row
 from storage_driver.named_tuple import NamedTuple
 
@@ -42,19 +42,20 @@ class VoteReply(NamedTuple):
 
 
 class LeaderHeartbeat(NamedTuple):
-    """I lead this term. Sent every heartbeat interval, and at once when `committed` moved and nothing else told it."""
+    """I lead this term. Sent at its begin and every heartbeat interval."""
 
     term: int
     committed: int
-    shipped: int  # log offset up to which the leader has sent bytes to this member, -1: it does not know its log
+    shipped: int  # log offset up to which the leader has sent bytes to this member; -1: it asks for its Position
     sent_s: float  # the leader's clock; comes back in the answer, means nothing to anybody else
 
 
 class FollowerReply(NamedTuple):
-    """I follow you."""
+    """Follower to leader: I follow you. Repeats the newest Synced, which may have been lost."""
 
     term: int
     sent_s: float
+    synced: int  # as in Synced; -1: nothing to report
 
 
 class Position(NamedTuple):
@@ -74,7 +75,14 @@ class Match(NamedTuple):
     end: int  # the same
     start: int
     rows: tuple[Row, ...]  # the leader's rows that begin below start; an empty log takes them over
-    configs: tuple[tuple[int, Members], ...]  # likewise
+    configs: tuple[MembersAt, ...]  # likewise
+
+
+class Unrelated(NamedTuple):
+    """Leader to follower: your log cannot be continued; this member needs a person."""
+
+    term: int
+    reason: str
 
 
 class Append(NamedTuple):
@@ -88,7 +96,7 @@ class Append(NamedTuple):
     previous_term: int  # of the byte before start
     crc: int  # CRC-32 of the bytes; the driver checks it before it appends
     committed: int
-    configs: tuple[tuple[int, Members], ...]  # changes of the members within the range: (end of their record, members)
+    configs: tuple[MembersAt, ...]  # changes of the members that begin within the range
 
     @property
     def end(self) -> int:
@@ -140,6 +148,7 @@ Message = (
     | FollowerReply
     | Position
     | Match
+    | Unrelated
     | Append
     | Synced
     | WitnessRow

@@ -76,4 +76,5 @@ def common_point(ours: Sequence[Row], our_end: int, theirs: Sequence[Row], their
     for row in reversed(theirs):
         if known.get(row.term) == row.start:
             return min(row_end(ours, row.term, our_end), row_end(theirs, row.term, their_end))
-    return None
+    from_zero = ours and theirs and ours[0].start == theirs[0].start == 0
+    return 0 if from_zero else None  # two that began a group's log at once have nothing below 0 to differ in

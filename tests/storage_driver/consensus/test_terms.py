@@ -52,7 +52,8 @@ def test_the_common_point_is_the_end_of_the_newest_common_row_in_the_shorter_log
     assert common_point(ROWS, 400, ROWS, 300) == 300
     assert common_point(ROWS, 400, ROWS[:2], 200) == 200
     assert common_point(ROWS, 400, (*ROWS[:2], Row(5, 300)), 350) == 250  # ours ends its term 3 earlier
-    assert common_point(ROWS, 400, (Row(2, 0),), 350) is None
+    assert common_point(ROWS, 400, (Row(2, 50),), 350) is None
+    assert common_point(ROWS, 400, (Row(2, 0),), 350) == 0
     assert common_point(ROWS, 400, (), 0) is None
 
 

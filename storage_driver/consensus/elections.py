@@ -1,0 +1,147 @@
+"""Elections: pre-vote, vote, and who may begin one. Source: Ongaro's thesis on Raft, 3.4, 4.2.3, 9.6."""
+
+from storage_driver.consensus import leading, safety
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.member_state import MemberState
+from storage_driver.consensus.members import forced_term
+from storage_driver.consensus.messages import CampaignNow, PreVote, PreVoteReply, Vote, VoteReply
+from storage_driver.consensus.quorum import has_majority
+from storage_driver.consensus.roles import Campaigning, Leading
+from storage_driver.consensus.rules import ELECTION_S, REFUSAL_S, Rules
+from storage_driver.errors import ConsensusRefused
+
+
+def election_timeout(me: str, rules: Rules, random: float) -> float:
+    """Return how long this member waits for a leader: the preferred one least, a box in trouble most."""
+    least, most = ELECTION_S
+    third = (most - least) / 3
+    if me == rules.preferred:
+        most = least + third
+    elif rules.weak:
+        least += 2 * third
+    elif rules.preferred:
+        least += third
+    return (least + (most - least) * random) * rules.scale
+
+
+def may_campaign(state: MemberState) -> bool:
+    """Whether this member could lead."""
+    return state.is_box and state.cutting is None and not state.disk_error
+
+
+def on_timeout(state: MemberState, now_s: float) -> None:
+    """Nobody was heard for an election timeout: ask whether an election would be won."""
+    if may_campaign(state):
+        _begin(state, now_s, pre=True)
+
+
+def by_hand(state: MemberState, now_s: float, *, forced: bool) -> None:
+    """Begin an election because a person wants it. Raises ConsensusRefused."""
+    if isinstance(state.part, Leading):
+        raise ConsensusRefused(f"{state.me} leads already")
+    if not state.is_box:
+        raise ConsensusRefused(f"{state.me} does not have a log and a vote in this group: it cannot lead")
+    if state.cutting is not None:
+        raise ConsensusRefused("a cut of the log is under way: try again when it is done")
+    if state.disk_error:
+        raise ConsensusRefused(f"the disk failed ({state.disk_error}): restart this box first")
+    if not forced and _refuses(state, now_s):
+        raise ConsensusRefused(f"{state.leader or 'a leader'} was heard moments ago: transfer the leadership instead")
+    if forced:
+        state.promise(state.hard._replace(term=forced_term(state.me, state.hard.term), voted_for=state.me))
+        leading.begin(state, now_s, solo=len(state.log.members.voters) > 1)
+    else:
+        _begin(state, now_s, pre=True)
+
+
+def _begin(state: MemberState, now_s: float, *, pre: bool, transfer: bool = False) -> None:
+    term = state.hard.term + 1
+    state.leader = ""
+    state.timer_s, state.timeout_s = now_s, 0.0
+    if not pre:
+        state.promise(state.hard._replace(term=term, voted_for=state.me))
+    state.part = Campaigning(state.me, term, pre=pre, transfer=transfer)
+    log = state.log
+    ask = PreVote(term, log.last_term, log.end) if pre else Vote(term, log.last_term, log.end, transfer)
+    for voter in log.members.voters:
+        if voter != state.me:
+            state.send(voter, ask)
+    _count(state, now_s)
+
+
+def _count(state: MemberState, now_s: float) -> None:
+    part = state.part
+    if isinstance(part, Campaigning) and has_majority(state.log.members, part.votes):
+        if part.pre:
+            _begin(state, now_s, pre=False)
+        else:
+            leading.begin(state, now_s, solo=False)
+
+
+def campaign_at_once(state: MemberState, now_s: float) -> None:
+    """Begin an election for which the lease of the term before was given up."""
+    _begin(state, now_s, pre=False, transfer=True)
+
+
+def on_campaign_now(state: MemberState, now_s: float, sender: str, message: CampaignNow) -> None:
+    """The leader hands over to this member."""
+    if message.term == state.hard.term and sender == state.leader and may_campaign(state):
+        campaign_at_once(state, now_s)
+
+
+def on_pre_vote(state: MemberState, now_s: float, sender: str, message: PreVote) -> None:
+    """Say whether the sender would get this member's vote; nothing changes here."""
+    granted = message.term > state.hard.term and not _refuses(state, now_s) and _has_all(state, message)
+    state.send(sender, PreVoteReply(state.hard.term, message.term, granted))
+
+
+def on_vote(state: MemberState, now_s: float, sender: str, message: Vote) -> None:
+    """Vote, or do not; a vote is synced before the answer leaves."""
+    if message.term > state.hard.term:
+        if not message.transfer and _refuses(state, now_s):
+            return  # a leader lives: its term is not touched
+        state.adopt_term(message.term)
+    granted = message.term == state.hard.term and safety.vote_is_free(state.hard, sender) and _has_all(state, message)
+    if granted:
+        state.promise(state.hard._replace(voted_for=sender))
+        state.timer_s = now_s
+    state.send(sender, VoteReply(state.hard.term, granted))
+
+
+def _refuses(state: MemberState, now_s: float) -> bool:
+    """Whether a leader is alive as far as this member knows."""
+    if isinstance(state.part, Leading):
+        return True
+    return safety.refuses_to_vote(now_s, state.heard_s, REFUSAL_S * state.rules.scale)
+
+
+def _has_all(state: MemberState, message: PreVote | Vote) -> bool:
+    own_term, own_end = safety.row_counts(state.hard, state.log.last_term, state.log.end)
+    return safety.has_all(message.last_term, message.end, own_term, own_end)
+
+
+def on_pre_vote_reply(state: MemberState, now_s: float, sender: str, message: PreVoteReply) -> None:
+    """Count an answer; a higher term is taken over."""
+    if message.term > state.hard.term and not message.granted:
+        state.adopt_term(message.term)
+        return
+    part = state.part
+    if message.granted and isinstance(part, Campaigning) and part.pre and message.asked == part.term:
+        part.votes.add(sender)
+        _count(state, now_s)
+
+
+def on_vote_reply(state: MemberState, now_s: float, sender: str, message: VoteReply) -> None:
+    """Count a vote; a higher term is taken over."""
+    if message.term > state.hard.term:
+        state.adopt_term(message.term)
+        return
+    part = state.part
+    if message.granted and isinstance(part, Campaigning) and not part.pre and message.term == part.term:
+        part.votes.add(sender)
+        _count(state, now_s)
+
+
+def led_before(hard: HardState, me: str) -> bool:
+    """Whether this member was the leader, or about to be, when it stopped."""
+    return hard.term > 0 and hard.voted_for == me

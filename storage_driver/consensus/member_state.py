@@ -1,0 +1,92 @@
+"""One member of a group between two events: its promises, its log, its role."""
+
+from storage_driver.consensus.effects import MemberStatus, Start
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.log_state import LogState
+from storage_driver.consensus.messages import Message
+from storage_driver.consensus.pending import PendingEffects
+from storage_driver.consensus.roles import Campaigning, Following, Leading, OpenCut
+from storage_driver.consensus.rules import Rules
+from storage_driver.errors import ConsensusRefused
+
+
+class MemberState:
+    """What the rules of the other modules read and change."""
+
+    def __init__(self, me: str, rules: Rules, start: Start, now_s: float) -> None:
+        self.me, self.rules = me, rules
+        self.hard, self.log = start.hard_state, LogState(start)
+        if self.log.last_term > self.hard.term:
+            raise ConsensusRefused(
+                f"the log has term {self.log.last_term}, the vote file term {self.hard.term}: it is not this log's; "
+                "remove this member, let it join under a new id"
+            )
+        self.part: Following | Campaigning | Leading = Following()
+        self.leader = ""
+        self.heard_s = now_s  # before the start it may have promised a leader not to vote
+        self.timer_s, self.timeout_s = now_s, 0.0  # the election timer; 0: to be drawn
+        self.cutting: OpenCut | None = None
+        self.disk_error = ""
+        self.out = PendingEffects()
+        if self.log.table != start.table:
+            self.out.table = self.log.table  # the file must not come back to rows of bytes that are gone
+
+    @property
+    def is_box(self) -> bool:
+        """Whether this member may lead."""
+        return self.me in self.log.members.boxes
+
+    @property
+    def is_witness(self) -> bool:
+        """Whether this member has no log."""
+        return self.me in self.log.members.witnesses
+
+    def send(self, to: str, message: Message) -> None:
+        """Let a message leave with the effects of this event."""
+        self.out.send.append((to, message))
+
+    def promise(self, hard: HardState) -> None:
+        """Change the hard state; it is synced before any message leaves."""
+        if hard != self.hard:
+            self.hard = self.out.hard_state = hard
+
+    def adopt_term(self, term: int) -> None:
+        """Leave the own term for a higher one: no vote in it yet, no leader known."""
+        self.promise(self.hard._replace(term=term, voted_for=""))
+        self.follow_nobody()
+
+    def follow_nobody(self) -> None:
+        """Become a follower that waits for a leader."""
+        self.part, self.leader = Following(), ""
+
+    def forget_unappended(self) -> None:
+        """Drop rows and members of bytes that were accepted and never appended, in the file as well."""
+        before = self.log.table
+        self.log.forget_unappended()
+        if self.log.table != before:
+            self.out.table = self.log.table
+
+    def commit(self, log_offset: int) -> None:
+        """Let committed rise."""
+        if log_offset > self.log.committed:
+            self.log.committed = self.out.committed = log_offset
+
+    def status(self) -> MemberStatus:
+        """Return what this member is now."""
+        part, log = self.part, self.log
+        ready, to, solo, trouble = False, "", False, ""
+        if isinstance(part, Leading):
+            to, solo = part.transfer.to if part.transfer else "", part.solo
+            ready = part.first_end is not None and log.committed >= part.first_end and not to
+        elif isinstance(part, Following):
+            trouble = part.trouble
+        return MemberStatus(
+            role=part.role,
+            term=self.hard.term,
+            leader=self.leader,
+            ready=ready,
+            transferring_to=to,
+            solo=solo,
+            members=log.members,
+            trouble=trouble or self.disk_error,
+        )

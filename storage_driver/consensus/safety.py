@@ -1,0 +1,77 @@
+"""Every rule on which safety rests, each a function of its own: tests take one away at a time and must see a fault.
+
+Everything else in this package may be slow, wordy or late; it cannot lose a record or elect two leaders. Rules are
+called as `safety.rule(...)`.
+"""
+
+from storage_driver.consensus.hard_state import HardState
+
+
+def has_all(their_term: int, their_end: int, own_term: int, own_end: int) -> bool:
+    """Whether a candidate's log has everything that may be committed in ours: last term first, then length."""
+    return (their_term, their_end) >= (own_term, own_end)
+
+
+def row_counts(hard: HardState, own_term: int, own_end: int) -> tuple[int, int]:
+    """Return last term and end that a candidate must reach: those of the log or, above them, a witness's row."""
+    return max((own_term, own_end), (hard.row_term, hard.row_end))
+
+
+def vote_is_free(hard: HardState, candidate: str) -> bool:
+    """Whether the vote of this term is still to give, or was given to the same candidate."""
+    return hard.voted_for in ("", candidate)
+
+
+def refuses_to_vote(now_s: float, heard_s: float, refusal_s: float) -> bool:
+    """Whether a leader was heard so shortly ago that its lease may hold; a start counts as heard."""
+    return now_s - heard_s < refusal_s
+
+
+def lease_holds(now_s: float, quorum_sent_s: float, lease_s: float, given_up: bool) -> bool:
+    """Whether a majority still refuses others: it answered what was sent then, and the lease was not given up."""
+    return not given_up and now_s < quorum_sent_s + lease_s
+
+
+def may_commit(log_offset: int, first_end: int) -> bool:
+    """Whether counting disks commits: only from the end of the own term's first record on (Raft paper, figure 8)."""
+    return log_offset >= first_end
+
+
+def bounded_by_own(log_offset: int, own_synced: int) -> int:
+    """Return the part of it that this disk has: what is committed survives a restart of whoever shows it."""
+    return min(log_offset, own_synced)
+
+
+def counted(reported: int, leader_end: int) -> int:
+    """Return what a follower's report is worth: nobody has more of the leader's log than the leader."""
+    return min(reported, leader_end)
+
+
+def may_cut(start: int, committed: int, may_lose: bool) -> bool:
+    """Whether a follower may cut there: never below committed, unless a person took that upon himself."""
+    return start >= committed or may_lose
+
+
+def was_leaders(last_term: int, term: int) -> bool:
+    """Whether the log's last byte is of this term's leader: then it agrees with the leader's log to its end."""
+    return last_term == term
+
+
+def answers_this(asked: tuple[int, int], own: tuple[int, int]) -> bool:
+    """Whether a Match answers the log as it is now; an older answer would cut what was reported since."""
+    return asked == own
+
+
+def follows_on(start: int, previous_term: int, own_end: int, own_last_term: int) -> bool:
+    """Whether bytes continue this log: they begin at its end, behind a byte of the same term."""
+    return start == own_end and previous_term == own_last_term
+
+
+def may_report(matched: bool) -> bool:
+    """Whether this disk counts for the leader: only when the log is known to be the beginning of the leader's."""
+    return matched
+
+
+def may_change_members(committed: int, first_end: int, last_change: int) -> bool:
+    """Whether a change may begin: the own term has committed a record, and the change before is committed."""
+    return committed >= first_end and committed > last_change

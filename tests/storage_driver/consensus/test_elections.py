@@ -1,0 +1,117 @@
+import pytest
+
+from storage_driver.consensus.elections import election_timeout, led_before
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.members import Members
+from storage_driver.consensus.rules import Acknowledge, Rules
+from storage_driver.errors import ConsensusRefused
+from tests.group_sim.calm import calm_world, core_of, crash, ends, isolate, led_world, write
+
+THREE, PAIR = Members(("a", "b", "c")), Members(("a", "b"))
+BY_HAND = Rules(elections="manual", acknowledge="both")
+
+
+def test_the_preferred_member_waits_least_and_a_weak_one_longest() -> None:
+    rules = Rules(preferred="a", scale=2.0)
+    assert [round(election_timeout("a", rules, random), 2) for random in (0.0, 0.999)] == [4.0, 5.33]
+    assert [round(election_timeout("b", rules, random), 2) for random in (0.0, 0.999)] == [5.33, 8.0]
+    assert election_timeout("b", Rules(weak=True), 0.0) > 3.3
+    assert [election_timeout("b", Rules(), random) for random in (0.0, 0.5)] == [2.0, 3.0]
+
+
+def test_a_group_elects_by_itself_and_again_when_its_leader_dies() -> None:
+    world = calm_world(THREE)
+    world.run_until(6)
+    first = world.leader()
+    assert first is not None
+    end = write(world, first.name, 3)
+    world.run_until(world.now + 0.5)
+    crash(first)
+    world.roles.pop(first.name)
+    world.run_until(world.now + 6)
+    second = world.leader()
+    assert second is not None
+    assert second.disk.end > end
+
+
+def test_by_hand_nobody_campaigns_until_asked() -> None:
+    world = calm_world(PAIR, BY_HAND)
+    world.run_until(30)
+    assert world.leader() is None
+    member = world.members["b"]
+    assert member.order(lambda core: core.campaign(member.clock()))
+    world.run_until(world.now + 1)
+    assert core_of(world, "b").status.ready
+    world.run_until(world.now + 60)
+    assert core_of(world, "a").status.leader == "b"
+
+
+def test_the_one_that_led_goes_on_after_a_restart() -> None:
+    world = led_world(PAIR, BY_HAND)
+    crash(world.members["a"])
+    world.run_until(world.now + 10)
+    assert core_of(world, "b").status.role == "follower"
+    world.members["a"].start()
+    world.run_until(world.now + 6)
+    assert core_of(world, "a").status.ready
+
+
+@pytest.mark.parametrize(("acknowledge", "leads"), [("both", False), ("one", True), ("local", True)])
+def test_without_the_other_it_goes_on_only_where_its_own_disk_is_enough(acknowledge: Acknowledge, leads: bool) -> None:
+    world = led_world(PAIR, BY_HAND._replace(acknowledge=acknowledge))
+    crash(world.members["a"])
+    crash(world.members["b"])
+    world.members["a"].start()
+    world.run_until(world.now + 20)
+    assert core_of(world, "a").status.ready == leads
+
+
+def test_a_forced_leader_goes_on_alone_and_the_old_one_is_cut_when_it_comes_back() -> None:
+    world = led_world(PAIR, BY_HAND)
+    world.invariants.strict = False
+    isolate(world, "a")
+    lost = write(world, "a", 3)
+    world.run_until(world.now + 3)
+    member = world.members["b"]
+    assert member.order(lambda core: core.campaign(member.clock(), forced=True))
+    assert core_of(world, "b").status.solo
+    world.run_until(world.now + 1)
+    end = write(world, "b")
+    world.run_until(world.now + 0.5)
+    assert core_of(world, "b").committed == end
+    assert ends(world)["a"] == lost
+    world.cuts.clear()
+    world.run_until(world.now + 3)
+    assert world.disks["a"].log == world.disks["b"].log
+    assert not core_of(world, "b").status.solo  # the other disk has everything again
+
+
+def test_two_that_are_forced_at_once_take_different_terms() -> None:
+    world = calm_world(PAIR, BY_HAND)
+    for name in ("a", "b"):
+        core_of(world, name).campaign(5.0, forced=True)
+    assert core_of(world, "a").status.term != core_of(world, "b").status.term
+
+
+def test_an_election_by_hand_does_not_pass_a_living_leader() -> None:
+    world = led_world(THREE)
+    with pytest.raises(ConsensusRefused, match="transfer the leadership"):
+        core_of(world, "b").campaign(world.members["b"].clock())
+    with pytest.raises(ConsensusRefused, match="leads already"):
+        core_of(world, "a").campaign(world.members["a"].clock())
+
+
+def test_a_witness_never_leads() -> None:
+    world = calm_world(Members(("a", "b"), ("w",)))
+    crash(world.members["a"])
+    crash(world.members["b"])
+    world.run_until(30)
+    assert core_of(world, "w").status.role == "follower"
+    with pytest.raises(ConsensusRefused, match="cannot lead"):
+        core_of(world, "w").campaign(world.members["w"].clock(), forced=True)
+
+
+def test_who_voted_for_itself_led_before() -> None:
+    assert led_before(HardState(3, "a"), "a")
+    assert not led_before(HardState(3, "b"), "a")
+    assert not led_before(HardState(), "")

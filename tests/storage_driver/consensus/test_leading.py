@@ -1,0 +1,110 @@
+import pytest
+
+from storage_driver.consensus.members import Members
+from storage_driver.consensus.messages import Position, Unrelated
+from storage_driver.consensus.rules import Rules
+from storage_driver.consensus.terms import Row
+from storage_driver.errors import ConsensusRefused
+from tests.group_sim.calm import core_of, crash, isolate, led_world, write
+
+THREE, WITNESS = Members(("a", "b", "c")), Members(("a", "b"), ("w",))
+
+
+def test_bytes_are_shipped_ahead_of_their_sync_and_within_one_term() -> None:
+    world = led_world(THREE)
+    core = core_of(world, "a")
+    isolate(world, "b")
+    start = core.to_ship("b")[0]
+    end = world.disks["a"].end
+    core.appended(world.members["a"].clock(), end + 100)
+    assert core.to_ship("b") == (start, end + 100)
+    message = core.ship("b", 40, 7)
+    assert (message.start, message.end, message.crc) == (start, start + 40, 7)
+    assert core.to_ship("b") == (start + 40, end + 100)
+    with pytest.raises(ValueError, match="61 bytes for b, 60 can be shipped"):
+        core.ship("b", 61, 0)
+    assert core.to_ship("stranger") == (0, 0)
+
+
+def test_a_stranger_or_a_foreign_log_gets_nothing() -> None:
+    world = led_world(THREE)
+    core, now, term = core_of(world, "a"), world.members["a"].clock(), core_of(world, "a").status.term
+    assert core.step(now, "stranger", Position(term, (), 0, 0)).send == ()
+    (answer,) = core.step(now, "b", Position(term, (Row(9, 50),), 0, 100)).send
+    assert isinstance(answer[1], Unrelated)
+    assert core.step(now, "b", Position(term, (Row(2, 50), Row(1, 60)), 0, 100)).send == ()
+
+
+def test_a_follower_behind_the_first_segment_is_told_so() -> None:
+    world = led_world(THREE)
+    core = core_of(world, "a")
+    isolate(world, "b")
+    write(world, "a", 5)
+    world.run_until(world.now + 0.5)
+    end = write(world, "a", 5)
+    world.run_until(world.now + 0.5)
+    core.retained(end)
+    row = Row(core.status.term, 0)
+    answers = core.step(world.members["a"].clock(), "b", Position(core.status.term, (row,), 0, 40)).send
+    assert [type(message) for _, message in answers] == [Unrelated]
+
+
+def test_two_copies_stop_without_the_second_box_and_one_goes_on_with_the_witness() -> None:
+    for copies, goes_on in ((2, False), (1, True)):
+        world = led_world(WITNESS, Rules(copies=copies))
+        crash(world.members["b"])
+        world.run_until(world.now + 3)
+        end = write(world, "a", 2)
+        world.run_until(world.now + 2)
+        assert (core_of(world, "a").committed == end) == goes_on
+        assert core_of(world, "a").status.role == "leader"
+        assert core_of(world, "a").lease_held(world.members["a"].clock())
+
+
+def test_what_a_box_and_the_witness_committed_the_other_box_cannot_lead_without() -> None:
+    world = led_world(WITNESS, Rules(copies=1))
+    crash(world.members["b"])
+    world.run_until(world.now + 3)
+    end = write(world, "a", 2)
+    world.run_until(world.now + 2)
+    crash(world.members["a"])
+    world.roles.clear()
+    world.members["b"].start()
+    world.run_until(world.now + 30)
+    assert world.leader() is None  # unavailable, not lost
+    world.members["a"].start()
+    world.run_until(world.now + 8)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.disk.end > end
+    assert world.disks["b"].log == world.disks["a"].log
+
+
+def test_acknowledging_by_the_own_disk_waits_for_nobody() -> None:
+    world = led_world(Members(("a", "b")), Rules(elections="manual", acknowledge="both"))
+    isolate(world, "b")
+    end = write(world, "a")
+    world.run_until(world.now + 1)
+    core, member = core_of(world, "a"), world.members["a"]
+    assert core.committed < end
+    world.invariants.strict = False
+    assert member.order(lambda core: core.set_acknowledge(member.clock(), "local"))
+    assert core.committed == end
+    assert member.order(lambda core: core.set_acknowledge(member.clock(), "both"))
+    assert core.committed == end
+
+
+def test_solo_ends_when_the_other_disk_has_everything() -> None:
+    world = led_world(Members(("a", "b")), Rules(elections="manual", acknowledge="both"))
+    world.invariants.strict = False
+    isolate(world, "b")
+    end = write(world, "a")
+    world.run_until(world.now + 1)
+    member = world.members["a"]
+    assert member.order(lambda core: core.solo(member.clock()))
+    assert core_of(world, "a").committed == end
+    world.cuts.clear()
+    world.run_until(world.now + 2)
+    assert not core_of(world, "a").status.solo
+    with pytest.raises(ConsensusRefused, match="does not lead"):
+        core_of(world, "b").solo(member.clock())
