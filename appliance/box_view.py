@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.access.lazy_tls import LazyTls
-from appliance.broker.assembly import BrokerTables, Waiting
+from appliance.broker.assembly import Waiting
+from appliance.broker.broker_tables import BrokerTables
 from appliance.configuration.settings import Config
 from appliance.health.health import HealthBoard
 from appliance.requests import ResponderStatistics

@@ -22,7 +22,14 @@ from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
 from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import MessageQueue
-from storage_driver.recovery.opening import Opened, known_damage, open_folder, recovered_topics, state_path
+from storage_driver.recovery.opening import (
+    Opened,
+    known_damage,
+    open_folder,
+    recovered_topics,
+    state_path,
+    topics_since,
+)
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.statistics import AppendResult, StoreStatistics, SyncEvidence
 
@@ -189,6 +196,10 @@ class MessageStore:
     def topics(self) -> list[str]:
         """Return the topics that have a queue."""
         return sorted({key.topic for key in self._queues})
+
+    def topics_since(self, log_offset: int) -> dict[str, int]:
+        """Return the topics with records at or above a log offset, and their highest queue."""
+        return topics_since(self._queues, log_offset)
 
     # ---- reading
 

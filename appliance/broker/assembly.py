@@ -1,46 +1,34 @@
 """Composes the parts of the broker: tables, handlers, loops. It decides nothing, it only passes parts around."""
 
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
-
 from appliance.broker.access.request_table import Loaded, loaded
-from appliance.broker.admin.stats import BrokerCounters
+from appliance.broker.broker_tables import BrokerTables, Clock
 from appliance.broker.consume.lookups import Lookups
 from appliance.broker.consume.moved import MovedEvents
 from appliance.broker.consume.pull import PullRules, Pulls, PullTables
-from appliance.broker.consume.queue_locks import QueueLocks
+from appliance.broker.consume.queue_locks import SavedLocks
 from appliance.broker.consume.send_back import SendBacks, SendBackTables
 from appliance.broker.consume.sessions import Sessions, SessionTables
 from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_levels
 from appliance.broker.delay.recall import Recalls
 from appliance.broker.delay.timer_progress import TimerProgress
 from appliance.broker.delay.timers import TimerRules, Timers
-from appliance.broker.intake import Intake, Space
+from appliance.broker.intake import Intake
 from appliance.broker.pop.counts import PopCounts
 from appliance.broker.pop.lazy_pop import LazyPop
-from appliance.broker.publish.dedup import DedupRules, DedupWindow
 from appliance.broker.publish.publishing import Publishing, PublishRules, PublishTables
-from appliance.broker.publish.questions import Questions
-from appliance.broker.publish.recent import recent_messages
 from appliance.broker.publish.reply import Askers, Replies, ReplyRules
 from appliance.broker.publish.send import Sends
 from appliance.broker.publish.send_properties import PropertyRules
-from appliance.broker.tables.arrivals import Arrivals
-from appliance.broker.tables.clients import ClientTable
-from appliance.broker.tables.creations import Creations
-from appliance.broker.tables.groups import GroupTable
-from appliance.broker.tables.offsets import OffsetTable
-from appliance.broker.tables.request_modes import RequestModes
-from appliance.broker.tables.resent import Resent
-from appliance.broker.tables.topics import READ, WRITE, TopicRules, TopicTable
+from appliance.broker.tables.saving import KeptFiles
+from appliance.broker.tables.topics import READ, WRITE
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import HALF_QUEUE, TransactionEnds, TransactionRules, half_divert
-from appliance.configuration.settings import SLAVE_ROLE, Config
+from appliance.configuration.settings import Config
 from appliance.requests import Handle, deferred, merged
 from netstack.wire.codes import RequestCode
 from netstack.wire.json_body import MessageQueue
@@ -52,27 +40,9 @@ if TYPE_CHECKING:
     from appliance.broker.pop.engine import PopEngine, PopTables
 
 MIB = 1 << 20
+SHARED_SAVE_S = 1.0  # of consumer offsets, where another box goes on with them
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-Clock = Callable[[], int]
 Loop = Callable[[], Awaitable[None]]
-
-
-class BrokerTables(NamedTuple):
-    """The state of one broker, made before its handlers."""
-
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    clients: ClientTable
-    questions: Questions
-    locks: QueueLocks
-    arrivals: Arrivals
-    dedup: DedupWindow
-    space: Space
-    stats: BrokerCounters
-    creations: Creations
-    resent: Resent
-    modes: RequestModes
 
 
 class Waiting(NamedTuple):
@@ -104,77 +74,19 @@ class Assembled(NamedTuple):
     parts: BrokerParts
 
 
-def make_tables(config: Config, store: MessageStore, arrivals: Arrivals, *, now_ms: Clock) -> BrokerTables:
-    """Load the tables, and make the topics again that the log knows and the saved table does not."""
-    rules, limits = config.broker, config.limits
-    topics = _topic_table(config, store, now_ms)
-    groups_file = store.state_file("subscriptionGroup")
-    groups = GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms)
-    clients = ClientTable(most=limits.clients, now_ms=now_ms)
-    dedup = DedupWindow(
-        DedupRules(rules.dedup_entries, rules.dedup_s, frozenset(rules.dedup_topics), rules.dedup_topics_s),
-        now_s=time.monotonic,
-        durable=lambda: store.committed,
-        connected=clients.connected,
-    )
-    creations_file = store.state_file("creations", folder="rocketbox")
-    creations = Creations(creations_file, per_hour=limits.created_per_hour, now_ms=now_ms)
-    topics.creations = groups.creations = creations
-    modes = RequestModes(store.state_file("messageRequestMode"))
-    topics.on_change(lambda name: None if topics.get(name) else modes.drop_topic(name))
-    return BrokerTables(
-        topics,
-        groups,
-        OffsetTable(store.state_file("consumerOffset")),
-        clients,
-        Questions(),
-        QueueLocks(trio.current_time),
-        arrivals,
-        dedup,
-        Space(),
-        BrokerCounters(config.box.cluster, now_ms=now_ms),
-        creations,
-        Resent(store.state_file("resent", folder="rocketbox")),
-        modes,
-    )
-
-
-def _topic_table(config: Config, store: MessageStore, now_ms: Clock) -> TopicTable:
-    rules = TopicRules(
-        cluster=config.box.cluster,
-        broker=config.box.name,
-        auto_create=config.broker.auto_create_topics,
-        template_queues=config.store.queues_default,
-        delay_levels=len(parse_levels(config.broker.delay_levels)),
-        trace_topic=config.broker.trace_topic,
-        most=config.limits.topics,
-    )
-    topics = TopicTable(store.state_file("topics"), rules, now_ms=now_ms, log_end=lambda: store.end)
-    topics.recover(store.recovered_topics)
-    return topics
-
-
-async def rebuild_dedup(tables: BrokerTables, store: MessageStore, *, now_ms: Clock) -> None:
-    """Know what was sent just before a restart: a producer without its answer sends it again now."""
-    if not tables.dedup.enabled:
-        return
-    since_ms = now_ms() - int(tables.dedup.keep_s * 1000)
-    found = await trio.to_thread.run_sync(recent_messages, store, since_ms)
-    tables.dedup.rebuild(found, age_s=lambda message: (now_ms() - message.stored_ms) / 1000)
-
-
 class _Ground(NamedTuple):
-    """What every part of the broker is made over; `address` is what refusals call the broker."""
+    """What every part of the broker is made over; `address` is what refusals call the broker.
+
+    follows: another broker has the same log and delivers what is delayed; this one takes no messages.
+    """
 
     config: Config
     store: MessageStore
     tables: BrokerTables
     address: str
     now_ms: Clock
-
-    @property
-    def is_slave(self) -> bool:
-        return self.config.replication.role == SLAVE_ROLE
+    files: KeptFiles
+    follows: bool
 
 
 class _Delivery(NamedTuple):
@@ -201,9 +113,18 @@ class _Delivery(NamedTuple):
         return Waiting(self.delays.progress, lambda: len(self.timers.index), halves, self.pop.counts)
 
 
-def assemble(config: Config, store: MessageStore, tables: BrokerTables, address: str, *, now_ms: Clock) -> Assembled:
-    """Return handlers and loops over the tables; `address` is what refusals call the broker."""
-    ground = _Ground(config, store, tables, address, now_ms)
+def assemble(
+    config: Config,
+    store: MessageStore,
+    tables: BrokerTables,
+    address: str,
+    *,
+    files: KeptFiles | None = None,
+    follows: bool = False,
+    now_ms: Clock,
+) -> Assembled:
+    """Return handlers and loops over the tables; see `_Ground`."""
+    ground = _Ground(config, store, tables, address, now_ms, files or store, follows)
     delivery, sessions = _delivery(ground), _sessions(ground)
     intake = Intake(store, [half_divert, delivery.timers.divert, delivery.delays.divert])
     publishing = _publishing(ground, intake)
@@ -230,22 +151,31 @@ def assemble(config: Config, store: MessageStore, tables: BrokerTables, address:
     unused = Unused(used_by, store, tables.creations)
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
     delivering, flushing = (*delivery.loops(), unused.run), delivery.flushes()
-    if ground.is_slave:  # it deletes no topics either
+    if ground.follows:  # it deletes no topics either
         delivering = flushing = ()
+    if files is not None and not follows:
+        delivering += _shared_loops(tables, files)
     loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, tables.stats.run)
     flushes = (*(table.flush for table in saved), *flushing)
-    floor = (lambda: store.committed) if ground.is_slave else delivery.floor
+    floor = (lambda: store.committed) if ground.follows else delivery.floor
     parts = BrokerParts(publishing, delivery.transactions, recalls)
     return Assembled(handlers, loops, flushes, floor, delivery.waiting(store), delivery.pop, parts)
 
 
+def _shared_loops(tables: BrokerTables, files: KeptFiles) -> tuple[Loop, ...]:
+    """Return what saves for another box that may go on with it at any moment."""
+    locks = SavedLocks(tables.locks, files.state_file("queueLocks", folder="rocketbox"))
+    return partial(tables.offsets.run, save_s=SHARED_SAVE_S), locks.run
+
+
 def _delivery(ground: _Ground) -> _Delivery:
-    config, store, tables, _, now_ms = ground
+    config, store, tables, _, now_ms, _, _ = ground
     stats, levels = tables.stats, parse_levels(config.broker.delay_levels)
-    file = store.state_file("delayOffset")
+    file = ground.files.state_file("delayOffset")
     delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms)
     timer_rules = TimerRules(config.box.name, config.broker.timer_days * DAY_MS)
-    timers = Timers(timer_rules, store, tables.arrivals, stats=stats, now_ms=now_ms)
+    timer_file = ground.files.state_file("timers", folder="rocketbox")
+    timers = Timers(timer_rules, store, tables.arrivals, timer_file, stats=stats, now_ms=now_ms)
     rules = _transaction_rules(config, store)
     transactions = TransactionEnds(rules, store, tables.offsets, now_ms=now_ms, put_stat=stats.put)
     make_topic = partial(tables.topics.ensure, queues=1)
@@ -270,7 +200,7 @@ def _pop(ground: _Ground) -> LazyPop:
 
         return PopEngine(file, ground.store, _pop_tables(ground.tables), now_ms=ground.now_ms)
 
-    return LazyPop(ground.store.journal_file("pop.journal"), make)
+    return LazyPop(ground.files.journal_file("pop.journal"), make)
 
 
 def _pop_tables(tables: BrokerTables) -> "PopTables":
@@ -284,7 +214,7 @@ def _pop_handlers(ground: _Ground, pop: LazyPop) -> dict[int, Handle]:
     from appliance.broker.pop_requests.composition import pop_handlers  # see _pop
 
     config, rules, tables = ground.config, ground.config.broker, ground.tables
-    readable = bool(rules.permission & READ) and not ground.is_slave  # takes are the master's
+    readable = bool(rules.permission & READ) and not ground.follows  # takes are the master's
     pop_rules = PopRules(ground.address, config.box.name, readable, rules.property_filter)
     return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, ground.store)
 
@@ -310,7 +240,7 @@ def _tool_handlers(ground: _Ground, delivery: _Delivery) -> dict[int, Handle]:
     from appliance.apache_names import broker_properties
     from appliance.broker.admin.administration import AdminFacts, AdminTables, admin_handlers  # see _query_handlers
 
-    config, store, tables, address, now_ms = ground
+    config, store, tables, address, now_ms, _, _ = ground
     admin_tables = AdminTables(
         tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats, tables.resent
     )
@@ -331,7 +261,7 @@ def _transaction_rules(config: Config, store: MessageStore) -> TransactionRules:
 
 
 def _publishing(ground: _Ground, intake: Intake) -> Publishing:
-    config, store, tables, address, _ = ground
+    config, store, tables, address, _, _, _ = ground
     rules = config.broker
     publish_rules = PublishRules(
         _added(config),
@@ -354,7 +284,7 @@ def _added(config: Config) -> PropertyRules:
 
 def _data_handlers(ground: _Ground, intake: Intake, publishing: Publishing) -> dict[int, Handle]:
     """Return the handlers of send, pull, send-back and reply."""
-    config, store, tables, address, now_ms = ground
+    config, store, tables, address, now_ms, _, _ = ground
     rules, added, host = config.broker, _added(config), store.config.store_host
     sends = Sends(publishing, store, store_host=host, region=rules.region, trace_on=rules.trace_on)
     reply_rules = ReplyRules(publishing.topic_of, added.complete, host, region=rules.region, trace_on=rules.trace_on)
@@ -370,7 +300,7 @@ def _data_handlers(ground: _Ground, intake: Intake, publishing: Publishing) -> d
 
 
 def _pulls(ground: _Ground, intake: Intake) -> Pulls:
-    config, store, tables, address, _ = ground
+    config, store, tables, address, _, _, _ = ground
     rules = config.broker
     return Pulls(
         PullRules(
@@ -379,7 +309,7 @@ def _pulls(ground: _Ground, intake: Intake) -> Pulls:
             property_filter=rules.property_filter,
             long_poll=rules.long_poll,
             slave_reads=ground.config.replication.slave_reads,
-            corrects=not ground.is_slave,
+            corrects=not ground.follows,
         ),
         PullTables(
             tables.topics,

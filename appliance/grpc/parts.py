@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from appliance.access.access import Keys
 from appliance.broker.access.permissions import Permissions
-from appliance.broker.assembly import BrokerParts, BrokerTables
+from appliance.broker.assembly import BrokerParts
+from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.pop.lazy_pop import LazyPop
 from storage_driver.interfaces import Messages
 

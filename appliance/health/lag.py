@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from appliance.broker.assembly import BrokerTables
+from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.offsets import NOT_STORED
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple

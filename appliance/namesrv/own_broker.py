@@ -8,11 +8,14 @@ from .route_table import BrokerQueues, OwnBroker, TopicTableVersion
 
 
 def own_broker(
-    topics: TopicTable, permission: int = READ | WRITE, *, place: tuple[int, Callable[[], str | None]] | None = None
+    topics: TopicTable,
+    permission: int = READ | WRITE,
+    *,
+    addresses: Callable[[str], dict[int, str]] | None = None,
 ) -> OwnBroker:
     """Return the own broker; one that may not both be read and written lends its permission to all its topics.
 
-    place: of a slave, its broker id and what gives its master's address while that is connected.
+    addresses: where others have the same log; gives address by broker id, from the own one as a client reaches it.
     """
     name = topics.rules.broker
 
@@ -33,4 +36,4 @@ def own_broker(
     def version() -> TopicTableVersion:
         return TopicTableVersion(topics.version.counter, topics.version.timestamp_ms)
 
-    return OwnBroker(name, topics.rules.cluster, row, rows, version, *(place or ()))
+    return OwnBroker(name, topics.rules.cluster, row, rows, version, *((addresses,) if addresses else ()))

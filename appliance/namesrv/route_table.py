@@ -18,7 +18,7 @@ EXPIRY_S = 120.0
 MAX_BROKERS, MAX_ADDRESSES, MAX_QUEUE_ROWS = 256, 1024, 100_000  # what strangers can make this table grow to
 MAX_CLUSTERS = 256
 MOST = 1 << 16  # queues of a topic, whatever brokers told
-HIDDEN_TOPICS = frozenset({"RBX_PROBE"})
+HIDDEN_TOPICS = frozenset({"RBX_PROBE", "RBX_STATE", "RBX_RAFT"})
 
 
 class TopicTableVersion(NamedTuple):
@@ -67,8 +67,7 @@ class OwnBroker(NamedTuple):
     topic: Callable[[str], BrokerQueues | None]
     topics: Callable[[], Iterable[tuple[str, BrokerQueues]]]
     version: Callable[[], TopicTableVersion]
-    broker_id: int = MASTER
-    master: Callable[[], str | None] = lambda: None  # of a slave: its master's address, while that is connected
+    addresses: Callable[[str], dict[int, str]] = lambda asked_at: {MASTER: asked_at}  # own, and of those with its log
 
 
 class Registration(NamedTuple):
@@ -309,12 +308,8 @@ class RouteTable:
     def _broker(self, name: str, asked_at: str) -> BrokerRow | None:
         addresses = self._brokers.get(name, {})
         if name == self._own.name:
-            return BrokerRow(self._own.cluster, name, {**self._own_addresses(asked_at), **addresses})
+            return BrokerRow(self._own.cluster, name, {**self._own.addresses(asked_at), **addresses})
         return BrokerRow(self._cluster_of[name], name, dict(addresses)) if addresses else None
-
-    def _own_addresses(self, asked_at: str) -> dict[int, str]:
-        master = self._own.master()
-        return {self._own.broker_id: asked_at} if master is None else {MASTER: master, self._own.broker_id: asked_at}
 
     def _names_with(self, topic: str) -> list[str]:
         return [self._own.name, *(name for name in self._queues.get(topic, {}) if name != self._own.name)]

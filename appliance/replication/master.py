@@ -51,9 +51,9 @@ class Master:
         """Return what serves slaves until it is cancelled."""
         return (partial(self._slaves.serve, listeners),)
 
-    def master_address(self) -> str | None:
-        """A master has none."""
-        return None
+    def addresses(self, asked_at: str) -> dict[int, str]:
+        """Return the own address; stock slaves register theirs."""
+        return {self.broker_id: asked_at}
 
     def statistics(self) -> SlavesSeen:
         """Return a snapshot."""

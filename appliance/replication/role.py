@@ -5,7 +5,7 @@ from typing import Protocol
 
 import trio
 
-from appliance.broker.assembly import BrokerTables
+from appliance.broker.broker_tables import BrokerTables
 from appliance.configuration.settings import SLAVE_ROLE, Config
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.master import Master, MasterRules
@@ -31,7 +31,9 @@ class ReplicationRole(Protocol):
     @property
     def own_slaves(self) -> OwnSlaves | None: ...
     def loops(self, listeners: Sequence[trio.SocketListener]) -> Iterable[Callable[[], Awaitable[None]]]: ...
-    def master_address(self) -> str | None: ...
+    def addresses(self, asked_at: str) -> dict[int, str]:
+        """Return address by broker id; `asked_at` is this box's as the asking client reaches it."""
+
     def handlers(self) -> dict[int, Handle]: ...
     def told(self) -> Mapping[str, object]: ...
     def series(self) -> Iterable[tuple[str, float, Mapping[str, str]]]:

@@ -101,9 +101,10 @@ class Slave:
             except* LOST:
                 pass  # the follower says why
 
-    def master_address(self) -> str | None:
-        """Return the master's address while it is connected."""
-        return self.rules.master if self._follower.statistics().connected else None
+    def addresses(self, asked_at: str) -> dict[int, str]:
+        """Return the master's address, while it is connected, and the own one."""
+        own = {self.broker_id: asked_at}
+        return {0: self.rules.master, **own} if self._follower.statistics().connected else own
 
     def statistics(self) -> SlaveState:
         """Return a snapshot."""

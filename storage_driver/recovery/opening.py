@@ -313,8 +313,13 @@ def recovered_topics(table_file: StateFile, queues: Mapping[MessageQueue, Consum
         as_of = int(table.get("asOf", 0)) if table is not None else 0
     except (StateDamaged, ValueError, TypeError, AttributeError, OverflowError):
         as_of = 0
+    return topics_since(queues, as_of)
+
+
+def topics_since(queues: Mapping[MessageQueue, ConsumeQueue], log_offset: int) -> dict[str, int]:
+    """Return the topics with records at or above a log offset, and their highest queue."""
     topics: dict[str, int] = {}
     for key, queue in queues.items():
-        if queue.last_log_offset >= as_of:
+        if queue.last_log_offset >= log_offset:
             topics[key.topic] = max(key.queue_id, topics.get(key.topic, 0))
     return topics

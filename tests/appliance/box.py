@@ -10,7 +10,8 @@ import trio
 
 from appliance.clock import clock_trusted
 from appliance.configuration.config import HostFacts, load_config
-from appliance.serve import open_ports, serve
+from appliance.ports import open_ports
+from appliance.serve import serve
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode

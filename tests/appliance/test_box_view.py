@@ -7,7 +7,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.box_view import BoxView
-from appliance.broker.assembly import assemble, make_tables
+from appliance.broker.assembly import assemble
+from appliance.broker.broker_tables import make_tables
 from appliance.configuration.config import load_config
 from appliance.metrics.gather import Gatherer
 from appliance.page.detail import topic_values

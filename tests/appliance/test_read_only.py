@@ -10,7 +10,8 @@ import trio
 
 from appliance.configuration.config import load_config
 from appliance.health.health_file import read_health
-from appliance.serve import Ports, open_ports, serve
+from appliance.ports import Ports, open_ports
+from appliance.serve import serve
 from appliance.supervision import Supervision
 from netstack.wire.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, Box, ask, connected, messages_of, pull, running_box, send

@@ -67,7 +67,14 @@ async def bench(folder: Path, file: MemoryStateFile, clock: Clock) -> AsyncItera
         store = small.store
         store.retain = lambda base, end: False
         delays = DelayLevels(store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=clock)
-        timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
+        timers = Timers(
+            TimerRules("box"),
+            store,
+            small.arrivals,
+            store.state_file("timers", folder="rocketbox"),
+            stats=NoStats(),
+            now_ms=clock,
+        )
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
         table = OffsetTable(MemoryStateFile())
         transactions = TransactionEnds(rules, store, table, now_ms=clock, put_stat=lambda *_: None)

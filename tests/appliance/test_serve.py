@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from appliance.configuration.config import load_config
-from appliance.serve import open_ports, serve
+from appliance.ports import open_ports
+from appliance.serve import serve
 from netstack.wire.codes import RequestCode, ResponseCode
 from tests.appliance.box import FACTS, ask, connected, heartbeat, messages_of, pull, running_box, send
 from tests.waiting import until

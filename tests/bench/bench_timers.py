@@ -39,7 +39,14 @@ class Bench:
 
     def __init__(self, store: MessageStore, arrivals: Arrivals) -> None:
         self.store, self.arrivals, self.put_count = store, arrivals, 0
-        self.timers = Timers(TimerRules("box"), store, arrivals, stats=NoStats(), now_ms=wall_ms)
+        self.timers = Timers(
+            TimerRules("box"),
+            store,
+            arrivals,
+            store.state_file("timers", folder="rocketbox"),
+            stats=NoStats(),
+            now_ms=wall_ms,
+        )
 
     async def put(self, topic: str, due_ms: int) -> None:
         """Store one timed message, waiting while the disk is behind."""

@@ -1,11 +1,19 @@
 """Locks for ordered consumption, for clients that ask for them.
 
-In memory only: after a restart all queues are free. A lock nobody renews for a minute is free again.
+In memory only: after a restart all queues are free, but in a group of boxes, where the next leader knows the owners. A
+lock nobody renews for a minute is free again.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 
+import trio
+
+from appliance.broker.tables.saving import TableFile, load_table
 from storage_driver.record import MessageQueue
+
+log = logging.getLogger("appliance.broker")
+SAVE_S = 1.0
 
 EXPIRY_S = 60.0
 MOST_LOCKS = 100_000  # above: nothing new is granted until old locks expire; a client asks again
@@ -41,6 +49,13 @@ class QueueLocks:
         held = self._owners.get((group, queue))
         return held[0] if held else None
 
+    def owners(self) -> dict[str, dict[str, str]]:
+        """Return group → topic@queue → client, as a file holds them."""
+        found: dict[str, dict[str, str]] = {}
+        for (group, queue), (client_id, _) in self._owners.items():
+            found.setdefault(group, {})[f"{queue.topic}@{queue.queue_id}"] = client_id
+        return found
+
     def drop_expired(self) -> None:
         """Forget locks nobody renews, so that the table does not grow."""
         oldest_s = self._now_s() - self._expiry_s
@@ -48,3 +63,29 @@ class QueueLocks:
 
     def __len__(self) -> int:
         return len(self._owners)
+
+
+class SavedLocks:
+    """Keeps the owners in a file, for a box that goes on with them: a lock counts from the moment it is loaded."""
+
+    def __init__(self, locks: QueueLocks, file: TableFile) -> None:
+        self._locks, self._file = locks, file
+        self._saved = locks.owners()
+        content = load_table(file, "queue locks").get("owners")
+        for group, rows in (content if isinstance(content, dict) else {}).items():
+            for name, client_id in rows.items() if isinstance(rows, dict) else ():
+                topic, _, number = name.rpartition("@")
+                if number.isdecimal():
+                    locks.lock(group, str(client_id), [MessageQueue(topic, int(number))])
+
+    async def run(self) -> None:
+        """Save changed owners every second until cancelled."""
+        while True:
+            await trio.sleep(SAVE_S)
+            owners = self._locks.owners()
+            if owners != self._saved:
+                try:
+                    await self._file.write({"owners": owners})
+                    self._saved = owners
+                except OSError as exc:
+                    log.error("event=queue_locks_not_saved reason=%r", str(exc))

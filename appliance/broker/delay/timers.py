@@ -27,14 +27,13 @@ from appliance.broker.delay.redelivery import (
 from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
 from appliance.broker.intake import TIMERS, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
-from appliance.broker.tables.saving import load_table
+from appliance.broker.tables.saving import TableFile, load_table
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.replication import TimerCheckpoint
 from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
 from storage_driver.files.disk import Disk, RealDisk
-from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
 from storage_driver.store import MessageStore
@@ -68,16 +67,17 @@ class Timers:
         rules: TimerRules,
         store: MessageStore,
         arrivals: Arrivals,
+        file: TableFile,
         *,
         stats: DeliveryStats,
         now_ms: Callable[[], int],
         disk: Disk | None = None,
     ) -> None:
         self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
-        self._file: StateFile = store.state_file("timers", folder="rocketbox")
+        self._file = file
         state = IndexState.from_json(load_table(self._file, "timers"))
         self._saved = state
-        self.index = TimerIndex(disk or RealDisk(), self._file.path.parent / "timers", state)
+        self.index = TimerIndex(disk or RealDisk(), store.config.root / "rocketbox" / "timers", state)
         self._recalled: dict[bytes, int] = {}  # name → due ms, of recalls that may not be in the index yet
         self._due_recalls: set[tuple[int, bytes]] = set()  # of this round: they sort before the messages they recall
         self._caught_up = False

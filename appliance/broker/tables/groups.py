@@ -55,8 +55,13 @@ class GroupTable(SavedTable):
         self._auto_create, self._most, self._now_ms = auto_create, most, now_ms
         self.creations: Creations | None = None  # what was made by consuming alone
         super().__init__(file, self.to_json)
-        content = load_table(file, "groups")
-        self.version = TableVersion.from_json(content.get("dataVersion"), now_ms())
+        self._file = file
+        self.load_again()
+
+    def load_again(self) -> None:
+        """Take what the file says: at the start, and what others wrote since."""
+        content = load_table(self._file, "groups")
+        self.version = TableVersion.from_json(content.get("dataVersion"), self._now_ms())
         self._groups = rows_of(content.get("subscriptionGroupTable"), group_from_json, "groups")
         self._groups |= {name: Group(name) for name in FIRST_GROUPS if name not in self._groups}
         self._forbidden = rows_of(content.get("forbiddenTable"), _bits_from_json, "forbidden")

@@ -40,10 +40,14 @@ class OffsetTable:
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
         self._changes = self._saved = 0
-        table = load_table(file, "offsets").get("offsetTable")
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
+        self.load_again()
+
+    def load_again(self) -> None:
+        """Take what the file says: at the start, and what others wrote since."""
+        table = load_table(self._file, "offsets").get("offsetTable")
         self._offsets: dict[str, dict[int, int]] = rows_of(table, _queues_from_json, "offsets")
         self._stored = sum(map(len, self._offsets.values()))
         self._pairs_bytes = sum(map(_pair_bytes, self._offsets))

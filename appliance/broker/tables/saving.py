@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from storage_driver.errors import StateDamaged
+from storage_driver.files.journal_file import JournalFile
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.broker")
@@ -30,6 +31,13 @@ class TableFile(Protocol):
     async def write(self, table: object, /) -> None: ...
 
     async def write_bytes(self, raw: bytes, /) -> None: ...
+
+
+class KeptFiles(Protocol):
+    """Where the tables of a broker are kept: in a store, or in a log that others share."""
+
+    def state_file(self, name: str, *, folder: str = "config") -> TableFile: ...
+    def journal_file(self, name: str) -> JournalFile: ...
 
 
 def load_table(file: TableFile, what: str) -> dict[str, Any]:

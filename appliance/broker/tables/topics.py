@@ -28,7 +28,8 @@ SYSTEM_TOPICS: Final = frozenset(
     {AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_TOPIC}
     | {CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
-NOT_FOR_CLIENTS: Final = frozenset(
+GROUP_TOPICS: Final = frozenset(("RBX_STATE", "RBX_RAFT"))  # of members of a group; they are in no topic table
+NOT_FOR_CLIENTS: Final = GROUP_TOPICS | frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC)
 )
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -87,15 +88,34 @@ class TopicTable(SavedTable):
     def __init__(
         self, file: TableFile, rules: TopicRules, *, now_ms: Callable[[], int], log_end: Callable[[], int] | None = None
     ) -> None:
-        self.rules = rules
+        self.rules, self._file = rules, file
         self._now_ms, self._log_end = now_ms, log_end or (lambda: 0)
         self.creations: Creations | None = None  # what was made by sending alone
         self._changes: list[Callable[[str], None]] = []
         super().__init__(file, self.to_json)
-        content = load_table(file, "topics")
-        self.version = TableVersion.from_json(content.get("dataVersion"), now_ms())
+        self._topics: dict[str, Topic] = {}
+        self.version, self.as_of = (
+            TableVersion(0, 0),
+            0,
+        )  # the file knows every topic with records below this log offset
+        self._load()
+
+    def _load(self) -> None:
+        content = load_table(self._file, "topics")
+        self.version = TableVersion.from_json(content.get("dataVersion"), self._now_ms())
+        as_of = content.get("asOf")
+        self.as_of = as_of if isinstance(as_of, int) else 0
         self._topics = rows_of(content.get("topicConfigTable"), topic_from_json, "topics")
         self._add_first_topics()
+
+    def load_again(self) -> None:
+        """Take what others wrote into the file."""
+        before = self._topics
+        self._load()
+        for name in before.keys() | self._topics.keys():
+            if before.get(name) != self._topics.get(name):
+                for callback in self._changes:
+                    callback(name)
 
     def get(self, name: str) -> Topic | None:
         """Return the topic, None when there is none."""
@@ -174,7 +194,7 @@ class TopicTable(SavedTable):
 
     def recover(self, seen: Mapping[str, int]) -> list[str]:
         """Make topics again whose records are newer than the saved table; `seen` maps topic to highest queue id."""
-        made = [name for name in seen if name not in self._topics and name not in SYSTEM_TOPICS]
+        made = [name for name in seen if name not in self._topics and name not in SYSTEM_TOPICS | GROUP_TOPICS]
         for name in made:
             least = 1 if name.startswith((RETRY_PREFIX, DEAD_PREFIX)) else min(4, self.rules.template_queues)
             self.ensure(name, queues=max(seen[name] + 1, least))
@@ -182,7 +202,8 @@ class TopicTable(SavedTable):
 
     def is_system(self, name: str) -> bool:
         """Return whether administration may not touch this topic."""
-        return name in SYSTEM_TOPICS or name.startswith("rmq_sys_") or name in self._own_names()
+        ours = name in SYSTEM_TOPICS or name in GROUP_TOPICS
+        return ours or name.startswith("rmq_sys_") or name in self._own_names()
 
     def system_names(self) -> set[str]:
         """Return the names that 305 lists."""

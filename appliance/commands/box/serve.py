@@ -18,7 +18,8 @@ from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, PortTaken
 from appliance.gc_tuning import settle
 from appliance.logs import start_logging
-from appliance.serve import Ports, Ready, open_ports, serve
+from appliance.ports import Ports, open_ports
+from appliance.serve import Ready, serve
 from appliance.supervision import TIRED_EXIT, RestartLoop, Supervision
 from storage_driver.errors import StateDamaged, StoreRefused
 from storage_driver.files.free_space import make_room

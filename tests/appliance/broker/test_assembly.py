@@ -6,7 +6,8 @@ from pathlib import Path
 from sys import getrefcount
 from types import MethodType
 
-from appliance.broker.assembly import Assembled, BrokerTables, assemble, make_tables, rebuild_dedup
+from appliance.broker.assembly import Assembled, assemble
+from appliance.broker.broker_tables import BrokerTables, make_tables, rebuild_dedup
 from appliance.broker.tables.topics import Topic
 from appliance.configuration.config import load_config
 from appliance.requests import Responder

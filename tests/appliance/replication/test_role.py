@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from appliance.broker.assembly import make_tables
+from appliance.broker.broker_tables import make_tables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config
 from appliance.replication.master import Master
@@ -24,6 +24,6 @@ async def test_a_master_has_a_port_and_a_slave_an_id(tmp_path: Path) -> None:
             role = make_role(config, store, tables, 10912, now_ms=Clock())
             assert isinstance(role, kind)
             assert (role.broker_id, role.ha_port, role.own_slaves is not None) == seen
-            assert role.master_address() is None
+            assert role.addresses("h:1")[role.broker_id] == "h:1"
             assert role.told()["role"] == config.replication.role
             assert all(value >= 0 for _, value, _ in role.series())

@@ -10,13 +10,14 @@ from appliance.access.guard import make_guard
 from appliance.broker.access.accounts import Account
 from appliance.broker.access.permissions import ACCESS, AccessRules, AddressScope, Permissions
 from appliance.broker.access.request_table import ROWS, AccessClass, Server
-from appliance.broker.assembly import assemble, make_tables
+from appliance.broker.assembly import assemble
+from appliance.broker.broker_tables import make_tables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config
 from appliance.configuration.parts import store_config
 from appliance.namesrv.address import AnsweredAddress
+from appliance.namesrv.composition import kv_file, namesrv_state
 from appliance.namesrv.handlers import namesrv_handlers
-from appliance.serve import namesrv_state
 from appliance.testing import STORE_HOST, FakePeer, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, names_of
@@ -175,7 +176,7 @@ async def test_every_request_a_box_answers_has_a_row_and_every_row_an_answer(tmp
         tables = make_tables(config, store, Arrivals(10, store.max_offset), now_ms=wall_ms)
         broker = assemble(config, store, tables, "127.0.0.1:1", now_ms=wall_ms).handlers
         own = AnsweredAddress((), 1, dict, "127.0.0.1")
-        namesrv = namesrv_handlers(namesrv_state(config, tmp_path, tables, own, RealDisk()))
+        namesrv = namesrv_handlers(namesrv_state(config, tables.topics, own, kv_file(tmp_path, RealDisk())))
     assigned = {int(RequestCode.QUERY_ASSIGNMENT)}  # its handler joins when the name server has started
     handled = {
         Server.BROKER: {*map(int, broker)} | assigned,

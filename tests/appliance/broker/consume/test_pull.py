@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from appliance import serve
+from appliance import opening
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.configuration.parts import store_config
 from netstack.serving.channel import Channel
@@ -322,7 +322,7 @@ async def test_who_is_far_behind_is_sent_to_a_slave_where_that_is_wanted(
         raise WouldBlock  # as where the messages are no longer in memory
 
     monkeypatch.setattr(HotSource, "log", cold)
-    monkeypatch.setattr(serve, "store_config", lambda *given: store_config(*given)._replace(hot_bytes=500))
+    monkeypatch.setattr(opening, "store_config", lambda *given: store_config(*given)._replace(hot_bytes=500))
     for wanted, expected in (("true", ["1", "0"]), ("false", ["0", "0"])):
         toml = f"[replication]\nslave_reads = {wanted}\n"
         async with channel_to_box(tmp_path / wanted, toml) as channel:

@@ -1,12 +1,18 @@
 """Locks of queues: who has them, for how long, how many."""
 
+from pathlib import Path
+
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.broker.consume import queue_locks
-from appliance.broker.consume.queue_locks import EXPIRY_S, QueueLocks
+from appliance.broker.consume.queue_locks import EXPIRY_S, QueueLocks, SavedLocks
+from storage_driver.files.disk import RealDisk
+from storage_driver.files.state_file import StateFile
 from storage_driver.record import MessageQueue
+from tests.waiting import until
 
 
 def test_a_lock_nobody_renews_is_free_after_a_minute() -> None:
@@ -81,3 +87,21 @@ def test_at_the_limit_a_client_keeps_what_it_has_in_whatever_order_it_asks(monke
     assert locks.lock("g", "x", [B, A]) == [A]
     now[0] = 100.0
     assert locks.lock("g", "y", [A]) == [], "the lock was renewed 50 seconds ago"
+
+
+async def test_owners_are_saved_for_the_box_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "SAVE_S", 0.01)
+    file = StateFile(RealDisk(), tmp_path / "queueLocks.json")
+    locks, now = QueueLocks(lambda: 0.0), [500.0]
+    saved = SavedLocks(locks, file)
+    locks.lock("g", "x", [A, B])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saved.run)
+        await until(lambda: (tmp_path / "queueLocks.json").exists())
+        nursery.cancel_scope.cancel()
+    after = QueueLocks(lambda: now[0])
+    SavedLocks(after, file)
+    assert after.lock("g", "y", [A]) == [], "it counts from now on"
+    assert after.lock("g", "x", [A]) == [A]
+    now[0] += EXPIRY_S + 1
+    assert after.lock("g", "y", [B]) == [B]

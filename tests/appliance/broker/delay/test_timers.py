@@ -44,7 +44,14 @@ class Bench:
 
     def __init__(self, small: SmallStore, clock: Callable[[], int]) -> None:
         self.small, store = small, small.store
-        self.timers = Timers(TimerRules("box"), store, small.arrivals, stats=NoStats(), now_ms=clock)
+        self.timers = Timers(
+            TimerRules("box"),
+            store,
+            small.arrivals,
+            store.state_file("timers", folder="rocketbox"),
+            stats=NoStats(),
+            now_ms=clock,
+        )
         topics = TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=clock)
         topics.put(Topic("T"))
         self.recalls = Recalls(self.timers, topics, when_committed=store.when_committed, now_ms=clock)

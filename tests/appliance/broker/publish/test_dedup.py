@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import trio.testing
 
-from appliance.broker.assembly import assemble, make_tables
+from appliance.broker.assembly import assemble
+from appliance.broker.broker_tables import make_tables
 from appliance.broker.publish.dedup import DedupRules, DedupWindow, FirstCopy, key_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.config import load_config

@@ -1,0 +1,107 @@
+"""What is settled before the store opens, and its opening; where nothing may be written, from a layer in memory."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from appliance.access.guard import Guard
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.configuration.parts import store_config
+from appliance.configuration.settings import Config
+from appliance.namesrv.address import joined
+from appliance.ports import Ports
+from appliance.supervision import Supervision
+from storage_driver.errors import StoreUnwritable
+from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.memory_layer import MemoryLayer
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import encode_host
+from storage_driver.store import MessageStore, open_store
+
+log = logging.getLogger("appliance")
+
+
+class ServeContext(NamedTuple):
+    """What is settled before the store opens."""
+
+    config: Config
+    data: Path
+    ports: Ports
+    own: str  # address of this machine
+    guard: Guard
+    supervision: Supervision | None
+    now_ms: Callable[[], int]
+    clock_trusted: Callable[[], bool]
+
+    @property
+    def broker_address(self) -> str:
+        return joined(self.own, self.ports.broker_port)
+
+    @property
+    def store_host(self) -> bytes:
+        return encode_host(self.own, self.ports.broker_port)
+
+    @property
+    def runtime(self) -> Path:
+        return self.supervision.runtime if self.supervision else self.data / "run"
+
+
+def never(base: int, end: int) -> bool:
+    """While the box starts nothing is deleted: who still needs the log has not been asked yet."""
+    return False
+
+
+def forgotten(done: int, total: int) -> None:
+    """Nobody is told how far the recovery is."""
+
+
+@asynccontextmanager
+async def open_box_store(
+    context: ServeContext, arrivals: Arrivals
+) -> AsyncIterator[tuple[MessageStore, Disk, ServeContext]]:
+    """Open the store; where a file of it is protected against writing it is read, from a layer in memory."""
+    supervision = context.supervision
+    reason = supervision.read_only if supervision else None
+    facts = supervision.start_facts() if supervision else {}
+    receipts = await trio.to_thread.run_sync(_receipts, context) if context.config.uplink.gateway else {}
+    opening = partial(
+        open_store,
+        store_config(context.config, context.data, context.store_host, facts),
+        now_ms=context.now_ms,
+        arrived=arrivals.arrived,
+        watched=arrivals.watched,
+        clock_trusted=context.clock_trusted,
+        retain=never,
+        progress=supervision.recovering if supervision else forgotten,
+        others=receipts,
+    )
+    async with AsyncExitStack() as stack:
+        disk: Disk = RealDisk() if reason is None else MemoryLayer()
+        try:
+            store = await stack.enter_async_context(opening(disk=disk))
+        except StoreUnwritable as exc:
+            if reason is not None:
+                raise
+            disk, reason = MemoryLayer(), str(exc)
+            store = await stack.enter_async_context(opening(disk=disk))
+            store.verdict.verdict = "read_only"
+            store.verdict.reasons.append(reason)
+            supervision = supervision and supervision.protected(reason)
+        if reason is not None:
+            log.error("event=read_only reason=%r", reason)
+            store.seal(f"this box is read-only: {reason}")
+        yield store, disk, context._replace(supervision=supervision)
+
+
+def _receipts(context: ServeContext) -> dict[str, int]:
+    """Return how far the gateway has receipted this log: what it has was durable here. Blocks."""
+    from uplink_spark.box.receipts.ledger import Ledger
+
+    try:
+        return {"receipts of the gateway": Ledger(context.data / "store" / "rocketbox").receipted_to()}
+    except OSError:  # the uplink says what is wrong with it
+        return {}

@@ -1,0 +1,66 @@
+"""The ports of a box: opened before anything else, or taken from systemd."""
+
+import os
+from collections.abc import MutableMapping, Sequence
+
+import trio
+
+from appliance import sockets
+from appliance.configuration.settings import MASTER_ROLE, MEMBER_ROLE, Config
+from storage_driver.named_tuple import NamedTuple
+
+VIP_BELOW, HA_ABOVE = 2, 1  # the broker's port: Apache's rule
+
+
+class Ports(NamedTuple):
+    """The open listeners, and the numbers they got."""
+
+    namesrv: list[trio.SocketListener]
+    broker: list[trio.SocketListener]
+    vip: list[trio.SocketListener]
+    replication: Sequence[trio.SocketListener] = ()  # where others fetch the log
+    grpc: Sequence[trio.SocketListener] = ()
+
+    @property
+    def broker_port(self) -> int:
+        return sockets.port_of(self.broker)
+
+    @property
+    def namesrv_port(self) -> int:
+        return sockets.port_of(self.namesrv)
+
+    def again(self) -> "Ports":
+        """Return listeners of the same ports that are closed on their own: connections wait meanwhile."""
+        return self._replace(
+            namesrv=_again(self.namesrv), broker=_again(self.broker), vip=_again(self.vip), grpc=_again(self.grpc)
+        )
+
+
+def _again(listeners: Sequence[trio.SocketListener]) -> list[trio.SocketListener]:
+    return [trio.SocketListener(listener.socket.dup()) for listener in listeners]
+
+
+async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports:
+    """Open the ports, or take them from systemd. Raises PortTaken, ConfigError."""
+    listen = config.listen
+    taken = sockets.take_over(environ, os.getpid())
+    keys = {
+        "broker": ("listen.broker_port", listen.broker_port),
+        "namesrv": ("listen.namesrv_port", listen.namesrv_port),
+    }
+    sockets.check_ports(taken, keys)
+    namesrv = taken.get("namesrv") or await sockets.open_port(listen.host, listen.namesrv_port, "listen.namesrv_port")
+    broker = taken.get("broker") or await sockets.open_port(listen.host, listen.broker_port, "listen.broker_port")
+    vip: list[trio.SocketListener] = []
+    role = config.replication.role
+    if listen.vip or role == MASTER_ROLE:  # a slave asks for the topics there
+        vip = await sockets.open_port(listen.host, sockets.port_of(broker) - VIP_BELOW, "listen.broker_port (vip)")
+    copied = role in (MASTER_ROLE, MEMBER_ROLE)
+    replication = await _open_replication(config, sockets.port_of(broker)) if copied else ()
+    grpc = await sockets.open_port(listen.host, config.grpc.port, "grpc.port") if config.grpc.port else ()
+    return Ports(namesrv, broker, vip, replication, grpc)
+
+
+async def _open_replication(config: Config, broker_port: int) -> list[trio.SocketListener]:
+    port = config.replication.port or broker_port + HA_ABOVE
+    return await sockets.open_port(config.listen.host, port, "replication.port")

@@ -1,0 +1,53 @@
+"""How the broker of a box stands to others that have the same log, for as long as that stays so."""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from appliance import admin
+from appliance.broker.broker_tables import BrokerTables
+from appliance.broker.tables.saving import KeptFiles, TableFile
+from appliance.ports import Ports
+from storage_driver.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from appliance.replication.role import ReplicationRole
+
+MayGo = Callable[[int, int], bool]
+TakeActions = Callable[[trio.Nursery, Path, Mapping[str, admin.Action]], Awaitable[None]]
+
+
+async def serve_actions(nursery: trio.Nursery, runtime: Path, actions: Mapping[str, admin.Action]) -> None:
+    """Answer at admin.sock as long as the broker does."""
+    await nursery.start(admin.serve_admin, runtime / admin.NAME, actions)
+
+
+def own_ports(ports: Ports) -> Ports:
+    """Return the ports, which are closed with the broker."""
+    return ports
+
+
+def told_nobody(tables: BrokerTables, may_go: MayGo) -> None:
+    """Nobody else looks at the tables."""
+
+
+class Standing(NamedTuple):
+    """A box by itself, unless it says otherwise.
+
+    `files`: where the tables are kept, None: in the store. `follows`: another broker has the same log and takes the
+    messages. `saves`: whether the tables are written once more at the end. `floor`: retention must not pass this log
+    offset. `composed` is told the tables of the broker, and what tells whether its part needs a segment no longer.
+    """
+
+    kv_file: TableFile
+    files: KeptFiles | None = None
+    make_role: "Callable[[BrokerTables], ReplicationRole] | None" = None
+    follows: bool = False
+    saves: Callable[[], bool] = lambda: True
+    floor: Callable[[], int] = lambda: sys.maxsize
+    composed: Callable[[BrokerTables, MayGo], None] = told_nobody
+    ports: Callable[[Ports], Ports] = own_ports
+    take_actions: TakeActions = serve_actions

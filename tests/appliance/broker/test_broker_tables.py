@@ -1,0 +1,42 @@
+"""The tables of a broker whose files are not in its store."""
+
+from pathlib import Path
+
+from appliance.broker.broker_tables import make_tables
+from appliance.configuration.config import load_config
+from appliance.testing import small_store, wall_ms
+from storage_driver.files.disk import RealDisk
+from storage_driver.files.journal_file import JournalFile
+from storage_driver.files.state_file import StateFile
+from storage_driver.record import Message
+from tests.appliance.box import FACTS
+from tests.storage_driver.test_store import HOST
+
+
+class Elsewhere:
+    """Files in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def state_file(self, name: str, *, folder: str = "config") -> StateFile:
+        return StateFile(RealDisk(), self._folder / folder / f"{name}.json")
+
+    def journal_file(self, name: str) -> JournalFile:
+        return JournalFile(RealDisk(), self._folder / name)
+
+
+async def test_topics_that_the_log_has_since_and_the_files_do_not_are_made_again(tmp_path: Path) -> None:
+    config = load_config("[box]\nname = 'box'\n", source="test", facts=FACTS)
+    async with small_store(tmp_path / "box") as small:
+        files = Elsewhere(tmp_path)
+        tables = make_tables(config, small.store, small.arrivals, files=files, now_ms=wall_ms)
+        await tables.topics.flush()
+        for topic in ("Later", "RBX_STATE"):
+            placed = small.store.put(Message(topic, 2, b"x", b"", 0, 0, 1, HOST))
+        await small.store.wait_committed(placed.end)
+        again = make_tables(config, small.store, small.arrivals, files=files, now_ms=wall_ms)
+        found = again.topics.get("Later")
+        assert found is not None
+        assert found.read_queues == 4
+        assert again.topics.get("RBX_STATE") is None

@@ -1,0 +1,34 @@
+"""The ports of a box, and listeners of the same ports that end on their own."""
+
+import trio
+
+from appliance.configuration.config import load_config
+from appliance.ports import open_ports
+from tests.appliance.box import FACTS
+from tests.ports import apache_port
+
+FREE = "[listen]\nbroker_port = {port}\nnamesrv_port = 0\n"
+
+
+async def test_a_listener_that_was_opened_again_closes_alone_and_who_came_meanwhile_is_served_later() -> None:
+    config = load_config(FREE.format(port=0), source="test", facts=FACTS)
+    ports = await open_ports(config, {})
+    for _ in range(2):
+        again = ports.again()
+        assert (again.broker_port, again.namesrv_port) == (ports.broker_port, ports.namesrv_port)
+        async with await trio.open_tcp_stream("127.0.0.1", ports.broker_port) as client, again.broker[0]:
+            await client.send_all(b"x")
+        async with await trio.open_tcp_stream("127.0.0.1", ports.broker_port) as client:
+            served = await ports.again().broker[0].accept()
+            await served.aclose()
+    for listener in (*ports.broker, *ports.namesrv):
+        await listener.aclose()
+
+
+async def test_members_of_a_group_and_masters_have_a_port_for_copies() -> None:
+    port = apache_port()
+    text = FREE.format(port=port) + '[replication]\nrole = "master"\n'
+    ports = await open_ports(load_config(text, source="test", facts=FACTS), {})
+    assert ports.replication[0].socket.getsockname()[1] == port + 1
+    for listener in (*ports.broker, *ports.namesrv, *ports.vip, *ports.replication):
+        await listener.aclose()
