@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from appliance.broker.assembly import BrokerTables
+from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.groups import FIRST_GROUPS, INNER_PREFIX
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
@@ -151,6 +151,11 @@ class ConditionWatch:
         if self._looked.replication is None:
             return []
         told = self._looked.replication.told()
+        if told["role"] == "member":
+            from appliance.health.member_conditions import member_conditions  # few boxes are members of a group
+
+            lasts = lambda name, holds: self._lasts(f"member:{name}", holds, now_s)  # noqa: E731
+            return member_conditions(told, self._looked.now_ms(), lasts)
         there = told["slaves"] if told["role"] == "master" else told["connected"]
         return replication_conditions(told, self._lasts("replication", not there, now_s))
 

@@ -182,6 +182,36 @@ CATALOGUE = (
         "test_condition_rules.py::test_replication_is_told_on_either_side",
     ),
     ConditionKind(
+        *("no_quorum", "D702", "degraded", "after 10 s, on a member of a group"),
+        "no leader for 40 s: senders wait",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
+        *("diverged", "D703", "degraded", "for a week, on the member that was cut"),
+        "4 KiB at 8192 were taken back: this log had what its leader's has not",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
+        *("one_copy", "D702", "degraded", "after 2 minutes, on a leader"),
+        "no other copy for 4 min: this box has the only one of what came since",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
+        *("copy_behind", "D702", "degraded", "after 2 minutes, on a leader"),
+        "the copy on b is 40 MiB and 65 s behind",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
+        *("witness_lost", "D702", "degraded", "after 2 minutes, on a leader"),
+        "no connection to the witness w for 4 min: if a box fails now, nobody leads",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
+        *("member_clock", "D702", "degraded", "at once"),
+        "the clock of b differs by 12 s",
+        "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+    ),
+    ConditionKind(
         "quota_exceeded",
         "D107",
         "degraded",

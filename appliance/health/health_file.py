@@ -102,6 +102,8 @@ def _scrub(passes: int, left_s: float) -> str:
 
 
 def _replication(seen: Mapping[str, Any]) -> str:
+    if seen["role"] == "member":
+        return f"Group     {_group(seen)}"
     if seen["role"] == "master":
         return f"Slaves    {_slaves(seen['slaves'])}"
     behind = seen["behind_bytes"]
@@ -110,6 +112,26 @@ def _replication(seen: Mapping[str, Any]) -> str:
         return f"Master    connected to {seen['master']}, {distance}"
     why = seen["differs"] or seen["lost"]
     return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "")
+
+
+def _group(seen: Mapping[str, Any]) -> str:
+    """Return who leads, and how far each member that is known is."""
+    own = "leads" if seen["serves"] else "has no leader" if not seen["leader"] else f"follows {seen['leader']}"
+    parts = [f"{seen['member']} {own}, term {seen['term']}"]
+    parts += [f"{each['member']} {_progress(each)}" for each in seen["members"] if each["member"] != seen["member"]]
+    if seen["diverged"]:
+        cut = seen["diverged"]
+        parts.append(f"{size(cut['end'] - cut['start'])} were taken back at {cut['start']}")
+    return "; ".join(parts)
+
+
+def _progress(each: Mapping[str, Any]) -> str:
+    if not each["connected"]:
+        return "is not connected"
+    if each["witness"]:
+        return "is the witness"
+    behind = each["behind_bytes"]
+    return f"is {size(behind)} and {each['behind_s']} s behind" if behind else "has everything"
 
 
 def _slaves(seen: Sequence[Mapping[str, Any]]) -> str:

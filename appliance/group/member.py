@@ -1,0 +1,180 @@
+"""A member of a group: the broker is composed anew from what is on disk whenever this box begins or ends to lead.
+
+What a start does is what a change of role does: the tables' files are brought to the end of what is committed, then
+the broker is made of them. The ports stay open; connections of clients end, so that they look for the leader at once.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from appliance import admin
+from appliance.broker.broker_tables import BrokerTables
+from appliance.broker.tables.saving import KeptFiles
+from appliance.configuration.group_settings import GroupMember, read_members
+from appliance.configuration.settings import Config
+from appliance.group.driver import GroupDriver
+from appliance.group.leadership import LeadershipState
+from appliance.group.member_role import MemberRole
+from appliance.group.orders import group_actions
+from appliance.group.state_applier import StateApplier, StateFiles, open_files
+from appliance.group.state_log import FollowerFiles, LeaderFiles, StateLog
+from appliance.group.state_snapshots import RELEASE, Snapshots, read_release
+from appliance.namesrv.composition import kv_file
+from appliance.opening import ServeContext
+from appliance.ports import Ports
+from appliance.sockets import port_of
+from appliance.standing import MayGo, Standing
+from storage_driver.files.disk import Disk
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.store import MessageStore
+
+log = logging.getLogger("appliance.group")
+AGAIN_S = 1.0
+Serve = Callable[[Standing], Awaitable[None]]
+TakeMore = Callable[[Mapping[str, admin.Action]], None]
+OpenDriver = Callable[[Config, MessageStore, Sequence[trio.SocketListener]], AbstractAsyncContextManager[GroupDriver]]
+
+
+class MemberParts(NamedTuple):
+    """What a member is made of, as long as the box runs."""
+
+    context: ServeContext
+    store: MessageStore
+    files: StateFiles
+    applier: StateApplier
+    driver: GroupDriver
+    members: dict[str, GroupMember]
+
+
+async def run_member(
+    context: ServeContext, store: MessageStore, disk: Disk, serve: Serve, *, open_driver: OpenDriver
+) -> None:
+    """Follow or lead until cancelled; `serve` runs the broker of one standing until it is cancelled."""
+    kv_file(context.data, disk)
+    files = open_files(store, disk, context.data)
+    async with open_driver(context.config, store, context.ports.replication) as driver:
+        applier, members = StateApplier(store, files), read_members(context.config.group)
+        parts = MemberParts(context, store, files, applier, driver, members)
+        fixed = group_actions(driver)
+        actions: dict[str, admin.Action] = dict(fixed)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
+            while True:
+                await _catch_up(applier)
+                turn = Turn(parts, driver.leadership.current, lambda more: actions.update({**more, **fixed}))
+                await turn.run(serve)
+
+
+async def _catch_up(applier: StateApplier) -> None:
+    """Bring the tables' files to the end of what is committed; who cannot does not serve."""
+    while True:
+        try:
+            await applier.apply()
+            return
+        except OSError as exc:
+            log.error("event=not_serving reason=%r next_step='check the disk'", f"tables: {exc}")
+        await trio.sleep(AGAIN_S)
+
+
+class Turn:
+    """One standing of a member, from one change to the next."""
+
+    def __init__(self, parts: MemberParts, state: LeadershipState, take: TakeMore) -> None:
+        self._parts, self._state, self._take = parts, state, take
+        self._tables: BrokerTables | None = None
+        self._may_go: MayGo = lambda base, end: False
+        self._log = StateLog(parts.store, parts.context.store_host, now_ms=parts.context.now_ms)
+        self._release = read_release(parts.files)
+
+    async def run(self, serve: Serve) -> None:
+        """Serve until this member begins or ends to lead."""
+        parts, state = self._parts, self._state
+        log.info("event=serving as=%s term=%d leader=%s", state.role, state.term, state.leader or "-")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_at_change, nursery.cancel_scope)
+            nursery.start_soon(parts.applier.run, self._applied)
+            if state.serves:
+                size = parts.store.segment_bytes
+                nursery.start_soon(
+                    Snapshots(
+                        parts.store, self._log, parts.applier, parts.files, segment_bytes=size, below=self._below
+                    ).run
+                )
+            await serve(self._standing())
+
+    async def _end_at_change(self, scope: trio.CancelScope) -> None:
+        was = self._state
+        now = await self._parts.driver.leadership.wait_for(
+            lambda state: state.serves != was.serves or (was.serves and state.term != was.term)
+        )
+        self._log.end(f"{now.leader or 'nobody'} leads now, term {now.term}")
+        scope.cancel()
+
+    def _standing(self) -> Standing:
+        files = self._parts.files
+        kept: KeptFiles = LeaderFiles(files, self._log) if self._state.serves else FollowerFiles(files)
+        return Standing(
+            kept.state_file("kvConfig", folder="namesrv"),
+            kept,
+            self._role,
+            follows=not self._state.serves,
+            saves=lambda: False,  # what is not in the log yet is of no use on this disk
+            floor=self._floor,
+            composed=self._composed,
+            ports=Ports.again,
+            take_actions=self._take_actions,
+        )
+
+    def _role(self, tables: BrokerTables) -> MemberRole:
+        parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
+        return MemberRole(parts.driver, parts.members, parts.store, ha_port=port, serves=self._state.serves)
+
+    def _composed(self, tables: BrokerTables, may_go: MayGo) -> None:
+        self._tables, self._may_go = tables, may_go
+
+    async def _take_actions(self, nursery: trio.Nursery, runtime: Path, actions: Mapping[str, admin.Action]) -> None:
+        await trio.lowlevel.checkpoint()
+        self._take(actions)
+
+    def _floor(self) -> int:
+        return min(self._parts.applier.floor, self._release.floor)
+
+    def _below(self) -> int:
+        """Return the log offset below which the leader's own parts need nothing."""
+        below = self._parts.store.first
+        for segment in self._parts.store.segments():
+            if not self._may_go(segment.base, segment.end):
+                break
+            below = segment.end
+        return below
+
+    async def _applied(self, changed: frozenset[str]) -> None:
+        """Take what the log changed: a follower's tables; what all members still need."""
+        await trio.lowlevel.checkpoint()
+        if RELEASE in changed:
+            self._release = read_release(self._parts.files)
+        tables = self._tables
+        if tables is None or self._state.serves:
+            return
+        for name, table in _followed(tables).items():
+            if name in changed:
+                table.load_again()
+
+
+class Followed(Protocol):
+    """A table that others write."""
+
+    def load_again(self) -> None: ...
+
+
+def _followed(tables: BrokerTables) -> dict[str, Followed]:
+    return {
+        "config/topics": tables.topics,
+        "config/subscriptionGroup": tables.groups,
+        "config/consumerOffset": tables.offsets,
+    }

@@ -1,0 +1,152 @@
+"""A member of a group as the rest of the box, clients and tools see it: routes, refusals, what is told of its state."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+import trio
+
+from appliance.broker.access.request_table import ROWS, AccessClass, Server
+from appliance.configuration.group_settings import GroupMember
+from appliance.group.driver import GroupDriver, MemberProgress
+from appliance.group.leadership import LeadershipState
+from appliance.replication.slave import REFUSED
+from appliance.requests import Answer, Handle, Reply, RequestPeer
+from netstack.errors import Refused
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+from storage_driver.interfaces import Marks
+
+MASTER_ID = 0
+IN_SYNC_BYTES = 256 << 20  # Apache's haSlaveFallbehindMax
+STATE_CODES = (  # what changes tables that go through the log, beside messages
+    *(RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
+    *(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG),
+    *(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG),
+)
+CHANGES = tuple(row.code for row in ROWS.values() if row.access is AccessClass.CHANGE and row.server is Server.BROKER)
+
+
+class MemberRole:
+    """How a member stands; `serves`: it is composed as the leader. What it says of the group is of the moment."""
+
+    own_slaves = None
+
+    def __init__(
+        self, driver: GroupDriver, members: Mapping[str, GroupMember], log: Marks, *, ha_port: int, serves: bool
+    ) -> None:
+        self._driver, self._members, self._log = driver, members, log
+        self.ha_port, self._serves = ha_port, serves
+        boxes = [name for name, member in members.items() if not member.witness]
+        self._ids = {name: number for number, name in enumerate(boxes, 1)}
+
+    @property
+    def broker_id(self) -> int:
+        return MASTER_ID if self._serves else self._ids[self._driver.member]
+
+    @property
+    def _state(self) -> LeadershipState:
+        return self._driver.leadership.current
+
+    def loops(self, listeners: Sequence[trio.SocketListener]) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Return nothing: the driver runs as long as the box does."""
+        return ()
+
+    def addresses(self, asked_at: str) -> dict[int, str]:
+        """Return the leader's address at 0, where it is known, and followers' at their numbers."""
+        state, own = self._state, self._driver.member
+        if self._serves and state.serves:
+            others = (each for each in self._driver.members() if each.connected and not each.witness)
+            found = {self._ids[each.member]: self._client(each.member) for each in others if each.member != own}
+            return {MASTER_ID: asked_at, **found}
+        leader = {MASTER_ID: state.address} if state.address and state.leader != own else {}
+        return {**leader, self._ids[own]: asked_at}
+
+    def _client(self, member: str) -> str:
+        return self._members[member].client_address
+
+    def handlers(self) -> dict[int, Handle]:
+        """Return request code → handler."""
+        found: dict[int, Handle] = {}
+        if not self._serves:
+            found |= dict.fromkeys((*REFUSED, *CHANGES, *STATE_CODES), self.refuse)
+        return found | {RequestCode.GET_BROKER_HA_STATUS: self.handle_status}
+
+    def refuse(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        """What would store something: code 14, after which stock clients try again or ask for the route."""
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {self.why_not()}")
+
+    def why_not(self) -> str:
+        """Return why this member takes no messages, and who does."""
+        state = self._state
+        if state.leader and state.leader != self._driver.member:
+            return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
+        return "its group has no leader, try again later"
+
+    def handle_status(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        """GET_BROKER_HA_STATUS (907) of 5.x: who has how much. Source: RocketMQ 5.3 HARuntimeInfo."""
+        end = self._log.committed
+        others = [each for each in self._driver.members() if each.member != self._driver.member and not each.witness]
+        found = [self._connection(each, end) for each in others] if self._serves else []
+        client = {} if self._serves else self._following(end)
+        body = {
+            "haClientRuntimeInfo": client,
+            "haConnectionInfo": found,
+            "inSyncSlaveNums": sum(bool(each["inSync"]) for each in found),
+            "master": self._serves,
+            "masterCommitLogMaxOffset": end if self._serves else 0,
+        }
+        return Reply(request.reply(body=fastjson.dumps(body)))
+
+    def _connection(self, each: MemberProgress, end: int) -> dict[str, object]:
+        return {
+            "addr": each.address,
+            "slaveAckOffset": each.synced,
+            "diff": max(0, end - each.synced),
+            "inSync": each.connected and end - each.synced < IN_SYNC_BYTES,
+            "transferFromWhere": each.synced,
+            "transferredByteInSecond": 0,
+        }
+
+    def _following(self, end: int) -> dict[str, object]:
+        state = self._state
+        return {
+            "activated": bool(state.leader),
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterAddr": state.address,
+            "masterFlushOffset": 0,
+            "maxOffset": end,
+            "transferredByteInSecond": 0,
+        }
+
+    def told(self) -> dict[str, object]:
+        """Return what the health object tells."""
+        state, diverged = self._state, self._driver.divergence()
+        return {
+            "role": "member",
+            "member": self._driver.member,
+            "is": state.role,
+            "serves": state.serves,
+            "term": state.term,
+            "leader": state.leader,
+            "leader_address": state.address,
+            "members": [self._told_of(each) for each in self._driver.members()],
+            "diverged": diverged._asdict() if diverged else None,
+        }
+
+    def _told_of(self, each: MemberProgress) -> dict[str, object]:
+        return {**each._asdict(), "behind_s": round(each.behind_s, 1)}
+
+    def series(self) -> Iterator[tuple[str, float, Mapping[str, str]]]:
+        """Return name, value and labels of each metric."""
+        state = self._state
+        yield "leader", int(state.serves), {}
+        yield "term", state.term, {}
+        for each in self._driver.members():
+            if each.member == self._driver.member:
+                continue
+            labels = {"member": each.member}
+            yield "member_connected", int(each.connected), labels
+            if not each.witness:
+                yield "member_lag_bytes", each.behind_bytes, labels
+                yield "member_lag_seconds", each.behind_s, labels

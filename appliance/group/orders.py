@@ -1,0 +1,67 @@
+"""What admin.sock may ask of a member of a group: how it stands, and orders about who leads."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import trio
+
+from appliance.admin import Action, AdminRefused, AdminRequest
+from appliance.group.driver import GroupDriver, GroupRefused
+
+
+def group_actions(driver: GroupDriver) -> dict[str, Action]:
+    """Return name → action."""
+    return {
+        "group.status": partial(_status, driver),
+        "group.promote": partial(_promote, driver),
+        "group.demote": partial(_ordered, driver.demote),
+        "group.solo": partial(_ordered, driver.solo),
+        "group.resync": partial(_ordered, driver.resync),
+        "group.transfer": partial(_transfer, driver),
+    }
+
+
+def group_status(driver: GroupDriver) -> dict[str, object]:
+    """Return how a member stands, as plain values."""
+    state, diverged = driver.leadership.current, driver.divergence()
+    return {
+        "member": driver.member,
+        "role": state.role,
+        "serves": state.serves,
+        "term": state.term,
+        "leader": state.leader,
+        "leader_address": state.address,
+        "members": [{**each._asdict(), "behind_s": round(each.behind_s, 1)} for each in driver.members()],
+        "diverged": diverged._asdict() if diverged else None,
+    }
+
+
+async def _status(driver: GroupDriver, question: AdminRequest) -> object:
+    await trio.lowlevel.checkpoint()
+    return group_status(driver)
+
+
+async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
+    return await _carried_out(partial(driver.promote, accept_loss=question.values.get("accept_loss") is True), driver)
+
+
+async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:
+    return await _carried_out(partial(driver.transfer, str(question.values.get("to", ""))), driver)
+
+
+async def _ordered(order: Callable[[], Awaitable[None]], question: AdminRequest) -> object:
+    await order_or_refusal(order)
+    return {}
+
+
+async def _carried_out(order: Callable[[], Awaitable[None]], driver: GroupDriver) -> Mapping[str, object]:
+    await order_or_refusal(order)
+    return group_status(driver)
+
+
+async def order_or_refusal(order: Callable[[], Awaitable[None]]) -> None:
+    """Carry out an order. Raises AdminRefused."""
+    try:
+        await order()
+    except GroupRefused as exc:
+        raise AdminRefused(str(exc)) from exc

@@ -1,0 +1,67 @@
+"""What is wrong in a group of boxes, as one member knows it; never more than degraded, since no restart cures it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from appliance.health.condition_rules import REPLICA_OUT_S, size, span
+from appliance.health.conditions import Condition
+
+NO_LEADER_S = 10.0  # an election takes some seconds
+DRIFT_S = 5.0
+BEHIND_S = 10.0  # a copy that is so far behind, and stays
+DIVERGED_MS = 7 * 86_400_000
+PAGE = "docs/replication.md"
+Lasts = Callable[[str, bool], float]
+"""Name of a state and whether it holds → for how long it has held, in seconds."""
+
+
+def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> list[Condition]:
+    """Return what is wrong; `told` is what the health object says of the group."""
+    found = [*_no_leader(told, lasts), *_diverged(told, now_ms), *_clocks(told)]
+    if not told["serves"]:
+        return found
+    others = [each for each in told["members"] if each["member"] != told["member"]]
+    return [*found, *_copies([each for each in others if not each["witness"]], lasts), *_witnesses(others, lasts)]
+
+
+def _no_leader(told: Mapping[str, Any], lasts: Lasts) -> Iterator[Condition]:
+    out_s = lasts("no_leader", not told["serves"] and not told["leader"])
+    if out_s >= NO_LEADER_S:
+        step = f"start the others, look at the network; with two boxes: `rocketbox replica promote`, {PAGE}"
+        yield Condition("no_quorum", f"no leader for {span(out_s)}: senders wait", step)
+
+
+def _diverged(told: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
+    cut = told["diverged"]
+    if cut and now_ms - cut["at_ms"] < DIVERGED_MS:
+        much = size(cut["end"] - cut["start"])
+        text = f"{much} at {cut['start']} were taken back: this log had what its leader's has not"
+        yield Condition("diverged", text, f"look at {cut['quarantine']} with `rocketbox fsck --salvage`")
+
+
+def _clocks(told: Mapping[str, Any]) -> Iterator[Condition]:
+    for each in told["members"]:
+        drift_s = each["clock_drift_s"]
+        if drift_s is not None and abs(drift_s) >= DRIFT_S:
+            text = f"the clock of {each['member']} differs by {abs(drift_s):.0f} s"
+            yield Condition("member_clock", text, "let both boxes ask the same time server", each["member"])
+
+
+def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition]:
+    out_s = lasts("no_copy", not any(each["connected"] for each in others))
+    if out_s >= REPLICA_OUT_S:
+        text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
+        yield Condition("one_copy", text, "start the other box, look at the network between them")
+    for each in others:
+        behind_s = lasts(f"behind:{each['member']}", bool(each["connected"]) and each["behind_s"] >= BEHIND_S)
+        if behind_s >= REPLICA_OUT_S:
+            text = f"the copy on {each['member']} is {size(each['behind_bytes'])} and {span(each['behind_s'])} behind"
+            yield Condition("copy_behind", text, "look at its disk and at the network between them", each["member"])
+
+
+def _witnesses(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition]:
+    for each in others:
+        out_s = lasts(f"witness:{each['member']}", each["witness"] and not each["connected"])
+        if out_s >= REPLICA_OUT_S:
+            text = f"no connection to the witness {each['member']} for {span(out_s)}: if a box fails now, nobody leads"
+            yield Condition("witness_lost", text, "start the witness, look at the network to it", each["member"])

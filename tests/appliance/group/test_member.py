@@ -1,0 +1,168 @@
+"""Two whole boxes that change roles: what a client sees before, meanwhile and after."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.group import state_applier
+from netstack.errors import ChannelClosed
+from netstack.serving.channel import Channel
+from netstack.wire import fastjson
+from netstack.wire.codes import RequestCode as Code
+from netstack.wire.command import RemotingCommand
+from tests.appliance.box import Box, ask, connected, heartbeat, messages_of, pull, send
+from tests.appliance.group.hand_driven import HandGroup, hand_pair
+from tests.waiting import until_it
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_applier, "EVERY_S", 0.05)
+
+
+async def asked(box: Box, command: RemotingCommand, port: int | None = None) -> RemotingCommand:
+    """Ask over a connection of its own, again while connections are dropped."""
+    with trio.fail_after(20):
+        while True:
+            try:
+                async with connected(box, port) as channel:
+                    return await channel.ask(command)
+            except* (ChannelClosed, OSError):
+                pass
+            await trio.sleep(0.02)
+
+
+async def led_by(box: Box) -> None:
+    """Wait until a box takes messages."""
+
+    async def takes() -> bool:
+        return (await asked(box, send("PING"))).code == 0
+
+    await until_it(takes)
+
+
+async def pulled(box: Box, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> list[bytes]:
+    answer = await asked(box, pull(topic, queue_offset, queue_id))
+    return [message.body for message in messages_of(answer)] if answer.code == 0 else []
+
+
+async def route(box: Box, topic: str = "T") -> dict[str, str]:
+    answer = await asked(box, ask(Code.GET_ROUTEINFO_BY_TOPIC, topic=topic), box.namesrv_port)
+    found = fastjson.loads(answer.body)["brokerDatas"][0]["brokerAddrs"]
+    return {str(number): str(address) for number, address in found.items()}
+
+
+def address(box: Box) -> str:
+    return f"127.0.0.1:{box.broker_port}"
+
+
+async def test_a_follower_has_everything_and_takes_nothing(tmp_path: Path) -> None:
+    async with hand_pair(tmp_path) as (_, boxes):
+        first, second = boxes["a"], boxes["b"]
+        await led_by(first)
+        for number in range(10):
+            assert (await asked(first, send("T", b"%d" % number))).code == 0
+        all_there = [b"%d" % number for number in range(10)]
+
+        async def copied() -> bool:
+            return await pulled(second) == all_there
+
+        await asked(second, heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        await until_it(copied)
+        for refused in (
+            send("T"),
+            ask(Code.UPDATE_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0, commitOffset=3),
+            ask(Code.DELETE_TOPIC_IN_BROKER, topic="T"),
+        ):
+            answer = await asked(second, refused)
+            assert answer.code == 14
+            assert f"a at {address(first)} leads" in (answer.remark or "")
+        put = ask(Code.PUT_KV_CONFIG, namespace="N", key="k", value="v")
+        assert (await asked(second, put, second.namesrv_port)).code == 14
+        assert await route(first) == {"0": address(first), "2": address(second)}
+        assert await route(second) == {"0": address(first), "2": address(second)}
+
+
+async def test_after_a_switch_the_other_has_messages_topics_offsets_and_keys(tmp_path: Path) -> None:
+    async with hand_pair(tmp_path) as (group, boxes):
+        first, second = boxes["a"], boxes["b"]
+        await led_by(first)
+        sizes = {"readQueueNums": 3, "writeQueueNums": 5, "perm": 6, "order": "false", "topicSysFlag": 0}
+        kind = {"topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102"}
+        created = ask(Code.UPDATE_AND_CREATE_TOPIC, topic="Made", **sizes, **kind)
+        assert (await asked(first, created)).code == 0
+        assert (
+            await asked(first, ask(Code.PUT_KV_CONFIG, namespace="N", key="k", value="v"), first.namesrv_port)
+        ).code == 0
+        for number in range(20):
+            assert (await asked(first, send("T", b"%d" % number))).code == 0
+        await asked(first, heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        await asked(first, ask(Code.UPDATE_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0, commitOffset=7))
+        await in_the_log(group, "config/consumerOffset", "T@CG")
+        group.lead("b")
+        await led_by(second)
+        assert (await asked(first, send("T"))).code == 14
+        assert await pulled(second) == [b"%d" % number for number in range(20)]
+        offset = await asked(second, ask(Code.QUERY_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0))
+        assert (offset.ext or {})["offset"] == "7"
+        made = fastjson.loads((await asked(second, ask(Code.GET_ALL_TOPIC_CONFIG))).body)["topicConfigTable"]["Made"]
+        assert (made["readQueueNums"], made["writeQueueNums"]) == (3, 5)
+        value = await asked(second, ask(Code.GET_KV_CONFIG, namespace="N", key="k"), second.namesrv_port)
+        assert (value.ext or {})["value"] == "v"
+        assert await route(second) == {"0": address(second), "1": address(first)}
+        assert (await asked(second, send("T", b"more"))).ext["queueOffset"] == "20"
+
+        async def back() -> bool:
+            return (await pulled(first, queue_offset=20)) == [b"more"]
+
+        await until_it(back)
+        group.lead("a")
+        await led_by(first)
+        assert (await asked(first, send("T", b"again"))).ext["queueOffset"] == "21"
+
+
+async def in_the_log(group: HandGroup, table: str, word: str) -> None:
+    """Wait until each member's file of a table has a word."""
+
+    async def there() -> bool:
+        await trio.lowlevel.checkpoint()
+        folder, _, name = table.partition("/")
+        paths = (driver.store.config.root / folder / f"{name}.json" for driver in group.drivers.values())
+        return all(path.exists() and word in path.read_text() for path in paths)
+
+    await until_it(there)
+
+
+async def test_connections_end_with_a_role_so_that_clients_look_for_the_leader(tmp_path: Path) -> None:
+    async with hand_pair(tmp_path) as (group, boxes):
+        await led_by(boxes["a"])
+        async with connected(boxes["a"]) as channel:
+            assert (await channel.ask(send("T"))).code == 0
+            await asked(boxes["a"], heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+            group.lead("b")
+            with pytest.raises(ChannelClosed):
+                await parked(channel)
+
+
+async def parked(channel: Channel) -> None:
+    with trio.fail_after(20):
+        await channel.ask(pull("T", 1, suspend_ms=15_000), 20)
+
+
+async def test_without_a_leader_a_box_says_so_and_is_read(tmp_path: Path) -> None:
+    async with hand_pair(tmp_path) as (group, boxes):
+        await led_by(boxes["a"])
+        await asked(boxes["a"], send("T", b"x"))
+        group.lead("")
+
+        async def refuses() -> bool:
+            answer = await asked(boxes["a"], send("T"))
+            return answer.code == 14 and "has no leader" in (answer.remark or "")
+
+        await until_it(refuses)
+        await asked(boxes["a"], heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        assert await pulled(boxes["a"]) == [b"x"]
+        assert await route(boxes["a"]) == {"1": address(boxes["a"])}

@@ -1,0 +1,45 @@
+"""What is wrong in a group, and nothing where all is well."""
+
+from typing import Any
+
+from appliance.health.member_conditions import member_conditions
+
+BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "clock_drift_s": 0.1}
+WELL: dict[str, Any] = {
+    "role": "member", "member": "a", "is": "leader", "serves": True, "term": 3, "leader": "a", "diverged": None,
+    "members": [{**BOX, "member": "a"}, {**BOX, "member": "b"}, {**BOX, "member": "w", "witness": True}],
+}  # fmt: skip
+
+
+def found(told: dict[str, Any], held_s: float = 240) -> list[tuple[str, str]]:
+    conditions = member_conditions(told, 1_000_000_000, lambda name, holds: held_s if holds else 0)
+    return [(one.key, one.text) for one in conditions]
+
+
+def members(**changes: dict[str, object]) -> dict[str, Any]:
+    return {**WELL, "members": [{**each, **changes.get(each["member"], {})} for each in WELL["members"]]}
+
+
+def test_a_group_that_is_well_has_no_condition() -> None:
+    assert found(WELL) == found({**WELL, "serves": False, "leader": "b"}) == []
+
+
+def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
+    assert found({**WELL, "serves": False, "leader": ""}, 40) == [("no_quorum", "no leader for 40 s: senders wait")]
+    cut = {"start": 8192, "end": 12288, "at_ms": 1_000_000_000 - 5, "quarantine": "q"}
+    text = "4 KiB at 8192 were taken back: this log had what its leader's has not"
+    assert found({**WELL, "diverged": cut}) == [("diverged", text)]
+    assert found({**WELL, "diverged": {**cut, "at_ms": 0}}) == []
+    away: dict[str, object] = {"connected": False}
+    text = "no other copy for 4 min: this box has the only one of what came since"
+    assert found(members(b=away)) == [("one_copy", text)]
+    behind: dict[str, object] = {"behind_bytes": 40 << 20, "behind_s": 65.0}
+    assert found(members(b=behind)) == [("copy_behind:b", "the copy on b is 40 MiB and 65 s behind")]
+    text = "no connection to the witness w for 4 min: if a box fails now, nobody leads"
+    assert found(members(w=away)) == [("witness_lost:w", text)]
+    assert found(members(b={"clock_drift_s": -12.0})) == [("member_clock:b", "the clock of b differs by 12 s")]
+
+
+def test_what_lasts_only_a_moment_is_no_trouble() -> None:
+    assert found({**WELL, "serves": False, "leader": ""}, 9) == []
+    assert found(members(b={"connected": False}, w={"connected": False}), 119) == []
