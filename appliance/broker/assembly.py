@@ -88,6 +88,11 @@ class _Ground(NamedTuple):
     files: KeptFiles
     follows: bool
 
+    @property
+    def shared(self) -> bool:
+        """Whether another box may go on with the tables at any moment."""
+        return self.files is not self.store
+
 
 class _Delivery(NamedTuple):
     """What is stored now and delivered later, or again; on a slave none of it runs, as its master delivers."""
@@ -147,19 +152,26 @@ def assemble(
         deferred(loaded(Loaded.WITH_TOOL), lambda: _tool_handlers(ground, delivery)),
         deferred(loaded(Loaded.WITH_POP), lambda: _pop_handlers(ground, delivery.pop)),
     )
-    used_by = UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients)
-    unused = Unused(used_by, store, tables.creations)
+    loops, flushes = _running(ground, delivery, sessions)
+    floor = (lambda: store.committed) if ground.follows else delivery.floor
+    parts = BrokerParts(publishing, delivery.transactions, recalls)
+    return Assembled(handlers, loops, flushes, floor, delivery.waiting(store), delivery.pop, parts)
+
+
+def _running(ground: _Ground, delivery: _Delivery, sessions: Sessions) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Return the loops of the broker, and what is saved at a stop."""
+    tables = ground.tables
+    unused = Unused(
+        UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), ground.store, tables.creations
+    )
     saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
     delivering, flushing = (*delivery.loops(), unused.run), delivery.flushes()
     if ground.follows:  # it deletes no topics either
         delivering = flushing = ()
-    if files is not None and not follows:
-        delivering += _shared_loops(tables, files)
+    elif ground.shared:
+        delivering += _shared_loops(tables, ground.files)
     loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, tables.stats.run)
-    flushes = (*(table.flush for table in saved), *flushing)
-    floor = (lambda: store.committed) if ground.follows else delivery.floor
-    parts = BrokerParts(publishing, delivery.transactions, recalls)
-    return Assembled(handlers, loops, flushes, floor, delivery.waiting(store), delivery.pop, parts)
+    return loops, (*(table.flush for table in saved), *flushing)
 
 
 def _shared_loops(tables: BrokerTables, files: KeptFiles) -> tuple[Loop, ...]:

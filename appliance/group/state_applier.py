@@ -44,15 +44,16 @@ class StateFiles:
     """The files of all tables that follow the log, each opened once."""
 
     def __init__(
-        self, tables: Mapping[str, StateFile], journals: Mapping[str, JournalFile], position: StateFile
+        self, tables: Mapping[str, StateFile], journals: Mapping[str, JournalFile], position: StateFile, disk: Disk
     ) -> None:
-        self.tables, self.journals, self.position = tables, journals, position
+        self.tables, self.journals, self.position, self._disk = tables, journals, position, disk
 
     def state_file(self, name: str, *, folder: str = "config") -> StateFile:
         return self.tables[f"{folder}/{name}"]
 
     def journal_file(self, name: str) -> JournalFile:
-        return self.journals[f"rocketbox/{name}"]
+        """Return a journal to read: the applier's own file is written meanwhile."""
+        return JournalFile(self._disk, self.journals[f"rocketbox/{name}"].path)
 
 
 class StateApplier:
@@ -139,7 +140,7 @@ def open_files(store: MessageStore, disk: Disk, data: Path) -> StateFiles:
     tables |= {f"rocketbox/{name}": store.state_file(name, folder="rocketbox") for name in OWN}
     tables["namesrv/kvConfig"] = StateFile(disk, data / "namesrv" / "kvConfig.json")
     journals = {f"rocketbox/{name}": store.journal_file(name) for name in JOURNALS}
-    return StateFiles(tables, journals, store.state_file("state", folder="rocketbox"))
+    return StateFiles(tables, journals, store.state_file("state", folder="rocketbox"), disk)
 
 
 def _changes(bodies: Iterable[bytes]) -> Iterable[TableChange | JournalChange]:

@@ -23,7 +23,7 @@ LOOK_S: Final = 1.0
 STEPS: Final = 4  # of a segment: so much more has to be free before the others are told
 
 
-class Release(NamedTuple):
+class KeptFrom(NamedTuple):
     """Log offsets: where the newest whole tables begin, and below which the leader needs nothing."""
 
     tables: int = -1  # none yet
@@ -35,13 +35,13 @@ class Release(NamedTuple):
         return max(0, min(self.tables, self.below))
 
 
-def read_release(files: StateFiles) -> Release:
+def read_release(files: StateFiles) -> KeptFrom:
     """Return what the log said last. Blocks for one small file."""
     try:
         content: Any = files.tables[RELEASE].load() or {}
-        return Release(int(content["tables"]), int(content["below"]))
+        return KeptFrom(int(content["tables"]), int(content["below"]))
     except (StateDamaged, OSError, KeyError, TypeError, ValueError, AttributeError):
-        return Release()
+        return KeptFrom()
 
 
 class Snapshots:
@@ -74,7 +74,7 @@ class Snapshots:
         told, below = self._release, self._below()
         if told.tables < 0 or self._store.end - told.tables >= self._segment_bytes:
             if (start := await self._write_all()) is not None:
-                self._release = Release(start, below)
+                self._release = KeptFrom(start, below)
         elif below - told.below >= self._segment_bytes // STEPS:
             self._release = told._replace(below=below)
         if self._release != told:

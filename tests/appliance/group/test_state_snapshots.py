@@ -7,7 +7,7 @@ import trio
 
 from appliance.group import state_snapshots
 from appliance.group.state_applier import StateApplier
-from appliance.group.state_snapshots import Release, Snapshots, read_release
+from appliance.group.state_snapshots import KeptFrom, Snapshots, read_release
 from tests.appliance.group.following_store import Lead, lead, opened
 from tests.storage_driver.test_store import message, put_all
 from tests.waiting import until, until_it
@@ -74,5 +74,5 @@ async def test_a_table_that_changes_just_now_is_not_taken_whole(tmp_path: Path) 
 
 
 def test_before_the_first_whole_tables_nothing_may_go() -> None:
-    assert Release().floor == 0
-    assert Release(500, 400).floor == 400
+    assert KeptFrom().floor == 0
+    assert KeptFrom(500, 400).floor == 400
