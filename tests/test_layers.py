@@ -15,8 +15,8 @@ PACKAGES = ("storage_driver", "netstack", "watchdog", "provisioning", "uplink_sp
 TABLE: dict[str, set[str]] = {
     "storage_driver": {"trio", "outcome"},  # outcome: part of trio's interface
     # opentelemetry in client/telemetry.py alone, which nothing imports; lz4 and zstandard at the first such body
-    # h2 and google.protobuf in grpc/ alone, which is loaded when grpc.port is set
-    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard", "h2", "google"},
+    # h2 with its hpack and google.protobuf in grpc/ alone, which is loaded when grpc.port is set
+    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard", "h2", "hpack", "google"},
     "watchdog": {"trio", "psutil"},
     "provisioning": {"trio", "serial", "cbor2", "segno"},  # segno on the bench only, loaded by labels.py when it draws
     "appliance": {
@@ -104,7 +104,10 @@ SANS_IO = {
     *(f"netstack.wire.{m}" for m in ("acl", "conversation", "header_cache", "json_body", "replication", "send_reply")),
     *(f"netstack.client.{m}" for m in ("faults", "routes", "ids", "messages", "records", "send_request", "statistics")),
     *(f"netstack.client.{m}" for m in ("text", "errors")),
-    *(f"netstack.grpc.{m}" for m in ("limits", "status", "frame_gate", "http2")),
+    *(
+        f"netstack.grpc.{m}"
+        for m in ("limits", "status", "frame_gate", "header_block", "link_state", "call_events", "uploads", "http2")
+    ),
     *(f"appliance.grpc.{m}" for m in ("outcome", "send_shape")),
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
     *(f"appliance.replication.{name}" for name in ("assembling", "slave_progress", "slicing")),
@@ -117,7 +120,7 @@ SANS_IO = {
     "provisioning.frame",
     *(f"uplink_spark.{name}" for name in ("wire.batch", "box.plan", "zone.manifest")),
 }
-PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy", "h2", "google"}
+PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy", "h2", "hpack", "google"}
 IO_MODULES = {
     "asyncio",
     "concurrent",

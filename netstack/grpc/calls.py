@@ -40,8 +40,8 @@ class Call:
         self, peer: Peer, metadata: Mapping[bytes, bytes], deadline: float, send: Callable[[bytes], bool]
     ) -> None:
         self.peer, self.metadata, self.deadline, self._send = peer, metadata, deadline, send
-        self._messages: deque[bytes] = deque()
-        self._has_message = trio.Event()
+        self._messages: deque[bytes] | None = None
+        self._has_message: trio.Event | None = None  # while somebody waits
         self._drained: trio.Event | None = None
         self._closed = self._stuck = False
 
@@ -54,11 +54,9 @@ class Call:
         while not self._messages:
             if self._closed:
                 return None
-            await self._has_message.wait()
-        message = self._messages.popleft()
-        if not self._messages and not self._closed:
             self._has_message = trio.Event()
-        return message
+            await self._has_message.wait()
+        return self._messages.popleft()
 
     async def send(self, message: bytes) -> None:
         """Send a message; return when the client's windows have taken it, so that no more than one waits."""
@@ -77,15 +75,22 @@ class Call:
 
     def arrived(self, message: bytes) -> None:
         """The client sent a message. Raises CallFailed when too many are unread."""
+        if self._messages is None:
+            self._messages = deque()
         if len(self._messages) >= MOST_UNREAD:
             raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"{MOST_UNREAD} messages of this call are not read yet")
         self._messages.append(message)
-        self._has_message.set()
+        self._wake()
 
     def half_closed(self) -> None:
         """The client has sent its last message."""
         self._closed = True
-        self._has_message.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._has_message is not None:
+            self._has_message.set()
+            self._has_message = None
 
     def drained(self) -> None:
         """The client's windows have taken what waited."""

@@ -5,17 +5,18 @@ Only what has to be waited for gets a task. Answers that wait for the same sync 
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
 
 from netstack.errors import ProtocolError
+from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received, Rejected
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
-from netstack.grpc.http2 import CallEvent, CallOpened, Cancelled, HalfClosed, Http2Server, Received, Rejected, Uploads
+from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
+from netstack.grpc.uploads import Uploads
 from netstack.serving.governor import Governor
 from netstack.serving.limits import PARTIAL_FREE
 from netstack.serving.outbox import Outbox
@@ -216,34 +217,35 @@ class GrpcConnection:
             self._start(number, one, partial(method.handle, call))
 
     def _continue(self, number: int, one: _Open, event: CallEvent) -> None:
+        last = event.last if isinstance(event, Received) else True
         if isinstance(one.method, Streaming):
             if isinstance(event, Received):
                 one.call.arrived(event.message)
-            else:
+            if last:
                 one.call.half_closed()
-        elif isinstance(event, Received):
+            return
+        if isinstance(event, Received):
             if one.message is not None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "a second message, this method takes one")
             one.message = event.message
-        elif isinstance(event, HalfClosed):
+        if last:
             if one.message is None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
             message, one.message = one.message, None
-            with self._handling(one.call):
-                answer = one.method.handle(one.call, message)
-            self._answer(number, one, answer)
+            self._answer(number, one, self._handled(one.method, one.call, message))
 
-    @contextmanager
-    def _handling(self, call: Call) -> Iterator[None]:
+    def _handled(self, method: Unary, call: Call, message: bytes) -> Answer:
         """A handler that fails ends its call and no other. Raises CallFailed."""
         try:
-            yield
+            return method.handle(call, message)
         except CallFailed:
             raise
         except Exception as exc:
-            path = call.text(b":path")
-            _log.error("event=call_failed path=%s peer=%s", path, self.peer, exc_info=exc)
-            raise CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}") from exc
+            raise self._failed(call, exc) from exc
+
+    def _failed(self, call: Call, exc: Exception) -> CallFailed:
+        _log.error("event=call_failed path=%s peer=%s", call.text(b":path"), self.peer, exc_info=exc)
+        return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
 
     def _answer(self, number: int, one: _Open, answer: Answer) -> None:
         if isinstance(answer, bytes):
@@ -271,8 +273,7 @@ class GrpcConnection:
 
     def _finish(self, number: int, message: bytes) -> None:
         if self._open.pop(number, None) is not None:
-            self._http2.send(number, message)
-            self._http2.finish(number)
+            self._http2.answer(number, message)
 
     def _send(self, number: int, message: bytes) -> bool:
         """Send a message of a streaming call; False while it waits for the client's windows."""
@@ -300,10 +301,12 @@ class GrpcConnection:
         assert one.scope is not None
         failed: CallFailed | None = None
         try:
-            with one.scope, self._handling(one.call):
+            with one.scope:
                 await run()
         except CallFailed as exc:
             failed = exc
+        except Exception as exc:
+            failed = self._failed(one.call, exc)
         finally:
             self._in_flight -= isinstance(one.method, Unary)
         if one.scope.cancelled_caught:

@@ -1,4 +1,4 @@
-"""Looks at the head of every HTTP/2 frame before anything is done about it: floods end here, at the cost of nine bytes.
+"""Cuts the bytes of a client into HTTP/2 frames, and looks at each head first: floods end here, at its nine bytes.
 
     u24 length   u8 type   u8 flags   u32 stream
 
@@ -11,8 +11,8 @@ from netstack.grpc.limits import GrpcLimits
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
 MAX_FRAME = 16_384  # SETTINGS_MAX_FRAME_SIZE that every end begins with; no other is offered
-DATA, HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 0, 1, 3, 7, 9
-END_STREAM = 0x1
+DATA, HEADERS, RST_STREAM, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 8, 9
+END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x4, 0x8, 0x20  # flags
 SMALL = 128  # bytes: data in smaller pieces costs more to take apart than to send
 
 
@@ -37,49 +37,62 @@ class Allowance:
         return self._left >= 0
 
 
+Frame = tuple[int, int, int, bytes]
+"""One whole frame: its type, its flags, its stream, what it carries. A plain tuple: every message passes here."""
+
+
 class FrameGate:
-    """The frames of one connection by their heads. What is fed may begin and end anywhere."""
+    """The frames of one connection, looked at by their heads. What is fed may begin and end anywhere."""
 
     def __init__(self, limits: GrpcLimits, now: float) -> None:
-        self.frames, self.goodbye = 0, False  # GOAWAY came: h2 takes nothing behind it, clients send pings there
+        self.frames = 0
         self._most_header, self._earned = limits.header_bytes, limits.control_per_frame
         self._resets = Allowance(limits.resets_burst, limits.resets_per_s, now)
         self._control = Allowance(limits.control_burst, limits.control_per_s, now)
-        self._preface, self._head, self._skip = len(PREFACE), b"", 0
+        self._preface, self._rest, self._looked = len(PREFACE), b"", False  # the begin of a frame, its head looked at
         self._header_bytes = 0
 
     def sent(self, frames: int) -> None:
         """Note that this side sent frames: windows and pings in answer to them are no flood."""
         self._control.earn(frames * self._earned)
 
-    def check(self, data: bytes, now: float) -> None:
-        """Look at the heads in the next bytes of the connection. Raises ProtocolError."""
-        at, end = 0, len(data)
+    def check(self, data: bytes, now: float) -> list[Frame]:
+        """Return the frames that end in the next bytes of the connection. Raises ProtocolError."""
         if self._preface:
-            at = min(self._preface, end)
-            begun = len(PREFACE) - self._preface
-            if data[:at] != PREFACE[begun : begun + at]:
-                raise ProtocolError(f"no HTTP/2: the connection begins with {data[:16]!r}")
-            self._preface -= at
-        while True:
-            at += self._skip
-            if at >= end:
-                self._skip = at - end
-                return
-            missing = HEAD - len(self._head)
-            self._skip, self._head = 0, self._head + data[at : at + missing]
-            at += missing
-            if len(self._head) < HEAD:
-                return
-            self._look(self._head, now)
-            self._skip, self._head = int.from_bytes(self._head[:3], "big"), b""
+            data = self._behind_preface(data)
+        if self._rest:
+            data = self._rest + data
+        found: list[Frame] = []
+        at, end = 0, len(data)
+        while end - at >= HEAD:
+            size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            kind, flags = data[at + 3], data[at + 4]
+            if not self._looked:
+                self._look(size, kind, flags, now)
+            behind = at + HEAD + size
+            self._looked = behind > end
+            if behind > end:
+                break
+            stream = (data[at + 5] & 0x7F) << 24 | data[at + 6] << 16 | data[at + 7] << 8 | data[at + 8]
+            found.append((kind, flags, stream, data[at + HEAD : behind]))
+            at = behind
+        self._rest = data[at:]
+        return found
 
-    def _look(self, head: bytes, now: float) -> None:
+    def _behind_preface(self, data: bytes) -> bytes:
+        size = min(self._preface, len(data))
+        begun = len(PREFACE) - self._preface
+        if data[:size] != PREFACE[begun : begun + size]:
+            raise ProtocolError(f"no HTTP/2: the connection begins with {data[:16]!r}")
+        self._preface -= size
+        return data[size:]
+
+    def _look(self, size: int, kind: int, flags: int, now: float) -> None:
         self.frames += 1
-        self.goodbye = self.goodbye or head[3] == GOAWAY
-        size, kind = int.from_bytes(head[:3], "big"), head[3]
         if size > MAX_FRAME:
             raise ProtocolError(f"a frame of {size} bytes, at most {MAX_FRAME} are allowed")
+        if kind == DATA and (size >= SMALL or flags & END_STREAM):
+            return
         if kind in (HEADERS, CONTINUATION):
             self._header_bytes = size if kind == HEADERS else self._header_bytes + size
             # Two of them, one empty, are a continuation as well: each counts.
@@ -88,5 +101,18 @@ class FrameGate:
         elif kind == RST_STREAM:
             if not self._resets.take(now):
                 raise ProtocolError("the client takes back too many calls (rapid reset)")
-        elif (kind != DATA or (size < SMALL and not head[4] & END_STREAM)) and not self._control.take(now):
+        elif not self._control.take(now):
             raise ProtocolError("too many frames that carry nothing: settings, pings, windows, tiny pieces of data")
+
+
+def frame_bytes(kind: int, flags: int, number: int, payload: bytes) -> bytes:
+    """Return a frame as it travels."""
+    return b"".join((len(payload).to_bytes(3, "big"), bytes((kind, flags)), number.to_bytes(4, "big"), payload))
+
+
+def unpadded(payload: bytes) -> bytes:
+    """Return what a padded frame carries. Raises ProtocolError."""
+    size = payload[0] + 1 if payload else 1
+    if size > len(payload):
+        raise ProtocolError(f"{size - 1} bytes of padding in a frame of {len(payload)}")
+    return payload[1 : len(payload) + 1 - size]

@@ -1,124 +1,48 @@
 """One server connection of gRPC over HTTP/2 without its socket: bytes in, calls out; answers in, bytes out.
 
-h2 keeps the states of HTTP/2. What it would pay for without asking is decided here: the heads of frames
-(`frame_gate`), how much a call may send before it is granted more, and how much waits for the client's windows.
-Source: RFC 9113; gRPC over HTTP2.
+A call is kept here from its first frame to its last. What concerns the connection alone is in `link_state`, where h2
+keeps it; the heads of all frames pass `frame_gate` first. Bounds: calls at once, how much one may send before it is
+granted more, how much waits for the client's windows. Source: RFC 9113; gRPC over HTTP2.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
-from h2.exceptions import ProtocolError as BrokenHttp2
-from h2.exceptions import StreamClosedError
-from h2.settings import SettingCodes, Settings
 
 from netstack.errors import ProtocolError
-from netstack.grpc.frame_gate import MAX_FRAME, FrameGate
+from netstack.grpc import frame_gate as wire
+from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, HalfClosed, Received, Rejected
+from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, unpadded
+from netstack.grpc.header_block import HeaderFrames, plain_field
 from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.link_state import LinkState, ends_link, first_window_change, opens_window
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
+from netstack.grpc.uploads import Grant, Uploads
 
 PREFIX = 5  # u8 compressed, u32 length: before each message
-PORTION = 4096  # bytes that h2 gets at once, so that a refusal of the gate comes before their cost
 CONNECTION_WINDOW = 1 << 20
-CLOSED_STREAMS = 512  # remembered to tell a late frame from a wrong one; of h2's own 65,536 each has 130 bytes
-CONTENT = (b"content-type", b"application/grpc")
-HEADER_TABLE = 4096  # bytes of headers that this side remembers for its own, as every end does at first
-HEAD = [(b":status", b"200"), CONTENT]
-Grant = Callable[[], None]
-
-
-class CallOpened(NamedTuple):
-    """A client began a call; names of headers are in lower case, the last of a name counts."""
-
-    stream: int
-    path: bytes
-    metadata: dict[bytes, bytes]
-
-
-class Received(NamedTuple):
-    """One whole message of a call."""
-
-    stream: int
-    message: bytes
-
-
-class HalfClosed(NamedTuple):
-    """The client has sent all it wants to send in a call."""
-
-    stream: int
-
-
-class Cancelled(NamedTuple):
-    """The client takes a call back."""
-
-    stream: int
-
-
-class Rejected(NamedTuple):
-    """A call broke the rules of messages: it is answered already."""
-
-    stream: int
-
-
-CallEvent = CallOpened | Received | HalfClosed | Cancelled | Rejected
-
-
-class _Connection(H2Connection):
-    MAX_CLOSED_STREAMS = CLOSED_STREAMS
+MOST_WINDOW = (1 << 31) - 1
+CLOSED_EARLY = 512  # calls that were answered before the client had sent all: its late frames are no fault
+CONTENT = b"application/grpc"
+HEAD = b"\x88" + b"\x0f\x10\x10" + CONTENT  # :status 200 and content-type, by their places in the static table
+OK = plain_field(b"grpc-status", b"0")
+HEAD_FRAME = len(HEAD).to_bytes(3, "big") + bytes((wire.HEADERS, wire.END_HEADERS))
+OK_FRAME = len(OK).to_bytes(3, "big") + bytes((wire.HEADERS, wire.END_HEADERS | wire.END_STREAM))
+DATA_FRAME = bytes((wire.DATA, 0))
 
 
 class _Stream:
-    """A call: what came of its next message, what it may still send, what waits to be sent."""
+    """A call: what came of its next message, what it may still send, what waits to be sent and how much may be."""
 
-    __slots__ = ("buffer", "granted", "half_closed", "head_sent", "pending", "since", "trailers", "window")
+    __slots__ = (*("buffer", "granted", "half_closed", "head_sent", "pending", "room", "since", "trailers", "window"),)
 
-    def __init__(self, window: int, now: float) -> None:
+    def __init__(self, window: int, room: int, now: float) -> None:
         self.buffer = bytearray()
-        self.window, self.granted = window, 0
+        self.window, self.granted, self.room = window, 0, room
         self.since: float | None = now  # when the message that is on its way began
         self.half_closed = self.head_sent = False
         self.pending = bytearray()
-        self.trailers: list[tuple[bytes, bytes]] | None = None
-
-
-class Uploads:
-    """The bytes granted to messages larger than a window, of all connections together; grants go in order."""
-
-    def __init__(self, most: int) -> None:
-        self._left, self._waiting = most, deque[tuple[int, Grant]]()
-
-    def want(self, size: int, grant: Grant) -> None:
-        """Call `grant` once, perhaps now; whoever got it gives it back."""
-        self._waiting.append((size, grant))
-        self._serve()
-
-    def forget(self, grant: Grant) -> None:
-        """Take back what was wanted and not granted yet."""
-        self._waiting = deque(row for row in self._waiting if row[1] is not grant)
-
-    def give(self, size: int) -> None:
-        self._left += size
-        self._serve()
-
-    def _serve(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._left:
-            size, grant = self._waiting.popleft()
-            self._left -= size
-            grant()
+        self.trailers: bytes | None = None
 
 
 class Http2Server:
@@ -126,14 +50,14 @@ class Http2Server:
 
     def __init__(self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float]) -> None:
         self._limits, self._uploads, self._now = limits, uploads, now
-        self._gate = FrameGate(limits, now())
-        self._h2 = _started(limits)
+        self._gate, self._link = FrameGate(limits, now()), LinkState(limits, CONNECTION_WINDOW)
+        self._headers = HeaderFrames(limits.header_bytes)
         self._streams: dict[int, _Stream] = {}
         self._waiting: dict[int, Grant] = {}  # calls whose large message is not granted yet
-        self._unacknowledged = self._sent = 0
+        self._early: dict[int, None] = {}  # CLOSED_EARLY
         self.partial_bytes = self.blocked_bytes = 0  # of unfinished messages within windows; of answers that wait
         self.ended = False  # one side said that it ends the connection
-        self.woken: Callable[[], None] = lambda: None  # a grant came: there is something to send
+        self.woken: Callable[[], None] = _nothing  # a grant came: there is something to send
 
     @property
     def calls(self) -> int:
@@ -147,88 +71,154 @@ class Http2Server:
 
     def outgoing(self) -> bytes:
         """Return the bytes to send."""
-        self._gate.sent(self._sent)
-        self._sent = 0
-        return self._h2.data_to_send()
+        data, sent = self._link.outgoing()
+        self._gate.sent(sent)
+        return data
 
     def feed(self, data: bytes) -> list[CallEvent]:
         """Return what the next bytes mean. Raises ProtocolError; what is outgoing then says why."""
-        found, now = list[CallEvent](), self._now()
+        found: list[CallEvent] = []
+        now, code = self._now(), ErrorCodes.ENHANCE_YOUR_CALM
         try:
-            for at in range(0, len(data), PORTION):
-                portion = data[at : at + PORTION]
-                self._gate.check(portion, now)
-                for event in self._h2.receive_data(portion):
-                    self._take(event, found, now)
-        except BrokenHttp2 as exc:
-            self.ended = True
-            if not self._gate.goodbye:
-                raise ProtocolError(f"HTTP/2: {exc}") from None
+            frames, code = self._gate.check(data, now), ErrorCodes.PROTOCOL_ERROR
+            for frame in frames:
+                if self.ended:
+                    return found
+                self._take(frame, found, now)
         except ProtocolError as exc:
-            self.go_away(ErrorCodes.ENHANCE_YOUR_CALM, str(exc))
+            self.go_away(code, str(exc))
             raise
-        if self._unacknowledged and not self.ended:
-            self._h2.increment_flow_control_window(self._unacknowledged)
-            self._unacknowledged = 0
+        if not self.ended:
+            self._link.widen()
         return found
 
     def go_away(self, code: ErrorCodes = ErrorCodes.NO_ERROR, text: str = "") -> None:
         """Say that no more calls are taken, unless one side has said so already."""
         if not self.ended:
             self.ended = True
-            self._h2.close_connection(code, text.encode()[:256])
+            self._link.say_goodbye(code, text)
 
-    def _take(self, event: Event, found: list[CallEvent], now: float) -> None:
-        if isinstance(event, DataReceived):
-            self._data(event, found, now)
-        elif isinstance(event, RequestReceived):
-            self._open(event, found, now)
-        elif isinstance(event, StreamEnded):
-            self._ended(event.stream_id, found)
-        elif isinstance(event, StreamReset):
-            if self._forget(event.stream_id):
-                found.append(Cancelled(event.stream_id))
-        elif isinstance(event, WindowUpdated):
-            self._send_waiting()
-        elif isinstance(event, RemoteSettingsChanged):
-            # What the client lets us remember of headers is memory of ours.
-            self._h2.encoder.header_table_size = min(self._h2.encoder.header_table_size, HEADER_TABLE)
-            self._send_waiting()
-        elif isinstance(event, ConnectionTerminated):
-            self.ended = True
+    def _take(self, frame: Frame, found: list[CallEvent], now: float) -> None:
+        kind, flags, number, payload = frame
+        if self._headers.open and kind != wire.CONTINUATION:
+            raise ProtocolError(f"a frame of type {kind} inside the headers of a call")
+        if kind == wire.DATA and number:
+            self._data(flags, number, payload, found, now)
+        elif kind in (wire.HEADERS, wire.CONTINUATION) and number:
+            metadata = self._headers.take(frame)
+            if metadata is not None:
+                self._block(number, metadata, found, now)
+        elif kind not in (wire.RST_STREAM, wire.WINDOW_UPDATE) or not number:
+            self._take_of_link(frame)
+        elif number > self._link.latest or len(payload) != 4:
+            raise ProtocolError(f"a frame of type {kind} with {len(payload)} bytes, for call {number}")
+        elif kind == wire.WINDOW_UPDATE:
+            self._more_room(number, int.from_bytes(payload, "big") & MOST_WINDOW)
+        elif self._forget(number):
+            found.append(Cancelled(number))
 
-    def _open(self, event: RequestReceived, found: list[CallEvent], now: float) -> None:
-        number, metadata = event.stream_id, dict(event.headers)
-        if self.blocked_bytes > self._limits.blocked_bytes:
-            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+    def _take_of_link(self, frame: Frame) -> None:
+        try:
+            events = self._link.take(frame)
+        except ProtocolError:
+            self.ended = True  # h2 has said so
+            raise
+        for event in events:
+            if ends_link(event):
+                self.ended = True
+                self._link.drop()  # a client that says goodbye is answered nothing more
+                return
+            if change := first_window_change(event):
+                self._change_rooms(change)
+            if opens_window(event):
+                self._send_waiting()
+
+    def _change_rooms(self, change: int) -> None:
+        for one in self._streams.values():
+            one.room += change
+            if one.room > MOST_WINDOW:
+                raise ProtocolError("the window of a call is larger than 2^31 - 1")
+
+    def _more_room(self, number: int, size: int) -> None:
+        one = self._streams.get(number)
+        if one is None:
             return
-        self._streams[number] = _Stream(self._limits.window_bytes, now)
-        if metadata.get(b":method") != b"POST" or not metadata.get(b"content-type", b"").startswith(CONTENT[1]):
+        one.room += size
+        if not size or one.room > MOST_WINDOW:
+            raise ProtocolError(f"the window of call {number} grows by {size} to {one.room}")
+        if one.pending:
+            self._send_pending(number, one)
+
+    def _block(self, number: int, metadata: dict[bytes, bytes], found: list[CallEvent], now: float) -> None:
+        last, link = bool(self._headers.flags & wire.END_STREAM), self._link
+        if number <= link.latest:
+            self._trailers(number, last, found)
+            return
+        if not number & 1 or len(self._streams) >= self._limits.streams:
+            raise ProtocolError(f"call {number}: even, or more than {self._limits.streams} at once")
+        link.called(number)
+        if self.blocked_bytes > self._limits.blocked_bytes:
+            self._reset(number, ErrorCodes.REFUSED_STREAM)
+            return
+        self._streams[number] = _Stream(self._limits.window_bytes, link.first_window, now)
+        if metadata.get(b":method") != b"POST" or not metadata.get(b"content-type", b"").startswith(CONTENT):
             self._reject(number, GrpcStatus.INVALID_ARGUMENT, "this is a gRPC service of RocketMQ clients", found)
         elif metadata.get(b"grpc-encoding", b"identity") != b"identity":
             self._reject(number, GrpcStatus.UNIMPLEMENTED, "grpc-encoding: messages are not compressed here", found)
         else:
             found.append(CallOpened(number, metadata.get(b":path", b""), metadata))
+        if last:
+            self._ended(number, found)
 
-    def _data(self, event: DataReceived, found: list[CallEvent], now: float) -> None:
-        number, size = event.stream_id, event.flow_controlled_length
-        self._unacknowledged += size
+    def _trailers(self, number: int, last: bool, found: list[CallEvent]) -> None:
         one = self._streams.get(number)
-        if one is None:
+        if number in self._early:
             return
+        if one is None or one.half_closed or not last:
+            raise ProtocolError(f"headers for call {number}, which has them already")
+        self._ended(number, found)
+
+    def _data(self, flags: int, number: int, payload: bytes, found: list[CallEvent], now: float) -> None:
+        size, last = len(payload), bool(flags & wire.END_STREAM)
+        self._link.received(size)
+        one = self._streams.get(number)
+        if one is None or one.half_closed:
+            if one is None and number in self._early:
+                return
+            raise ProtocolError(f"data for call {number}, which takes none")
         one.window -= size
-        self._count(one, len(event.data))
-        one.buffer += event.data
+        if one.window < 0:
+            raise ProtocolError(f"data beyond the window of call {number}")
+        if flags & wire.PADDED:
+            payload = unpadded(payload)
+        if last and not one.buffer and self._is_message(payload):
+            one.half_closed, one.since = True, None
+            found.append(Received(number, payload[PREFIX:], True))
+            return
+        self._count(one, len(payload))
+        one.buffer += payload
+        self._messages(number, one, last, found, now)
+
+    def _is_message(self, payload: bytes) -> bool:
+        """Return whether a frame is one whole message."""
+        size = len(payload) - PREFIX
+        return 0 <= size <= self._limits.message_bytes and payload[:PREFIX] == b"\0" + size.to_bytes(4, "big")
+
+    def _messages(self, number: int, one: _Stream, last: bool, found: list[CallEvent], now: float) -> None:
+        """Give the messages that are whole; with the client's last bytes the call is half closed."""
         try:
             while (message := self._next_message(one)) is not None:
-                found.append(Received(number, message))
                 one.since = None
+                found.append(Received(number, message))
         except CallFailed as exc:
+            one.half_closed = last
             self._reject(number, exc.status, exc.text, found)
             return
         if one.buffer and one.since is None:
             one.since = now
-        if event.stream_ended is None:
+        if last:
+            self._ended(number, found)
+        else:
             self._widen(number, one)
 
     def _count(self, one: _Stream, change: int) -> None:
@@ -278,11 +268,8 @@ class Http2Server:
 
     def _increment(self, number: int, one: _Stream, size: int) -> None:
         one.window += size
-        try:
-            self._h2.increment_flow_control_window(size, number)
-            self._sent += 1
-        except (StreamClosedError, BrokenHttp2):
-            return  # the call has ended meanwhile
+        if not self.ended:
+            self._link.put(frame_bytes(wire.WINDOW_UPDATE, 0, number, size.to_bytes(4, "big")))
 
     def _give_back(self, one: _Stream) -> None:
         size, one.granted = one.granted, 0
@@ -303,6 +290,22 @@ class Http2Server:
         self.finish(number, status, text)
         found.append(Rejected(number))
 
+    def answer(self, number: int, message: bytes) -> None:
+        """End a call with its only message: its three frames in one piece where the windows let them."""
+        one, size, link = self._streams.get(number), PREFIX + len(message), self._link
+        if one is None or self.ended:
+            return
+        if one.head_sent or not one.half_closed or link.resized or size > min(one.room, link.window, MAX_FRAME):
+            self.send(number, message)
+            self.finish(number)
+            return
+        link.spend(size)
+        stream, length = number.to_bytes(4, "big"), size.to_bytes(3, "big")
+        prefix = b"\0" + len(message).to_bytes(4, "big")
+        parts = (HEAD_FRAME, stream, HEAD, length, DATA_FRAME, stream, prefix, message, OK_FRAME, stream, OK)
+        link.put(b"".join(parts), 3)
+        self._forget(number)
+
     def send(self, number: int, message: bytes) -> None:
         """Send a message of a call, as far as the client's windows let it; the rest follows by itself."""
         one = self._streams.get(number)
@@ -310,8 +313,7 @@ class Http2Server:
             return
         if not one.head_sent:
             one.head_sent = True
-            self._h2.send_headers(number, HEAD)
-            self._sent += 1
+            self._link.put_block(number, HEAD, wire.END_HEADERS)
         one.pending += b"\x00" + len(message).to_bytes(4, "big") + message
         self.blocked_bytes += PREFIX + len(message)
         self._send_pending(number, one)
@@ -321,9 +323,9 @@ class Http2Server:
         one = self._streams.get(number)
         if one is None or one.trailers is not None or self.ended:
             return
-        one.trailers = [(b"grpc-status", b"%d" % status)]
+        one.trailers = plain_field(b"grpc-status", b"%d" % int(status)) if status else OK
         if text:
-            one.trailers.append((b"grpc-message", percent_encoded(text)))
+            one.trailers += plain_field(b"grpc-message", percent_encoded(text))
         if status:
             self.blocked_bytes -= len(one.pending)
             one.pending.clear()
@@ -341,33 +343,37 @@ class Http2Server:
                     self._send_pending(number, one)
 
     def _send_pending(self, number: int, one: _Stream) -> None:
-        try:
-            while one.pending:
-                size = min(len(one.pending), self._h2.local_flow_control_window(number), MAX_FRAME)
-                if size <= 0:
-                    return
-                self._h2.send_data(number, bytes(one.pending[:size]))
-                del one.pending[:size]
-                self.blocked_bytes -= size
-                self._sent += 1
-            if one.trailers is not None:
-                self._end(number, one)
-        except (StreamClosedError, BrokenHttp2):  # reset by the client, which the next events say
-            self._forget(number)
+        while one.pending:
+            size = min(len(one.pending), one.room, self._link.window, MAX_FRAME)
+            if size <= 0:
+                return
+            self._link.spend(size)
+            one.room -= size
+            self._link.put(frame_bytes(wire.DATA, 0, number, bytes(one.pending[:size])))
+            del one.pending[:size]
+            self.blocked_bytes -= size
+        if one.trailers is not None:
+            self._end(number, one, one.trailers)
 
-    def _end(self, number: int, one: _Stream) -> None:
-        head = [] if one.head_sent else HEAD
-        self._h2.send_headers(number, [*head, *(one.trailers or [])], end_stream=True)
-        self._sent += 1
+    def _end(self, number: int, one: _Stream, trailers: bytes) -> None:
+        block = trailers if one.head_sent else HEAD + trailers
+        self._link.put_block(number, block, wire.END_HEADERS | wire.END_STREAM)
         if not one.half_closed:
-            self._h2.reset_stream(number, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1: the rest of the request is not read
+            self._reset(number, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1
         self._forget(number)
+
+    def _reset(self, number: int, code: ErrorCodes) -> None:
+        """Say that the rest of a request is not read."""
+        self._link.put(frame_bytes(wire.RST_STREAM, 0, number, int(code).to_bytes(4, "big")), 0)
+        self._early[number] = None
+        if len(self._early) > CLOSED_EARLY:
+            del self._early[next(iter(self._early))]
 
     def _forget(self, number: int) -> bool:
         one = self._streams.pop(number, None)
         if one is None:
             return False
-        if (grant := self._waiting.pop(number, None)) is not None:
+        if self._waiting and (grant := self._waiting.pop(number, None)) is not None:
             self._uploads.forget(grant)
         self.blocked_bytes -= len(one.pending)
         self._count(one, -len(one.buffer))
@@ -381,22 +387,4 @@ class Http2Server:
             self._forget(number)
 
 
-def _started(limits: GrpcLimits) -> H2Connection:
-    made = _Connection(
-        H2Configuration(
-            client_side=False,
-            header_encoding=None,
-            validate_inbound_headers=False,  # names and values go nowhere from here; what is read is checked in `_open`
-            validate_outbound_headers=False,
-            normalize_outbound_headers=False,
-        )
-    )
-    first = {
-        SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,
-        SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_bytes,
-    }
-    made.local_settings = Settings(client=False, initial_values=first)
-    made.initiate_connection()
-    made.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
-    made.decoder.max_header_list_size = limits.header_bytes  # at once, not when the client has agreed
-    return made
+def _nothing() -> None: ...

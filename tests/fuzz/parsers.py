@@ -22,9 +22,12 @@ from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, par
 from appliance.grpc.send_shape import check_send
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack.errors import ProtocolError, Refused
-from netstack.grpc.frame_gate import PREFACE, FrameGate
+from netstack.grpc.frame_gate import PREFACE
+from netstack.grpc.header_block import HeaderDecoder
+from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.status import CallFailed
+from netstack.grpc.uploads import Uploads
 from netstack.wire import fastjson
 from netstack.wire.bodies import ConsumerStatus, HeartbeatData, QueryAssignment
 from netstack.wire.bodies_pop import ACKS_FROM_PEER
@@ -310,14 +313,29 @@ def _handles() -> Iterator[bytes]:
     yield b"1 " * (MAX_HEADER // 2)
 
 
-def _gate(data: bytes) -> None:
-    FrameGate(GrpcLimits(), 0.0).check(data, 0.0)
+def _link(data: bytes) -> None:
+    Http2Server(GrpcLimits(), Uploads(32 * MIB), lambda: 0.0).feed(data)
+
+
+def _read_block(data: bytes) -> None:
+    HeaderDecoder(GrpcLimits().header_bytes).decode(data)
+
+
+def _blocks() -> Iterator[bytes]:
+    most = GrpcLimits().header_bytes
+    for of in (b"\x82", b"\x40\x00\x00", b"\x3f\xe1\x1f", b"\x00\x81\xff\x00", b"\xff\x80\x80\x80\x01"):
+        yield of * (most // len(of))
+    yield b"\x00\xff\x80\x7f" + b"\x07" * (most - 4)
 
 
 def _http2() -> Iterator[bytes]:
     for kind, flags in ((0, 1), (1, 4), (3, 0), (6, 0), (9, 0)):
         head = bytes((0, 0, 0, kind, flags, 0, 0, 0, 1))
         yield PREFACE + head * ((64 * KIB - len(PREFACE)) // len(head))
+    call = b"\x83\x04\x04/s/M\x0f\x10\x10application/grpc"
+    for flags in (4, 5):
+        calls = (bytes((0, 0, len(call), 1, flags, 0, 0, n >> 8, n & 255)) + call for n in range(1, 4096, 2))
+        yield PREFACE + b"".join(calls)[: 64 * KIB - len(PREFACE)]
 
 
 def _sends() -> Iterator[bytes]:
@@ -430,7 +448,8 @@ PARSERS = (
     Parser(
         "report of a slave", "replication port", 4 * KIB, 30, MIB, lambda data: ReportDecoder().feed(data), _reports
     ),
-    Parser("HTTP2 frame heads", "gRPC port, before access", 64 * KIB, 80_000, MIB, _gate, _http2),
+    Parser("HTTP2 frames", "gRPC port, before access", 64 * KIB, 200_000, 2 * MIB, _link, _http2),
+    Parser("HTTP2 headers", "gRPC port, before access", 16 * KIB, 40_000, MIB, _read_block, _blocks),
     Parser("SendMessage of gRPC", "gRPC port, before it is read", 4 * MIB + 64 * KIB, 400_000, MIB, check_send, _sends),
     Parser("serial line", "technician's cable", 16 * KIB, 120_000, MIB, lambda data: LineDecoder().feed(data), _line),
 )

@@ -1,0 +1,162 @@
+"""The official gRPC client of Java on the box and on Apache's broker with its proxy (local mode), in turn.
+
+    make bench BENCH=tests/bench/bench_grpc.py ARGS='--seconds 8 --rounds 3'
+
+`cpu` is the server's processor time per message. Every figure is taken from both in turn; compare those of one run.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.bench_beside_apache import Contender
+from tests.bench.bench_pop import processor_s, report
+from tests.bench.harness import machine
+from tests.interop import jars
+from tests.interop.apache import LOGBACK, OPEN
+from tests.interop.box import Box, until
+from tests.interop.wire import make_topic, route
+from tests.ports import free_port
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = Path(__file__).with_name("GrpcLoad.java")
+LOADS = [("send", 1), ("send", 64), ("send", 256), ("receive", 8)]
+CLIENT, SERVER = "5.0.8", "5.5.0"
+BOOT_S = 150
+
+
+class Served(NamedTuple):
+    """A contender and where its gRPC and its broker listen."""
+
+    contender: Contender
+    endpoint: str
+    broker: str
+
+
+class Load:
+    """The Java program, compiled once."""
+
+    def __init__(self, folder: Path) -> None:
+        path = ":".join(map(str, jars.fetch(CLIENT, "rocketmq-client-java")))
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(folder), str(SOURCE)], check=True)
+        home = f"-Duser.home={folder}"
+        self._command = [*jars.java_command(), "-Xmx512m", home, "-cp", f"{folder}:{path}", "GrpcLoad"]
+
+    def run(self, served: Served, load: tuple[str, int], warm_s: int, run_s: int, group: str) -> dict[str, float]:
+        """Run one load and return its figures, with the server's processor time per message in µs."""
+        mode, threads = load
+        words = [served.endpoint, f"grpc_{threads if mode == 'send' else 64}", mode, str(threads)]
+        before = processor_s(served.contender)
+        command = [*self._command, *words, str(warm_s), str(run_s), group]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+        if done.returncode:
+            raise RuntimeError(f"{mode} on {served.contender.name}: {done.stderr[-2000:]}")
+        figures = {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", done.stdout)}
+        figures["cpu_us"] = (processor_s(served.contender) - before) / figures["all"] * 1e6
+        return figures
+
+
+@contextmanager
+def our_box(folder: Path) -> Iterator[Served]:
+    port = free_port()
+    box = Box(folder, config=f"[grpc]\nport = {port}\n")
+    box.start()
+    try:
+        yield Served(Contender("the box", box.namesrv, [box.pid], box.ready_s), f"127.0.0.1:{port}", box.broker)
+    finally:
+        box.stop()
+
+
+@contextmanager
+def apache_proxy(folder: Path) -> Iterator[Served]:
+    """Apache's NameServer, and its broker inside its proxy."""
+    namesrv, broker, port, remoting = free_port(), free_port(), free_port(), free_port()
+    classes = ":".join(map(str, jars.fetch(SERVER, "rocketmq-proxy")))
+    own = {"brokerClusterName": "DefaultCluster", "brokerName": "apache", "brokerIP1": "127.0.0.1"}
+    own |= {"listenPort": str(broker), "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true"}
+    own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store"}
+    proxy = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "local", "grpcServerPort": port}
+    proxy |= {"remotingListenPort": remoting, "namesrvAddr": f"127.0.0.1:{namesrv}"}
+    (folder / "conf").mkdir(parents=True)
+    for part in ("namesrv", "broker", "proxy"):
+        (folder / "conf" / f"rmq.{part}.logback.xml").write_text(LOGBACK)
+    (folder / "n.conf").write_text(f"listenPort={namesrv}\n")
+    (folder / "b.conf").write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+    (folder / "p.json").write_text(json.dumps(proxy))
+    opened = [f"--add-{how}={name}=ALL-UNNAMED" for name in OPEN for how in ("opens", "exports")]
+    homes = [f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}", "-cp", classes]
+    java = [*jars.java_command(), *opened]
+    first = [*java, "-Xmx256m", *homes, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", "n.conf"]
+    second = [*java, "-Xms2g", "-Xmx2g", "-Xmn1g", *homes, "org.apache.rocketmq.proxy.ProxyStartup"]
+    second += ["-pm", "local", "-bc", "b.conf", "-pc", "p.json", "-n", f"127.0.0.1:{namesrv}"]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, command in (("namesrv", first), ("proxy", second)):
+            with (folder / f"{name}.out").open("wb") as out:
+                running.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=out))
+        where = f"127.0.0.1:{namesrv}"
+        until(lambda: b'"apache"' in _route(where), seconds=BOOT_S, what="Apache's broker is not registered")
+        contender = Contender(f"Apache {SERVER}", where, [each.pid for each in running], 0)
+        yield Served(contender, f"127.0.0.1:{port}", f"127.0.0.1:{broker}")
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+
+
+def _route(namesrv: str) -> bytes:
+    try:
+        return route(namesrv, "TBW102")
+    except OSError:
+        return b""
+
+
+def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], options: argparse.Namespace) -> None:
+    """Take all figures, in turn."""
+    for served in all_served:
+        for threads in (1, 64, 256):
+            make_topic(served.broker, f"grpc_{threads}", 8)
+    for each in loads:
+        for number in range(options.rounds):
+            for served in all_served:
+                figures = load.run(served, each, options.warm, options.seconds, f"g_{each[1]}_{number}")
+                served.contender.figures.setdefault(each, []).append(figures)
+                print(f"  {served.contender.name:14} {each[0]} {each[1]}: {figures}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=int, default=6, help="of each load (6)")
+    parser.add_argument("--warm", type=int, default=4, help="seconds before it counts (4)")
+    parser.add_argument("--rounds", type=int, default=2, help="of every load, their median counts (2)")
+    parser.add_argument("--loads", default="", help="some of send:1,send:64,send:256,receive:8 (all)")
+    parser.add_argument("--alone", action="store_true", help="the box without Apache's broker")
+    options = parser.parse_args()
+    loads = [load for load in LOADS if not options.loads or ":".join(map(str, load)) in options.loads.split(",")]
+    print(machine(), flush=True)
+    folder = ROOT / ".build" / "bench" / "grpc"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    load = Load(folder / "classes")
+    with our_box(folder / "box") as box:
+        if options.alone:
+            measure([box], load, loads, options)
+            print(report([box.contender], loads))
+        else:
+            with apache_proxy(folder / "apache") as other:
+                measure([other, box], load, loads, options)
+                print(report([other.contender, box.contender], loads))
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

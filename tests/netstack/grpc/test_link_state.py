@@ -1,0 +1,53 @@
+"""What concerns a connection of HTTP/2 and no call of it."""
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, PingAckReceived, WindowUpdated
+
+from netstack.errors import ProtocolError
+from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.link_state import GIVE_BACK, LinkState
+
+WINDOW = 1 << 20
+
+
+def joined() -> tuple[LinkState, H2Connection]:
+    link, client = LinkState(GrpcLimits(), WINDOW), H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    client.receive_data(link.outgoing()[0])
+    return link, client
+
+
+def test_pings_are_answered_and_a_goodbye_names_the_latest_call() -> None:
+    link, client = joined()
+    link.take((6, 0, 0, b"12345678"))
+    link.called(1)
+    link.say_goodbye(ErrorCodes.NO_ERROR, "why")
+    client.ping(b"12345678")
+    client.send_headers(1, [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "x")])
+    pong, goodbye = client.receive_data(link.outgoing()[0])
+    assert isinstance(pong, PingAckReceived)
+    assert isinstance(goodbye, ConnectionTerminated)
+    assert (goodbye.last_stream_id, goodbye.additional_data) == (1, b"why")
+
+
+def test_the_window_is_given_back_many_messages_at_a_time() -> None:
+    link, client = joined()
+    link.received(GIVE_BACK - 1)
+    link.widen()
+    assert link.outgoing() == (b"", 0)
+    link.received(1)
+    link.widen()
+    (event,) = client.receive_data(link.outgoing()[0])
+    assert isinstance(event, WindowUpdated)
+    assert event.delta == GIVE_BACK
+    link.received(WINDOW)
+    with pytest.raises(ProtocolError, match="window"):
+        link.received(1)
+
+
+def test_a_frame_that_is_none_ends_the_connection() -> None:
+    with pytest.raises(ProtocolError, match="HTTP/2"):
+        joined()[0].take((4, 0, 0, bytes(5)))
