@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, interval, whole
+from uplink_spark.jobs import rollup
 from uplink_spark.jobs.commits import Conflict, NewFile, Position, Snapshot, TableError
 from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
@@ -150,6 +151,7 @@ class Bronze:
         self.table = Table(config.table)
         self.metrics = JobMetrics(config.consumer)
         self._zone = ZoneReader(config.landing)
+        self._commits = rollup.MOST  # since small files were looked for: the first commit of a run looks
 
     def end(self) -> Position:
         """Return where the table ends. Raises TableError where the landing zone is not the one it was made from."""
@@ -195,9 +197,17 @@ class Bronze:
                 continue  # the files just written stay unlisted; vacuum removes them
             for file in files:
                 self.metrics.rows[PARTS[file.part]] += file.rows
+            self._roll_up()
             break
         self._step("S3")
         save_consumer(self._zone, self.config.consumer, {int(k): v for k, v in self.table.snapshot().end.items()})
+
+    def _roll_up(self) -> None:
+        """Now and then join the small files that commits leave."""
+        self._commits += 1
+        if self._commits > rollup.MOST:
+            self._commits = 0
+            rollup.roll_up(self.table, schemas_of_table())
 
     def _check_origin(self, have: Snapshot) -> None:
         """Where the table ends the landing zone must hold what the table took there. Raises TableError."""

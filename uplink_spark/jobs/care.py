@@ -20,9 +20,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import Conflict, DataFile, NewFile, Snapshot, TableError
+from uplink_spark.jobs.commits import DataFile, NewFile, Snapshot, TableError
 from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.parquet import write_file
+from uplink_spark.jobs.swap import swap
 
 MIB = 1 << 20
 TARGET_BYTES = 256 * MIB
@@ -70,7 +71,7 @@ def _compact_part(spark: SparkSession, table: Table, old: list[DataFile], target
     written = tables.read_files(spark, table, [DataFile(file.path, file.rows, file.bytes) for file in new], schema)
     if _key_sum(rows) != _key_sum(written):
         raise TableError(f"compacting {old[0].day} of {table.root} would change rows; nothing was committed")
-    replace(table, old, new)
+    swap(table, old, new)
     return len(new)
 
 
@@ -98,20 +99,6 @@ def _key_sum(rows: DataFrame) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def replace(table: Table, old: list[DataFile], new: list[NewFile], *, leave: bool = False) -> None:
-    """Commit new files for old ones. Raises TableError where an old one is gone. leave: rows leave with them."""
-    while True:
-        now = table.snapshot()
-        gone = [file.path for file in old if file.path not in now.files]
-        if gone:
-            raise TableError(f"{gone[0]} has left the table (another compact or expire); run again")
-        try:
-            table.replace(now, old, new, rows_leave=leave)
-        except Conflict:
-            continue
-        return
-
-
 def days(snapshot: Snapshot) -> list[str]:
     """Return the landed days of a table, oldest first."""
     return sorted({file.day for file in snapshot.files.values()})
@@ -125,7 +112,7 @@ def expire(root: str, keep_days: int, *, now_ms: int | None = None) -> CareResul
     files = table.snapshot().part("data")
     old = [file for file in files if file.day < first_kept]
     if old:
-        replace(table, old, [], leave=True)
+        swap(table, old, [], leave=True)
     return CareResult(len(files), len(files) - len(old), sum(file.rows for file in old))
 
 

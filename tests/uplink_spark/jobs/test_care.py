@@ -11,6 +11,7 @@ from uplink_spark.jobs.bronze import Bronze, BronzeConfig
 from uplink_spark.jobs.commits import Conflict, TableError
 from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.parquet import write_file
+from uplink_spark.jobs.swap import swap
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,7 @@ def test_of_two_that_replace_the_same_files_one_commits(fleet: Fleet, config: Br
     with pytest.raises(Conflict):
         table.replace(have, old, new[1:])
     with pytest.raises(TableError, match="has left the table"):
-        care.replace(table, old, new[1:])
+        swap(table, old, new[1:])
     assert in_table(config.table) == fleet.expected
 
 
