@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.import_path import import_path
@@ -38,8 +39,18 @@ class Site:
         self._all.append(process)
         return process
 
-    def gateway(self, stop_at: str = "", **environment: str) -> subprocess.Popen[str]:
-        where = ["--landing", str(self.landing), "--listen", f"127.0.0.1:{self.port}", "--linger-ms", "20"]
+    def gateway(
+        self, stop_at: str = "", port: int = 0, more: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[str]:
+        where = [
+            "--landing",
+            str(self.landing),
+            "--listen",
+            f"127.0.0.1:{port or self.port}",
+            "--linger-ms",
+            "20",
+            *more,
+        ]
         program = str(PROGRAMS / "gateway.py")
         process = self._start([program, "gateway", *where], {"UPLINK_STOP_AT": stop_at} | environment)
         assert process.stdout is not None

@@ -35,6 +35,7 @@ class ToyBox:
         for size in scan_records(self.raw, 0, len(self.raw)).sizes:
             self.borders.append(self.borders[-1] + size)
         self.held = Intervals()
+        self.told: frames.ErrorFrame | None = None  # by the gateway that turned it away last
         self._source = PieceSource(self.name, number + 1, 7, 0, NOW, 1)
 
     @property
@@ -57,6 +58,7 @@ class ToyBox:
             await stream.send_all(hello.encode())
             kind, body = await reader.next_frame(pieces=False)
             if kind != FrameType.WELCOME:
+                self.told = frames.decode_fault(body)
                 raise LinkClosed("turned away")
             have = Intervals((start, end) for _, start, end in frames.decode_welcome(body).have)
             assert all(have.covers(start, end) for start, end in self.held), "a receipt was taken back"

@@ -32,6 +32,7 @@ from uplink_spark.wire.link import LinkClosed, Stream
 log = logging.getLogger("uplink_spark.shipper")
 HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
 PROTOCOL_ALARM = 10  # in a row
+MOVES_AT_ONCE = 3  # from gateway to gateway
 FAREWELL_S = 5
 LEDGER, LEDGER_S = "ledger", 10
 OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
@@ -64,7 +65,7 @@ class Shipper:
         self.quota = QuotaKeeper(self.state)
         self._backoff = Backoff()
         self._address, self._moved_failures = config.gateway, 0
-        self._protocol_errors = 0
+        self._protocol_errors = self._moves = 0
 
     async def run(self) -> None:
         """Ship until cancelled; the newest receipts are synced at the end."""
@@ -158,8 +159,8 @@ class Shipper:
             await state.fork(fault.fork)
             return 0.0
         if fault.code == "moved" and fault.to:
-            self._address = fault.to
-            return 0.0
+            self._address, self._moves = fault.to, self._moves + 1
+            return 0.0 if self._moves <= MOVES_AT_ONCE else self._backoff.next_s()  # gateways that do not agree yet
         if fault.code == "protocol":
             return self._after_protocol(fault.text)
         if fault.code in ("identity", "retired"):
@@ -183,6 +184,7 @@ class Shipper:
             except ProtocolError as error:
                 await _say_why(stream, error)
                 raise
+            self._moves = 0
             log.info("uplink connected gateway=%s epoch=%x", self._address, state.source.lineage.epochs[-1][0])
             conversation = UplinkSession(
                 state, connection, self._codec, on_progress=self._progress, spool=self.quota.spool

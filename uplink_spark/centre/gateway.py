@@ -6,8 +6,8 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from uplink_spark.centre.ingest import LONGEST_S, BoxSession
 from uplink_spark.centre.keeping import open_keeping
 from uplink_spark.centre.lander import ShardLander, Writer
 from uplink_spark.centre.landing import ShardWriter, open_zone
-from uplink_spark.centre.local_socket import open_door
+from uplink_spark.centre.local_socket import NAME, open_door
 from uplink_spark.centre.metrics import serve_metrics
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.centre.retention import clean
+from uplink_spark.centre.shard_group import BEAT_S, BUCKET_BEAT_S, ShardGroup
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
 from uplink_spark.wire.expiry import not_after
@@ -229,7 +230,7 @@ async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) ->
     await trio.sleep(RETAIN_FIRST_S)
     while True:
         try:
-            await trio.to_thread.run_sync(clean, files, hub.zone.shards, config.keep_days, now_ms)
+            await trio.to_thread.run_sync(clean, files, sorted(hub.landers), config.keep_days, now_ms)
         except (OSError, UplinkError) as error:
             log.error("retention stopped: %s; it continues in an hour", error)
         await trio.sleep(RETAIN_S)
@@ -238,46 +239,86 @@ async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) ->
 @contextmanager
 def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[tuple[list[ShardLander], Hub]]:
     """Open every shard of the landing zone for writing and yield its landers and the hub; blocking."""
-    step = failpoint_from(os.environ.get("UPLINK_STOP_AT"))
-    own = f"{config.listen[0]}:{config.listen[1]}"
-    zone, make_writer, records = _object_zone(config, own, step) if _is_url(config) else _disk_zone(config, own, step)
-    landers, contents = list[ShardLander](), ContentCheck(records.read_part, records.quarantine)
+    zone, make_lander, records = open_parts(config, now_ms)
+    landers = list[ShardLander]()
     try:
         for shard in range(zone.shards):
-            cover, writer = ShardCover(), make_writer(shard)
-            linger_s = config.linger_ms / 1000
-            lander = ShardLander(shard, writer, linger_s=linger_s, now_ms=now_ms, cover=cover, contents=contents)
+            lander = make_lander(shard)
             landers.append(lander)
             try:
-                writer.open(cover)
+                lander.writer.open(lander.cover)
             except OSError as error:
                 raise LandingError(f"landing zone {config.landing}: {error}; is it mounted and writable?") from error
-        yield landers, Hub(config, zone, landers, records, now_ms=now_ms, step=step)
+        yield landers, _hub(config, zone, landers, records, now_ms)
     finally:
         for lander in landers:
             lander.writer.close()
 
 
-Parts = tuple[Zone, Callable[[int], Writer], CentreRecords]
+Parts = tuple[Zone, Callable[[int], ShardLander], CentreRecords]
+
+
+def open_parts(config: GatewayConfig, now_ms: Callable[[], int]) -> Parts:
+    """Return the zone, what makes the lander of a shard, not yet opened, and the small files; blocking."""
+    zone, make_writer, records = _object_zone(config) if _is_url(config) else _disk_zone(config)
+    contents = ContentCheck(records.read_part, records.quarantine)
+    linger_s = config.linger_ms / 1000
+
+    def make_lander(shard: int) -> ShardLander:
+        writer = make_writer(shard)
+        return ShardLander(shard, writer, linger_s=linger_s, now_ms=now_ms, cover=ShardCover(), contents=contents)
+
+    return zone, make_lander, records
+
+
+def _hub(
+    config: GatewayConfig, zone: Zone, landers: list[ShardLander], records: CentreRecords, now_ms: Callable[[], int]
+) -> Hub:
+    return Hub(config, zone, {lander.shard: lander for lander in landers}, records, now_ms=now_ms, step=_failpoint())
+
+
+def _failpoint() -> Failpoint:
+    return failpoint_from(os.environ.get("UPLINK_STOP_AT"))
 
 
 def _is_url(config: GatewayConfig) -> bool:
     return "://" in config.landing
 
 
-def _disk_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
-    root = Path(config.landing)
+Opened = tuple[Zone, Callable[[int], Writer], CentreRecords]
+
+
+def _disk_zone(config: GatewayConfig) -> Opened:
+    root, step = Path(config.landing), _failpoint()
     zone = open_zone(root, config.shards)
-    return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards, own)
+    return zone, lambda shard: ShardWriter(root, shard, step=step), CentreRecords(root, zone.shards)
 
 
-def _object_zone(config: GatewayConfig, own: str, step: Failpoint) -> Parts:
+def _object_zone(config: GatewayConfig) -> Opened:
     from uplink_spark.centre.object_store import ObjectStore
     from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 
-    store = ObjectStore(config.landing)
+    store, step = ObjectStore(config.landing), _failpoint()
     zone = open_object_zone(store, config.shards)
-    return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards, own)
+    return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards)
+
+
+@asynccontextmanager
+async def _landing(config: GatewayConfig, now_ms: Callable[[], int]) -> AsyncIterator[Hub]:
+    """Land until cancelled: every shard, or those which this one of several gateways has."""
+    if config.advertise is None:
+        with open_landers(config, now_ms) as (landers, hub):
+            async with trio.open_nursery() as nursery:
+                for lander in landers:
+                    nursery.start_soon(lander.run)
+                yield hub
+        return
+    zone, make_lander, records = open_parts(config, now_ms)
+    hub = _hub(config, zone, [], records, now_ms)
+    beat_s = BUCKET_BEAT_S if _is_url(config) else BEAT_S
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ShardGroup(hub, config.advertise, make_lander, beat_s=beat_s).run)
+        yield hub
 
 
 async def _listen(address: tuple[str, int]) -> list[trio.SocketListener]:
@@ -287,6 +328,11 @@ async def _listen(address: tuple[str, int]) -> list[trio.SocketListener]:
     except OSError as error:
         reason = "is taken by another program; choose another" if error.errno == 98 else str(error)
         raise ConfigError(f"port {port} on {host} {reason}") from error
+
+
+def _door_name(config: GatewayConfig) -> str:
+    """Each of several gateways has a socket of its own."""
+    return NAME if config.advertise is None else f"gateway-{config.advertise.rpartition(':')[2]}.sock"
 
 
 def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
@@ -319,16 +365,14 @@ async def run_gateway(
     listeners = await _listen(config.listen)
     scraped = await _listen(config.metrics) if config.metrics is not None else []
     try:
-        with open_landers(config, now_ms) as (landers, hub):
+        async with _landing(config, now_ms) as hub:
             gateway, hub.certificate_ends_s = Gateway(hub, certificates), certificates.ends_s
             async with AsyncExitStack() as doors, trio.open_nursery() as nursery:
-                for lander in landers:
-                    nursery.start_soon(lander.run)
                 nursery.start_soon(hub.records.keep_status, now_ms)
                 nursery.start_soon(_retain, config, hub, now_ms)
                 if not _is_url(config):
                     nursery.start_soon(_watch_disk, hub, used or (lambda: used_share(Path(config.landing))))
-                    door = await doors.enter_async_context(open_door(Path(config.landing)))
+                    door = await doors.enter_async_context(open_door(Path(config.landing), _door_name(config)))
                     if door:
                         nursery.start_soon(trio.serve_listeners, gateway.admit_stick, door)
                 elif config.inbox_secrets is not None:

@@ -33,6 +33,7 @@ TWIN_WINDOW_S, TWIN_TURNS = 600, 3
 PAUSE_RATIO, FULL_RATIO = 0.85, 0.95
 PAUSE_MS = 30_000
 STATUS_EVERY_MS = 20_000
+TAKING_MS = (300, 1500)  # when a box asks again whose shard is between two gateways
 
 
 class Budget:
@@ -118,13 +119,14 @@ class Hub:
         self,
         config: GatewayConfig,
         zone: Zone,
-        landers: list[ShardLander],
+        landers: dict[int, ShardLander],  # of the shards that are landed here
         records: CentreRecords,
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         step: Failpoint = no_failpoint,
     ) -> None:
         self.config, self.zone, self.landers, self.records = config, zone, landers, records
+        self.elsewhere: Callable[[int], str | None] = lambda _: None  # the gateway that has another shard
         self.now_ms, self.step = now_ms, step
         self.counts, self.budget = GatewayCounts(), Budget(config.memory_bytes)
         self.verifiers = trio.CapacityLimiter(max(1, os.cpu_count() or 1))
@@ -136,7 +138,22 @@ class Hub:
         self._files = trio.CapacityLimiter(1)
 
     def lander_of(self, box: str) -> ShardLander:
-        return self.landers[shard_of(box, self.zone.shards)]
+        """Return the lander of a box's shard. Raises Refused where it is another gateway's."""
+        shard = shard_of(box, self.zone.shards)
+        lander = self.landers.get(shard)
+        if lander is not None:
+            return lander
+        to = self.elsewhere(shard)
+        if to is not None:
+            raise self._refusal("moved", f"shard {shard:04x} is landed by the gateway {to}", to=to)
+        wait_ms = random.randrange(*TAKING_MS)
+        raise self._refusal("busy", f"shard {shard:04x} is on its way from one gateway to another", retry_ms=wait_ms)
+
+    def send_away(self, shard: int) -> None:
+        """Let the boxes of a shard go that is another gateway's from now on: they connect again and are told where."""
+        for box, session in list(self.sessions.items()):
+            if shard_of(box, self.zone.shards) == shard:
+                session.outbox.close_after(frames.encode_bye("its shard goes to another gateway; connect again"))
 
     def retry_ms(self) -> int:
         return random.randrange(1000, 60_000)
@@ -153,11 +170,10 @@ class Hub:
             raise self._refusal("busy", f"{len(self.sessions)} boxes are connected", retry_ms=self.retry_ms())
         if self.disk_used >= FULL_RATIO:
             raise self._refusal("full", "the landing disk is full", retry_ms=self.retry_ms())
+        self.lander_of(hello.box)  # the records of another gateway's boxes are its own
         book = await trio.to_thread.run_sync(self.records.load, hello.box, limiter=self._files)
         if book.retired:
             raise self._refusal("retired", f"box {hello.box} is retired at this centre")
-        if book.moved_to:
-            raise self._refusal("moved", "another gateway owns this shard", to=book.moved_to)
         cover = self.lander_of(hello.box).cover.boxes.get(hello.box, BoxCover())
         fork = find_fork(book.runs.get(hello.epoch, ()), hello.runs, cover.covered(hello.epoch), hello.durable)
         self._watch_twin(hello)
@@ -167,6 +183,7 @@ class Hub:
         if book.runs.get(hello.epoch) != hello.runs:
             await trio.to_thread.run_sync(self.records.save, hello.box, hello.epoch, hello.runs, limiter=self._files)
         last = await trio.to_thread.run_sync(self.records.last_piece, cover.last, limiter=self._files)
+        self.lander_of(hello.box)  # it may have gone meanwhile
         self._watch_zone(hello)
         self._enter(hello, session)
         return self._welcome(hello, cover, last)
@@ -174,6 +191,7 @@ class Hub:
     async def greet_stick(self, hello: Hello) -> Welcome:
         """Judge what a stick says of its box; a box that is connected stays so. Raises Refused."""
         self._check_versions(hello)
+        self.lander_of(hello.box)
         if BOX_NAME.fullmatch(hello.box) is None:
             raise self._refusal("identity", f"box name {hello.box!r}: 1 to 64 of A-Z a-z 0-9 . _ -")
         book = await trio.to_thread.run_sync(self.records.load, hello.box, limiter=self._files)
@@ -186,6 +204,7 @@ class Hub:
             raise self._refusal("diverged", f"its history differs from the centre's from log offset {fork}", fork=fork)
         if not known:
             await trio.to_thread.run_sync(self.records.save, hello.box, hello.epoch, hello.runs, limiter=self._files)
+        self.lander_of(hello.box)
         return self._welcome(hello, cover, None)
 
     def _refusal(self, code: str, text: str, retry_ms: int = 0, **keys: object) -> Refused:
@@ -222,7 +241,7 @@ class Hub:
             log.error(
                 "box=%s %s: is the right file system mounted there? The box ships its log again", hello.box, known
             )
-        elif shard < len(self.landers) and seq >= (end := self.landers[shard].writer.next_seq):
+        elif shard in self.landers and seq >= (end := self.landers[shard].writer.next_seq):
             self.counts.zone_doubts["older"] += 1
             known = f"it has the receipt of seq {shard}:{seq}, {place} ends at {shard}:{end}"
             text = (

@@ -18,7 +18,7 @@ from uplink_spark.centre.coverage import CommitDraft, Judged, ShardCover
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.centre.verify import Verified
-from uplink_spark.errors import Refused
+from uplink_spark.errors import LandingError, Refused
 from uplink_spark.zone.manifest import ManifestEntry
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -90,8 +90,12 @@ class ShardLander:
         self._bytes = self._raw_bytes = 0
         self._arrived, self._full = trio.Event(), trio.Event()
         self._thread = trio.CapacityLimiter(1)
+        self._stopped = False
 
     def offer(self, offer: Offer) -> None:
+        if self._stopped:
+            self._drop([offer])
+            return
         self._offers.append(offer)
         self._bytes += len(offer.piece.container)
         self._arrived.set()
@@ -110,6 +114,18 @@ class ShardLander:
             self._arrived, self._full = trio.Event(), trio.Event()
             with trio.CancelScope(shield=True):
                 await self.land(offers)
+
+    def stop(self) -> None:
+        """The shard goes to another gateway: what waits gets no receipt and comes again there."""
+        self._stopped = True
+        offers, self._offers = self._offers, []
+        self._drop(offers)
+
+    def _drop(self, offers: Sequence[Offer]) -> None:
+        for offer in offers:
+            offer.sender.dropped(offer.number, offer.piece)
+        for sender in {id(offer.sender): offer.sender for offer in offers}.values():
+            sender.failed("busy", f"shard {self.shard:04x} goes to another gateway")
 
     async def land(self, offers: Sequence[Offer]) -> None:
         draft, judged = self.cover.draft(), list[tuple[Offer, Judged | None]]()
@@ -131,6 +147,9 @@ class ShardLander:
         except OSError as error:
             self._fail(offers, error)
             return
+        except LandingError:
+            self._drop(offers)
+            raise
         self._receipt(judged, entries)
 
     def _commit(self, new: list[NewPiece]) -> list[ManifestEntry]:

@@ -194,7 +194,8 @@ class ShardWriter:
             holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
             os.close(fd)
             raise LandingError(
-                f"shard {self.shard:04x} of {self.root} is held by {holder}; stop that gateway first"
+                f"shard {self.shard:04x} of {self.root} is held by {holder}; stop that gateway first, or "
+                "start both with --advertise"
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

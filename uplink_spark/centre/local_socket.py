@@ -19,17 +19,17 @@ NAME = "gateway.sock"
 
 
 @contextmanager
-def _address(root: Path) -> Iterator[str]:
+def _address(root: Path, name: str) -> Iterator[str]:
     """A short name of the socket: the address of a local socket holds 107 bytes, the path of a zone may be longer."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{fd}/{NAME}"
+        yield f"/proc/self/fd/{fd}/{name}"
     finally:
         os.close(fd)
 
 
 @asynccontextmanager
-async def open_door(root: Path) -> AsyncIterator[list[trio.SocketListener]]:
+async def open_door(root: Path, name: str = NAME) -> AsyncIterator[list[trio.SocketListener]]:
     """Listen in the landing zone, whose lock the caller holds: a socket found there is of a gateway that died.
 
     A file system without sockets (some shared ones) costs the door and nothing else: no listener.
@@ -37,12 +37,12 @@ async def open_door(root: Path) -> AsyncIterator[list[trio.SocketListener]]:
     plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)
     try:
-        (root / NAME).unlink(missing_ok=True)
-        with _address(root) as address:
+        (root / name).unlink(missing_ok=True)
+        with _address(root, name) as address:
             plain.bind(address)
     except OSError as error:
         plain.close()
-        log.warning("no local socket for sweeps path=%s error=%s; stop the gateway to sweep", root / NAME, error)
+        log.warning("no local socket for sweeps path=%s error=%s; stop the gateway to sweep", root / name, error)
         yield []
         return
     finally:
@@ -52,14 +52,19 @@ async def open_door(root: Path) -> AsyncIterator[list[trio.SocketListener]]:
         yield [trio.SocketListener(trio.socket.from_stdlib_socket(plain))]
     finally:
         plain.close()
-        (root / NAME).unlink(missing_ok=True)
+        (root / name).unlink(missing_ok=True)
 
 
-async def knock(root: Path) -> trio.SocketStream | None:
-    """Connect to the gateway of a landing zone, None where none runs here."""
+def doors(root: Path) -> list[str]:
+    """Return the names of the sockets in a landing zone; one may be of a gateway that died."""
+    return sorted(path.name for path in root.glob("gateway*.sock"))
+
+
+async def knock(root: Path, name: str = NAME) -> trio.SocketStream | None:
+    """Connect to a gateway of a landing zone, None where none runs here."""
     plain = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _address(root) as address:
+        with _address(root, name) as address:
             await plain.connect(address)
     except (FileNotFoundError, ConnectionRefusedError):
         plain.close()

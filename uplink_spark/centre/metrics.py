@@ -21,11 +21,12 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
     counts = hub.counts
     lines = [
         sample(f"{PREFIX}boxes_connected", len(hub.sessions)),
+        sample(f"{PREFIX}shards_held", len(hub.landers)),
         sample(f"{PREFIX}raw_bytes_total", counts.raw_bytes),
         sample(f"{PREFIX}wire_bytes_total", counts.wire_bytes),
-        sample(f"{PREFIX}dup_bytes_total", sum(lander.counts.dup_bytes for lander in hub.landers)),
-        sample(f"{PREFIX}commits_total", sum(lander.counts.commits for lander in hub.landers)),
-        sample(f"{PREFIX}landing_failures_total", sum(lander.counts.failures for lander in hub.landers)),
+        sample(f"{PREFIX}dup_bytes_total", sum(lander.counts.dup_bytes for lander in hub.landers.values())),
+        sample(f"{PREFIX}commits_total", sum(lander.counts.commits for lander in hub.landers.values())),
+        sample(f"{PREFIX}landing_failures_total", sum(lander.counts.failures for lander in hub.landers.values())),
         sample(f"{PREFIX}twins_total", counts.twins),
         sample(f"{PREFIX}status_left_out_total", counts.status_left_out),
         sample(f"{PREFIX}divergence_total", counts.divergences),
@@ -35,13 +36,13 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
     lines += counter_lines(f"{PREFIX}zone_doubts_total", "zone", doubts)
     lines += counter_lines(f"{PREFIX}handshakes_total", "result", counts.handshakes)
     lines += _piece_lines(hub)
-    gaps = sum((lander.counts.gaps for lander in hub.landers), Counter[str]())
+    gaps = sum((lander.counts.gaps for lander in hub.landers.values()), Counter[str]())
     lines += counter_lines(
         f"{PREFIX}gaps_total", "class", dict.fromkeys(GAP_CLASSES, 0) | gaps
     )  # 0: a rule sees the first
     lines += counter_lines(f"{PREFIX}refused_total", "code", counts.refused)
-    lines += histogram_lines(f"{PREFIX}commit_seconds", [lander.counts.commit_s for lander in hub.landers])
-    lines += histogram_lines(f"{PREFIX}fsync_seconds", [lander.writer.syncs for lander in hub.landers])
+    lines += histogram_lines(f"{PREFIX}commit_seconds", [lander.counts.commit_s for lander in hub.landers.values()])
+    lines += histogram_lines(f"{PREFIX}fsync_seconds", [lander.writer.syncs for lander in hub.landers.values()])
     if hub.disk_free is not None:
         lines.append(sample(f"{PREFIX}landing_free_bytes", hub.disk_free))
     if hub.certificate_ends_s is not None:
@@ -53,7 +54,7 @@ def gateway_text(hub: Hub, retired: frozenset[str] = frozenset()) -> str:
 def _piece_lines(hub: Hub) -> list[str]:
     """Pieces by kind and result; `refused` counts those refused at landing or before."""
     name = f"{PREFIX}pieces_total"
-    pieces = sum((lander.counts.pieces for lander in hub.landers), Counter[tuple[str, str]]())
+    pieces = sum((lander.counts.pieces for lander in hub.landers.values()), Counter[tuple[str, str]]())
     pieces.update({(kind, "refused"): count for kind, count in hub.counts.refused_kinds.items()})
     rows = [sample(name, count, {"kind": kind, "result": result}) for (kind, result), count in sorted(pieces.items())]
     return [f"# TYPE {name} counter", *rows]
@@ -61,7 +62,7 @@ def _piece_lines(hub: Hub) -> list[str]:
 
 def _box_lines(hub: Hub, retired: frozenset[str]) -> list[str]:
     lines: list[str] = []
-    covers = {name: cover for lander in hub.landers for name, cover in lander.cover.boxes.items()}
+    covers = {name: cover for lander in hub.landers.values() for name, cover in lander.cover.boxes.items()}
     for box in sorted(covers.keys() - retired)[: hub.config.max_boxes]:
         lines += _lines_of(box, covers[box], hub.seen.get(box), hub.now_ms())
     return lines

@@ -250,8 +250,8 @@ class ObjectShardWriter:
 class ObjectRecords(CentreRecords):
     """The small files beside them, in the same store."""
 
-    def __init__(self, store: ObjectStore, shards: int, own_address: str = "") -> None:
-        self._store, self._shards, self._own = store, shards, own_address
+    def __init__(self, store: ObjectStore, shards: int) -> None:
+        self._store, self._shards = store, shards
         self._lines: dict[int, deque[str]] = {}
         self._unwritten: dict[str, bytes] = {}  # by name: a repeat replaces what a PUT without an answer has written
         self._forgot = ""  # the day on which old lines were removed

@@ -1,8 +1,7 @@
-"""What the centre keeps beside packs and manifest: run lists, retired boxes, shard owners, quarantine, status lines.
+"""What the centre keeps beside packs and manifest: run lists, retired boxes, quarantine, status lines.
 
 manifest/<shard>/runs/<box>     the run lists last accepted, replaced and synced before WELCOME
 manifest/<shard>/retired/<box>  an empty file: this box is not admitted any more
-manifest/owners.json            {"0000": "host:port"}: which gateway owns a shard; absent: this one owns all
 quarantine/                     pieces that were refused as damaged: the newest 100, at most 1 GiB
 status/<shard>/<day>.jsonl      STATUS of the boxes, one JSON object a line; the newest 30 days
 """
@@ -28,7 +27,6 @@ from uplink_spark.zone.manifest import ManifestEntry, retired_folder, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES, QUARANTINE_OF_BOX = 100, 1 << 30, 20
 STATUS_DAYS = 30
-OWNERS = "manifest/owners.json"
 KEPT_EPOCHS = 16
 
 
@@ -38,14 +36,13 @@ class BoxBook:
 
     runs: dict[int, tuple[Run, ...]] = field(default_factory=dict)
     retired: bool = False
-    moved_to: str | None = None
 
 
 class CentreRecords:
     """The small files of a landing zone on a disk. All calls block."""
 
-    def __init__(self, root: Path, shards: int, own_address: str = "") -> None:
-        self._root, self._shards, self._own = root, shards, own_address
+    def __init__(self, root: Path, shards: int) -> None:
+        self._root, self._shards = root, shards
         self._refused = itertools.count()
 
     # What another kind of store does differently
@@ -82,7 +79,7 @@ class CentreRecords:
 
     def load(self, box: str) -> BoxBook:
         """Return what is written down about a box. Raises OSError."""
-        return BoxBook(self._runs(box), self.read(self._place(box, "retired")) is not None, self._moved_to(box))
+        return BoxBook(self._runs(box), self.read(self._place(box, "retired")) is not None)
 
     def _runs(self, box: str) -> dict[int, tuple[Run, ...]]:
         data = self.read(self._place(box, "runs"))
@@ -103,16 +100,6 @@ class CentreRecords:
         known[epoch] = runs
         rows = [[key, *run] for key, value in list(known.items())[-KEPT_EPOCHS:] for run in value]
         self.replace(self._place(box, "runs"), encode_map({"v": 1, "runs": rows}))
-
-    def _moved_to(self, box: str) -> str | None:
-        data = self.read(OWNERS)
-        if data is None:
-            return None
-        try:
-            owner = json.loads(data).get(f"{shard_of(box, self._shards):04x}", self._own)
-        except (ValueError, AttributeError) as error:
-            raise OSError(f'{OWNERS} is not {{"0000": "host:port"}}: {error}') from error
-        return None if owner == self._own else str(owner)
 
     def retire(self, box: str) -> None:
         """The gateway refuses the next connection of this box. Raises OSError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -143,9 +143,9 @@ def remove(files: Keeping, removal: Removal) -> None:
         files.delete(manifest_path(removal.shard, seq, "state"))
 
 
-def clean(files: Keeping, shards: int, keep_days: int, now_ms: Callable[[], int]) -> list[Removal]:
-    """One pass over all shards; returns what was removed. Blocks."""
-    done = [plan_removal(files, shard, keep_days, now_ms()) for shard in range(shards)]
+def clean(files: Keeping, shards: Iterable[int], keep_days: int, now_ms: Callable[[], int]) -> list[Removal]:
+    """One pass over shards; returns what was removed. Blocks."""
+    done = [plan_removal(files, shard, keep_days, now_ms()) for shard in shards]
     for removal in done:
         for name in removal.silent:
             log.warning("consumer=%s has been silent for 30 days and no longer blocks deletion", name)

@@ -13,7 +13,7 @@ import trio
 
 from uplink_spark.centre.coverage import BoxCover, ShardCover
 from uplink_spark.centre.landing import NewPiece, ShardWriter
-from uplink_spark.centre.local_socket import knock
+from uplink_spark.centre.local_socket import doors, knock
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
 from uplink_spark.errors import PieceDamaged, Refused
@@ -27,6 +27,12 @@ from uplink_spark.zone.reader import ZoneReader
 
 COMMIT_BYTES = 8 << 20
 AHEAD = 6  # pieces of at most 4 MiB in a window of 32
+
+
+class StickElsewhere(StickRefused):
+    """Another gateway has the box's shard."""
+
+
 Fetch = Callable[[StickFile], Awaitable[bytes]]
 
 
@@ -70,15 +76,23 @@ def _sweep_alone(
 
 
 async def sweep_through_gateway(root: Path, folder: Path, index: StickIndex) -> list[StickReceipt] | None:
-    """Hand a stick's files to the gateway of the zone, None where none runs. Raises StickRefused."""
-    stream = await knock(root)
-    if stream is None:
-        return None
+    """Hand a stick's files to the gateway that has the box's shard, None where none runs here. Raises StickRefused."""
 
     async def fetch(file: StickFile) -> bytes:
         return await trio.to_thread.run_sync((folder / file.name).read_bytes)
 
-    return await hand_over(stream, index, fetch)
+    elsewhere: StickElsewhere | None = None
+    for name in doors(root):
+        stream = await knock(root, name)
+        if stream is None:
+            continue
+        try:
+            return await hand_over(stream, index, fetch)
+        except StickElsewhere as error:
+            elsewhere = error
+    if elsewhere is not None:
+        raise elsewhere
+    return None
 
 
 async def hand_over(stream: trio.SocketStream, index: StickIndex, fetch: Fetch) -> list[StickReceipt]:
@@ -126,7 +140,8 @@ async def _answer(
             raise StickRefused(f"{index.files[refusal.number].name}: {refusal.code}: {refusal.text}")
         if kind == FrameType.ERROR:
             fault = decode_fault(body)
-            raise StickRefused(f"{index.box}: {fault.code}: {fault.text}")
+            refusal_type = StickElsewhere if fault.code == "moved" else StickRefused
+            raise refusal_type(f"{index.box}: {fault.code}: {fault.text}")
 
 
 def _check_history(index: StickIndex, cover: BoxCover, records: CentreRecords) -> None:

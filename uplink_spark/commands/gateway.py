@@ -44,6 +44,10 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--inbox-secrets", type=Path, metavar="DIR",
         help="sweep inbox/<box> of a zone in an object store; a file <box> with the uplink secret in hex for each box",
     )  # fmt: skip
+    parser.add_argument(
+        "--advertise", metavar="HOST:PORT",
+        help="address at which boxes reach this one of several gateways of the zone; without: the only gateway",
+    )  # fmt: skip
     parser.add_argument("--metrics", metavar="HOST:PORT", help="address for Prometheus metrics over HTTP")
 
 
@@ -61,6 +65,7 @@ def config_of(options: argparse.Namespace) -> GatewayConfig:
         deny=options.deny,
         rate_bytes=options.rate,
         inbox_secrets=options.inbox_secrets,
+        advertise=options.advertise and "{}:{}".format(*split_address(options.advertise)),
         metrics=split_address(options.metrics) if options.metrics else None,
     )
 

@@ -376,6 +376,24 @@ async def test_an_address_the_box_was_moved_to_is_given_up_after_three_failures(
 
 
 @pytest.mark.slow
+async def test_gateways_that_send_a_box_to_one_another_are_not_asked_without_end(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        asked.append(1)
+        await centre.reader.next_frame(pieces=False)
+        await centre.stream.send_all(frames.ErrorFrame("moved", "there", to=f"localhost:{ports[0]}").encode())
+        await centre.ended()
+
+    ports: list[int] = []
+    async with false_gateway(serve) as port:
+        ports.append(port)
+        async with box(tmp_path / "store", port) as (_, uplink):
+            await until(lambda: uplink.shipper.state.counts.errors["moved"] >= 5)
+    assert len(asked) <= 8
+
+
+@pytest.mark.slow
 async def test_bye_is_answered_by_a_new_connection(tmp_path: Path) -> None:
     asked: list[int] = []
 

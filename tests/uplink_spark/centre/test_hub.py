@@ -17,7 +17,7 @@ from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE
 from uplink_spark.wire import frames
 from uplink_spark.wire.frames import Hello, decode_window
-from uplink_spark.wire.link import FrameQueue
+from uplink_spark.wire.link import FrameQueue, FrameReader
 
 NOW = 1_700_000_000_000
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "test")
@@ -157,10 +157,26 @@ async def test_who_may_not_enter_is_told_why(
 async def test_a_retired_box_and_a_moved_shard_are_turned_away_before_anything_is_written(hub: Hub) -> None:
     hub.records.retire("box-17")
     assert (await refusal(hub)).code == "retired"
-    hub.records.replace("manifest/owners.json", b'{"0000": "other:10940"}')
+    lander, hub.elsewhere = hub.landers.pop(0), lambda _: "other:10940"
     moved = await refusal(hub, replace(HELLO, box="box-18"))
     assert (moved.code, moved.keys) == ("moved", {"to": "other:10940"})
     assert hub.records.load("box-18").runs == {}
+    hub.elsewhere = lambda _: None
+    between = await refusal(hub, replace(HELLO, box="box-18"))
+    assert (between.code, 300 <= between.retry_ms < 1500) == ("busy", True)
+    hub.landers[0] = lander
+    await hub.greet(replace(HELLO, box="box-18"), None, Heard())
+
+
+async def test_the_boxes_of_a_shard_that_goes_are_let_go(hub: Hub) -> None:
+    session = Heard()
+    await hub.greet(HELLO, None, session)
+    hub.send_away(1)
+    assert not session.outbox.closing
+    hub.send_away(0)
+    await session.outbox.run()
+    kind, _ = await FrameReader(session.far).next_frame(pieces=False)
+    assert kind == frames.FrameType.BYE
 
 
 async def test_a_box_that_is_connected_may_come_again_where_a_new_one_may_not(hub: Hub) -> None:

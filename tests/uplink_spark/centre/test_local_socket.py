@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from uplink_spark.centre.local_socket import NAME, knock, open_door
+from uplink_spark.centre.local_socket import NAME, doors, knock, open_door
 
 
 async def answers(root: Path) -> bool:
@@ -35,6 +35,15 @@ async def test_the_door_is_there_while_the_gateway_runs_and_for_its_owner_alone(
         await accepted.aclose()
     assert not (tmp_path / NAME).exists()
     assert not await answers(tmp_path)
+
+
+async def test_several_gateways_have_a_socket_each(tmp_path: Path) -> None:
+    async with open_door(tmp_path, "gateway-1.sock"), open_door(tmp_path, "gateway-2.sock"):
+        assert doors(tmp_path) == ["gateway-1.sock", "gateway-2.sock"]
+        stream = await knock(tmp_path, "gateway-2.sock")
+        assert stream is not None
+        await stream.aclose()
+    assert doors(tmp_path) == []
 
 
 async def test_a_socket_of_a_gateway_that_died_is_replaced_and_answers_nobody_before(tmp_path: Path) -> None:

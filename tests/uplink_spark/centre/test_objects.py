@@ -21,6 +21,7 @@ from uplink_spark.centre.landing import NewPiece
 from uplink_spark.centre.object_store import ObjectStore
 from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 from uplink_spark.centre.retention import clean
+from uplink_spark.centre.shard_group import owner_of, owner_path
 from uplink_spark.centre.verify import verify_piece
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import ConfigError, LandingError
@@ -184,7 +185,7 @@ def test_retention_in_a_bucket_takes_what_is_old_and_read_and_what_a_failed_comm
     def cleaned(seq: int) -> ZoneReader:
         body = {"offsets": {"0": seq}, "updated_ms": NOW + 7 * DAY_MS}
         store.put("consumers/bronze.json", json.dumps(body).encode())
-        clean(open_keeping(url), 1, 3, lambda: NOW + 7 * DAY_MS)
+        clean(open_keeping(url), [0], 3, lambda: NOW + 7 * DAY_MS)
         return ZoneReader(url)
 
     assert cleaned(1).begins() == {0: 1}
@@ -206,7 +207,7 @@ def test_a_bucket_whose_beginning_is_gone_and_whose_state_is_damaged_takes_no_se
 ) -> None:
     store = ObjectStore(url)
     landed_by_day(store, 7, monkeypatch)
-    clean(open_keeping(url), 1, 3, lambda: NOW + 7 * DAY_MS)
+    clean(open_keeping(url), [0], 3, lambda: NOW + 7 * DAY_MS)
     for name in store.names("manifest/0000"):
         if name.endswith(".state"):
             store.put(f"manifest/0000/{name}", b"half")
@@ -428,6 +429,32 @@ def test_spark_side_reads_the_same_url(url: str) -> None:
     zone = ZoneReader(url)
     (entry,) = zone.entries({}, zone.ends())
     assert zone.files.read_range(entry.pack, entry.offset, entry.stored_bytes) == piece(0).container
+
+
+async def test_two_gateways_of_a_bucket_share_its_shards_and_one_takes_over(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.centre.gateway.BUCKET_BEAT_S", 0.1)
+    store = ObjectStore(url)
+
+    async def serve(address: str, scope: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+        config = GatewayConfig(url, ("127.0.0.1", 0), shards=4, linger_ms=10, advertise=address)
+        with scope:
+            await run_gateway(config, now_ms=wall_ms, task_status=task_status)  # type: ignore[arg-type]
+
+    def owners() -> list[str]:
+        return [json.loads(store.get(owner_path(shard)) or b"{}").get("address", "") for shard in range(4)]
+
+    first, second = trio.CancelScope(), trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve, "first:1", first)
+        await until(lambda: owners() == ["first:1"] * 4)
+        await nursery.start(serve, "second:2", second)
+        await until(lambda: owners() == [owner_of(shard, ("first:1", "second:2")) for shard in range(4)])
+        assert set(owners()) == {"first:1", "second:2"}
+        first.cancel()
+        await until(lambda: owners() == ["second:2"] * 4)
+        second.cancel()
 
 
 async def test_what_a_site_put_into_the_inbox_is_swept_by_the_gateway_and_receipted_there(

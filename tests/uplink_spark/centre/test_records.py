@@ -1,4 +1,4 @@
-"""The centre's small files: run lists, retired boxes, owners, quarantine, status lines; and what is torn of them."""
+"""The centre's small files: run lists, retired boxes, quarantine, status lines; and what is torn of them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ STATUS = Status(
 @pytest.fixture
 def records(tmp_path: Path) -> CentreRecords:
     open_zone(tmp_path / "zone")
-    return CentreRecords(tmp_path / "zone", 1, "here:10940")
+    return CentreRecords(tmp_path / "zone", 1)
 
 
 def test_a_box_nobody_wrote_about_has_an_empty_book(records: CentreRecords) -> None:
-    assert records.load("box-17") == BoxBook({}, False, None)
+    assert records.load("box-17") == BoxBook({}, False)
 
 
 def test_run_lists_are_kept_by_epoch_and_the_newest_sixteen_epochs_alone(records: CentreRecords) -> None:
@@ -71,24 +71,6 @@ def test_a_save_on_a_full_disk_leaves_the_list_that_was_accepted(records: Centre
     with files_end_at(5), pytest.raises(OSError, match="too large"):
         records.save("box-17", 1, ((7, 0), (8, 10)))
     assert records.load("box-17").runs == {1: ((7, 0),)}
-
-
-def test_who_owns_a_shard(records: CentreRecords) -> None:
-    for owners, moved_to in (
-        ({}, None),
-        ({"0001": "other:10940"}, None),
-        ({"0000": "here:10940"}, None),
-        ({"0000": "other:10940"}, "other:10940"),
-    ):
-        records.replace("manifest/owners.json", json.dumps(owners).encode())
-        assert records.load("box-17").moved_to == moved_to
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '"other:10940"'])
-def test_a_list_of_owners_that_is_none_is_named(records: CentreRecords, text: str) -> None:
-    records.replace("manifest/owners.json", text.encode())
-    with pytest.raises(OSError, match=r'manifest/owners\.json is not {"0000": "host:port"}'):
-        records.load("box-17")
 
 
 def test_boxes_of_different_shards_lie_in_different_folders(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def land(landing: MadeLanding, days: int) -> None:
 
 
 def clean(root: Path, keep_days: int, today: int) -> retention.Removal:
-    (removal,) = retention.clean(open_keeping(str(root)), 1, keep_days, lambda: T0 + today * DAY_MS)
+    (removal,) = retention.clean(open_keeping(str(root)), [0], keep_days, lambda: T0 + today * DAY_MS)
     return removal
 
 

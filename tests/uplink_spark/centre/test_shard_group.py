@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import pytest
+import trio
+
+from storage_driver.log.clock import wall_ms
+from uplink_spark.centre.gateway import open_parts
+from uplink_spark.centre.hub import Hub
+from uplink_spark.centre.shard_group import Pulse, ShardGroup, owner_of
+from uplink_spark.config import GatewayConfig
+from uplink_spark.errors import LandingError
+from uplink_spark.testing_site import until
+
+NAMES = ("a:1", "b:2", "c:3")
+
+
+def test_shards_are_spread_and_few_move_when_a_gateway_goes() -> None:
+    before = [owner_of(shard, NAMES) for shard in range(64)]
+    after = [owner_of(shard, NAMES[:2]) for shard in range(64)]
+    assert all(10 < before.count(name) < 35 for name in NAMES)
+    assert [one for one, other in zip(before, after, strict=True) if one != other] == ["c:3"] * before.count("c:3")
+
+
+def test_a_gateway_lives_while_its_beat_changes() -> None:
+    pulse = Pulse("a:1")
+    assert pulse.living({"a:1": 1, "b:2": 7, "c:3": 1}, 0.0, 5.0) == set(NAMES)  # each is believed at first
+    assert pulse.living({"a:1": 2, "b:2": 8, "c:3": 1}, 5.0, 5.0) == set(NAMES)
+    assert pulse.living({"a:1": 3, "b:2": 9, "c:3": 1}, 6.0, 5.0) == {"a:1", "b:2"}
+    assert pulse.living({"a:1": 4, "b:2": 1, "c:3": 0}, 12.0, 5.0) == set(NAMES)  # both were started again
+    assert pulse.living({}, 13.0, 5.0) == {"a:1"}
+
+
+class Centre:
+    """A gateway of several, without its port."""
+
+    def __init__(self, root: Path, own: str) -> None:
+        config = GatewayConfig(str(root), ("127.0.0.1", 1), shards=4)
+        zone, make_lander, records = open_parts(config, wall_ms)
+        self.hub = Hub(config, zone, {}, records)
+        self.group = ShardGroup(self.hub, own, make_lander, beat_s=0.05)
+
+
+async def test_a_gateway_takes_all_shards_and_gives_some_up_to_another(tmp_path: Path) -> None:
+    root = tmp_path / "zone"
+    first, second = Centre(root, "a:1"), Centre(root, "b:2")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.group.run)
+        await until(lambda: len(first.hub.landers) == 4)
+        nursery.start_soon(second.group.run)
+        mine = [shard for shard in range(4) if owner_of(shard, ("a:1", "b:2")) == "a:1"]
+        await until(lambda: len(second.hub.landers) == 4 - len(mine))
+        assert sorted(first.hub.landers) == mine
+        (other, *_) = second.hub.landers
+        assert (first.group.elsewhere(other), second.group.elsewhere(other)) == ("b:2", None)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_shard_that_another_gateway_writes_is_left_and_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    centre = Centre(tmp_path / "zone", "a:1")
+
+    async def beaten(_: object) -> None:
+        raise LandingError("shard 0002: another gateway wrote seq 0")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(centre.group.run)
+        await until(lambda: len(centre.hub.landers) == 4)
+        lander = centre.hub.landers[2]
+        monkeypatch.setattr(lander, "land", beaten)
+        lander._full.set()
+        lander._arrived.set()
+        await until(lambda: centre.hub.landers.get(2, lander) is not lander)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_shard_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
+    centre = Centre(tmp_path / "zone", "a:1")
+    folder = tmp_path / "zone/manifest/0001"
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(centre.group.run)
+        await until(lambda: sorted(centre.hub.landers) == [0, 2, 3])
+        folder.unlink()
+        await until(lambda: len(centre.hub.landers) == 4)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,199 @@
+"""Several gateways on one zone: which of them lands which shard, and how a shard goes from one to another.
+
+manifest/gateways/<name>.json     a gateway of the zone: its address, and a beat that rises while it lives
+manifest/<shard>/owner.json       the address of the gateway that has the shard, empty after it gave it up
+
+Each gateway finds by itself who should have a shard: of those that live the one whose address hashes highest with it,
+so that few shards move when one comes or goes. A gateway takes a shard that is its own when the one before has given
+it up or is dead, and reads its manifest before it lands anything. On a disk the lock of the shard, in a bucket the name
+of the next manifest object lets one gateway write: who was taken for dead and still runs loses at its next commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import trio
+
+from uplink_spark.centre.hub import Hub
+from uplink_spark.centre.lander import ShardLander
+from uplink_spark.errors import LandingError
+
+log = logging.getLogger("uplink_spark.gateway")
+FOLDER = "manifest/gateways"
+BEAT_S, BUCKET_BEAT_S = 1.0, 5.0  # in a bucket each beat is a request or two
+STALE_BEATS = 6
+MEMBERS = 64
+LEAVE_S = 10
+T = TypeVar("T")
+
+
+def owner_path(shard: int) -> str:
+    return f"manifest/{shard:04x}/owner.json"
+
+
+def owner_of(shard: int, addresses: Iterable[str]) -> str:
+    """Return which of the gateways that live should have a shard; there is at least one."""
+    return max(addresses, key=lambda address: hashlib.sha256(f"{address} {shard}".encode()).digest())
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Which gateways live: those whose beat has changed of late, by the clock of who looks."""
+
+    own: str
+    beats: dict[str, tuple[int, float]] = field(default_factory=dict)  # address → beat, when it was seen first
+
+    def living(self, seen: Mapping[str, int], now: float, stale_s: float) -> set[str]:
+        """Return the addresses of gateways that live, the own one among them."""
+        for address in self.beats.keys() - seen.keys():
+            del self.beats[address]
+        for address, beat in seen.items():
+            if self.beats.get(address, (None, 0.0))[0] != beat:
+                self.beats[address] = beat, now
+        return {address for address, (_, at) in self.beats.items() if now - at <= stale_s} | {self.own}
+
+
+class ShardGroup:
+    """Takes and gives up the shards of one gateway of several."""
+
+    def __init__(self, hub: Hub, own: str, make_lander: Callable[[int], ShardLander], *, beat_s: float) -> None:
+        self._hub, self._records, self._own, self._make_lander = hub, hub.records, own, make_lander
+        self._beat_s, self._pulse, self._beat = beat_s, Pulse(own), 0
+        self._wanted: dict[int, str] = {}
+        self._held: dict[int, _Held] = {}
+        self._told: dict[int, str] = {}  # why a shard could not be taken, as the log has it
+        self._unsaid: set[int] = set()  # shards given up, of which no record says so yet
+        self._thread = trio.CapacityLimiter(1)
+        hub.elsewhere = self.elsewhere
+
+    def elsewhere(self, shard: int) -> str | None:
+        """Return the address of the gateway that should have a shard which this one has not."""
+        address = self._wanted.get(shard, self._own)
+        return None if address == self._own else address
+
+    async def run(self) -> None:
+        """Beat, look who lives, take and give up; at the end everything is given up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    try:
+                        await self._once(nursery)
+                    except OSError as error:
+                        log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
+                    await trio.sleep(self._beat_s)
+        finally:
+            with trio.move_on_after(LEAVE_S, shield=True):
+                await self._leave()
+
+    async def _once(self, nursery: trio.Nursery) -> None:
+        seen = await self._in_thread(self._exchange)
+        for shard in tuple(self._unsaid):
+            await self._in_thread(self._write, owner_path(shard), {"address": ""})
+            self._unsaid.discard(shard)
+        living = self._pulse.living(seen, trio.current_time(), self._beat_s * STALE_BEATS)
+        for shard in range(self._hub.zone.shards):
+            wanted = owner_of(shard, living)
+            self._wanted[shard] = wanted
+            if shard in self._held and wanted != self._own:
+                await self._give_up(shard)
+            elif shard not in self._held and wanted == self._own:
+                await self._take(shard, living, nursery)
+
+    def _exchange(self) -> dict[str, int]:
+        """Write the own beat and return those of all."""
+        self._beat += 1
+        self._write(f"{FOLDER}/{_name_of(self._own)}.json", {"address": self._own, "beat": self._beat})
+        return dict(filter(None, map(self._member, sorted(self._records.names(FOLDER))[:MEMBERS])))
+
+    def _member(self, name: str) -> tuple[str, int] | None:
+        found = self._read(f"{FOLDER}/{name}") if name.endswith(".json") else {}
+        address, beat = found.get("address"), found.get("beat")
+        return (address, beat) if isinstance(address, str) and address and isinstance(beat, int) else None
+
+    async def _take(self, shard: int, living: Collection[str], nursery: trio.Nursery) -> None:
+        """Open a shard whose owner gave it up or is dead; later, where it is still held."""
+        lander = self._make_lander(shard)
+        try:
+            holder = (await self._in_thread(self._read, owner_path(shard))).get("address")
+            if holder != self._own and holder in living:
+                return
+            await self._in_thread(lander.writer.open, lander.cover)
+            await self._in_thread(self._write, owner_path(shard), {"address": self._own})
+        except (OSError, LandingError) as error:
+            lander.writer.close()
+            if self._told.get(shard) != str(error):
+                log.warning("shard=%04x not taken: %s; tried again", shard, error)
+            self._told[shard] = str(error)
+            return
+        self._told.pop(shard, None)
+        log.info("shard=%04x is landed here from seq %d on", shard, lander.writer.next_seq)
+        self._unsaid.discard(shard)
+        self._held[shard] = _Held(lander)
+        self._hub.landers[shard] = lander
+        nursery.start_soon(self._land, shard, self._held[shard])
+
+    async def _land(self, shard: int, held: _Held) -> None:
+        """Run a shard's lander until the shard is given up or another gateway writes it."""
+        try:
+            with held.scope:
+                await held.lander.run()
+        except LandingError as error:
+            log.error("%s", error)
+        finally:
+            if self._hub.landers.get(shard) is held.lander:
+                del self._hub.landers[shard]
+            self._held.pop(shard, None)
+            self._hub.send_away(shard)
+            held.lander.stop()
+            held.lander.writer.close()
+            self._unsaid.add(shard)
+            held.ended.set()
+
+    async def _give_up(self, shard: int) -> None:
+        held = self._held[shard]
+        self._hub.landers.pop(shard, None)  # who comes now is told where to go
+        self._hub.send_away(shard)
+        held.scope.cancel()
+        await held.ended.wait()
+        log.info("shard=%04x is landed by %s from now on", shard, self._wanted[shard])
+        await self._in_thread(self._write, owner_path(shard), {"address": ""})
+        self._unsaid.discard(shard)
+
+    async def _leave(self) -> None:
+        """Say that this gateway is gone, so that nobody waits for it."""
+        try:
+            await self._in_thread(self._write, f"{FOLDER}/{_name_of(self._own)}.json", {"address": "", "beat": 0})
+        except OSError as error:
+            log.warning("the other gateways are not told that this one stops: %s", error)
+
+    def _read(self, path: str) -> dict[str, object]:
+        """Return a small JSON object; nothing where it is not there or none."""
+        try:
+            found = json.loads(self._records.read(path) or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, path: str, body: dict[str, object]) -> None:
+        self._records.replace(path, json.dumps(body).encode())
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await trio.to_thread.run_sync(call, *arguments, limiter=self._thread)
+
+
+class _Held:
+    """A shard that is landed here."""
+
+    def __init__(self, lander: ShardLander) -> None:
+        self.lander, self.scope, self.ended = lander, trio.CancelScope(), trio.Event()
+
+
+def _name_of(address: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "_", address)
