@@ -58,6 +58,7 @@ COMMANDS = {
     "completion": Command("appliance.commands.completion", "completion script for a shell"),
     "bench": Command("appliance.commands.messaging.bench", "measure the throughput of a cluster"),
     "uplink": Command("appliance.commands.box.uplink", "shipping of the log: state, pause, gaps, export to a stick"),
+    "replica": Command("appliance.commands.box.replica", "a group of boxes: who leads, promote, demote"),
     "fsck": Command("storage_driver.fsck", "check a stopped store, salvage it, rebuild its queues"),
     "loss": Command("appliance.commands.box.loss", "lost acknowledged messages: count and queues"),
     "backup": Command("appliance.commands.box.backup", "copy the store of a box, running or not"),

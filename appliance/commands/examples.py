@@ -50,6 +50,12 @@ rocketbox uplink export --to /media/stick
 rocketbox uplink import /media/stick
 rocketbox uplink discard --before 1073741824 --reason 'the disk is full, the link is gone'
 rocketbox uplink identity
+rocketbox replica status
+rocketbox replica promote
+rocketbox replica promote --accept-loss --yes
+rocketbox replica demote
+rocketbox replica solo
+rocketbox replica resync
 rocketbox fsck /var/lib/rocketbox
 rocketbox fsck /var/lib/rocketbox --salvage /media/stick/salvaged
 rocketbox backup /media/stick/press-17

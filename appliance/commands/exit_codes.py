@@ -50,6 +50,11 @@ OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the co
         2: "wrong command line",
         10: "with status and test: the uplink does not work",
     },
+    "replica": {
+        0: "done",
+        1: "the box cannot be asked, or it was not confirmed",
+        2: "wrong command line, or the box refuses; one line on standard error says why and what helps",
+    },
     "support": {
         0: "done",
         1: "the file cannot be written",

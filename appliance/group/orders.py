@@ -1,6 +1,6 @@
 """What admin.sock may ask of a member of a group: how it stands, and orders about who leads."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -14,9 +14,9 @@ def group_actions(driver: GroupDriver) -> dict[str, Action]:
     return {
         "group.status": partial(_status, driver),
         "group.promote": partial(_promote, driver),
-        "group.demote": partial(_ordered, driver.demote),
-        "group.solo": partial(_ordered, driver.solo),
-        "group.resync": partial(_ordered, driver.resync),
+        "group.demote": partial(_ordered, driver, driver.demote),
+        "group.solo": partial(_ordered, driver, driver.solo),
+        "group.resync": partial(_ordered, driver, driver.resync),
         "group.transfer": partial(_transfer, driver),
     }
 
@@ -42,26 +42,18 @@ async def _status(driver: GroupDriver, question: AdminRequest) -> object:
 
 
 async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
-    return await _carried_out(partial(driver.promote, accept_loss=question.values.get("accept_loss") is True), driver)
+    loss = question.values.get("accept_loss") is True
+    return await _ordered(driver, partial(driver.promote, accept_loss=loss), question)
 
 
 async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:
-    return await _carried_out(partial(driver.transfer, str(question.values.get("to", ""))), driver)
+    return await _ordered(driver, partial(driver.transfer, str(question.values.get("to", ""))), question)
 
 
-async def _ordered(order: Callable[[], Awaitable[None]], question: AdminRequest) -> object:
-    await order_or_refusal(order)
-    return {}
-
-
-async def _carried_out(order: Callable[[], Awaitable[None]], driver: GroupDriver) -> Mapping[str, object]:
-    await order_or_refusal(order)
-    return group_status(driver)
-
-
-async def order_or_refusal(order: Callable[[], Awaitable[None]]) -> None:
-    """Carry out an order. Raises AdminRefused."""
+async def _ordered(driver: GroupDriver, order: Callable[[], Awaitable[None]], question: AdminRequest) -> object:
+    """Carry out an order and return how the group stands then. Raises AdminRefused."""
     try:
         await order()
     except GroupRefused as exc:
         raise AdminRefused(str(exc)) from exc
+    return group_status(driver)

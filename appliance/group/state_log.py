@@ -18,6 +18,7 @@ from storage_driver.interfaces import MarkedAppending
 from storage_driver.record import Message
 
 log = logging.getLogger("appliance.group")
+MOST_PACE_S = PERIOD_S = 1.0
 WAIT_S = 3.0  # for the second disk; then whoever waits is told, and the change may still come to be
 
 
@@ -82,7 +83,12 @@ class LogTable:
     def __init__(self, state: StateLog, table: str, file: StateFile, told: "Told" = dict) -> None:
         self._state, self._file, self._differ, self._told = state, file, Differ(table), told
         self._mark = 0
-        self.path = file.path
+        self.path, self._took_s, self.period_s = file.path, 0.0, PERIOD_S
+
+    @property
+    def pace_s(self) -> float:
+        """How long changes rest before they are written: a moment, longer where a table is large."""
+        return min(MOST_PACE_S, 4 * self._took_s)
 
     def load(self) -> object | None:
         """Return the table. Raises StateDamaged."""
@@ -94,7 +100,9 @@ class LogTable:
     async def write(self, table: object) -> None:
         """Have the log take what changed, and wait until that is safe. Raises OSError."""
         told = self._told(table) if isinstance(table, Mapping) else table
+        began_s = trio.current_time()
         change = self._differ.change_to(told)
+        self._took_s = trio.current_time() - began_s
         if change is not None:
             self._mark = self._state.append(change)
         await self._state.wait(self._mark)

@@ -15,7 +15,7 @@ import trio
 from appliance.broker.delay.redelivery import draft_of, park, put_patiently, records_in, rest_after, unpark, wait_kept
 from appliance.broker.intake import DELAY, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
-from appliance.broker.tables.saving import TableFile, load_table, rows_of
+from appliance.broker.tables.saving import TableFile, load_table, period_of, rows_of
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -132,7 +132,7 @@ class DelayLevels:
 
     async def _save_often(self) -> None:
         while True:
-            await trio.sleep(SAVE_S)
+            await trio.sleep(period_of(self._file, SAVE_S))
             try:
                 await self.flush()
             except OSError as exc:

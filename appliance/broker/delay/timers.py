@@ -27,7 +27,7 @@ from appliance.broker.delay.redelivery import (
 from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
 from appliance.broker.intake import TIMERS, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
-from appliance.broker.tables.saving import TableFile, load_table
+from appliance.broker.tables.saving import TableFile, load_table, period_of
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -149,7 +149,7 @@ class Timers:
 
     async def run(self) -> None:
         """Sort new entries and deliver due messages, until cancelled."""
-        saved_at, ready = trio.current_time(), False
+        saved_at, ready, save_s = trio.current_time(), False, period_of(self._file, SAVE_S)
         while True:
             due_ms = None
             try:
@@ -157,7 +157,7 @@ class Timers:
                 await self._catch_up()
                 due_ms = await self._deliver_due()
                 self._note_floor()
-                if trio.current_time() - saved_at >= SAVE_S:
+                if trio.current_time() - saved_at >= save_s:
                     await self._save()
                     saved_at = trio.current_time()
             except LogFailed as exc:
@@ -167,8 +167,8 @@ class Timers:
             except (OSError, RunDamaged) as exc:
                 await self._rest_after_error(exc)
                 continue
-            wait_s = SAVE_S if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
-            limit_s = CLOCK_STEP_S if due_ms is not None else SAVE_S
+            wait_s = save_s if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
+            limit_s = CLOCK_STEP_S if due_ms is not None else save_s
             await self._arrivals.wait_match(
                 [QueuePosition(QUEUE, self.index.indexed_to)], group="", timeout_s=min(wait_s, limit_s)
             )

@@ -40,6 +40,18 @@ class KeptFiles(Protocol):
     def journal_file(self, name: str) -> JournalFile: ...
 
 
+def pace_of(file: TableFile, usual_s: float) -> float:
+    """Return how long changes may rest before they are written: less where another box goes on with the table."""
+    found: float = getattr(file, "pace_s", usual_s)
+    return found
+
+
+def period_of(file: TableFile, usual_s: float) -> float:
+    """Return how often progress is written: more often where another box goes on with it."""
+    found: float = getattr(file, "period_s", usual_s)
+    return found
+
+
 def load_table(file: TableFile, what: str) -> dict[str, Any]:
     """Return the stored table, an empty one when there is none or nothing of it can be read: damage prevents no start.
 
@@ -91,7 +103,7 @@ class TableVersion(NamedTuple):
 class Saver:
     """Writes one table after each change; `saved` is the newest mark on disk."""
 
-    def __init__(self, file: TableFile, snapshot: Callable[[], object], *, calm_s: float = CALM_S) -> None:
+    def __init__(self, file: TableFile, snapshot: Callable[[], object], *, calm_s: float | None = None) -> None:
         self.mark = self.saved = 0
         self.failures = 0
         self._failed = False  # the last write
@@ -120,7 +132,7 @@ class Saver:
             if not (self._waiting or self._failed):
                 # Nobody waits: after a power cut the change comes back by itself, from the log or by heartbeats.
                 self._urgent = trio.Event()
-                with trio.move_on_after(self._calm_s):
+                with trio.move_on_after(pace_of(self._file, CALM_S) if self._calm_s is None else self._calm_s):
                     await self._urgent.wait()
             self._work, mark = trio.Event(), self.mark
             if self.saved == mark:

@@ -1,0 +1,105 @@
+"""`rocketbox replica ...`: how this box and the others of its group stand, and who leads; asks the running box."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.admin import NAME, AdminRefused, AdminSilent, ask
+from appliance.commands.box.status import health_path
+from appliance.commands.settings import add_config_arguments
+from appliance.commands.tables import confirmed
+from appliance.health.condition_rules import size
+from uplink_spark.console import print_table
+
+COULD_NOT_ASK, REFUSED = 1, 2
+PURPOSES = {
+    "status": "who leads, and how far each member is",
+    "promote": "make this box the leader; what the leader acknowledged is here first",
+    "demote": "stop leading",
+    "solo": "on the leader: acknowledge alone until the other copy is level again",
+    "resync": "take the copy anew from the leader; what this box alone has goes to quarantine/",
+}
+CAREFUL = {
+    "solo": "Messages will be acknowledged although only this box has them.",
+    "resync": "This box will take no part until it has the whole log again.",
+}
+LOSS = "Messages that only the other box has are lost, also acknowledged ones."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, purpose in PURPOSES.items():
+        made = actions.add_parser(name, help=purpose, description=purpose)
+        add_config_arguments(made)
+        made.add_argument("--json", action="store_true", help="print the answer as JSON")
+        if name == "promote":
+            made.add_argument("--accept-loss", action="store_true", help="also without what the other box alone has")
+        if name in CAREFUL or name == "promote":
+            made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask the box once and print its answer."""
+    action, loss = arguments.action, getattr(arguments, "accept_loss", False)
+    warning = LOSS if loss else CAREFUL.get(action)
+    if warning is not None and not confirmed(warning, arguments.yes):
+        print("nothing was changed", file=sys.stderr)
+        return COULD_NOT_ASK
+    values = {"accept_loss": True} if loss else {}
+    try:
+        answer = ask(health_path(arguments).with_name(NAME), f"group.{action}", values)
+    except AdminSilent as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return COULD_NOT_ASK
+    except AdminRefused as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return REFUSED
+    if arguments.json:
+        print(json.dumps(answer), flush=True)
+    else:
+        show(answer)
+    return 0
+
+
+def show(status: Mapping[str, Any]) -> None:
+    """Print how a group stands, as a person reads it."""
+    print(sentence(status))
+    rows = [
+        [each["member"], each["address"], kind(each, status["leader"]), distance(each)] for each in status["members"]
+    ]
+    print_table(["MEMBER", "ADDRESS", "IS", "COPY"], rows)
+    if cut := status["diverged"]:
+        print(f"taken back: {size(cut['end'] - cut['start'])} at {cut['start']}, kept in {cut['quarantine']}")
+
+
+def sentence(status: Mapping[str, Any]) -> str:
+    """Return who leads, in one line."""
+    own = status["member"]
+    if status["serves"]:
+        return f"{own} (this box) leads, term {status['term']}"
+    if status["leader"] and status["leader"] != own:
+        return (
+            f"{own} (this box) follows {status['leader']} at {status['leader_address'] or '-'}, term {status['term']}"
+        )
+    return f"{own} (this box): the group has no leader, term {status['term']}"
+
+
+def kind(each: Mapping[str, Any], leader: str) -> str:
+    """Return what a member is in one word."""
+    if each["witness"]:
+        return "witness"
+    return "leader" if each["member"] == leader else "learner" if each["learner"] else "follower"
+
+
+def distance(each: Mapping[str, Any]) -> str:
+    """Return how far a member's copy is."""
+    if not each["connected"]:
+        return "not connected"
+    if each["witness"]:
+        return "-"
+    if not each["behind_bytes"]:
+        return "has everything"
+    return f"{size(each['behind_bytes'])}, {each['behind_s']} s behind"

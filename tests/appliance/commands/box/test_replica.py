@@ -1,0 +1,91 @@
+"""`replica`: what it asks the box, what it asks the operator first, and what it prints."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.admin import AdminRefused, AdminSilent
+from appliance.commands.box import replica
+from appliance.commands.box.replica import add_arguments, run
+
+BOX = {
+    "address": "10.0.0.1:10912", "witness": False, "learner": False, "connected": True, "synced": 9,
+    "behind_bytes": 0, "behind_s": 0.0, "clock_drift_s": None,
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "member": "a", "role": "leader", "serves": True, "term": 3, "leader": "a", "leader_address": "10.0.0.1:10911",
+    "members": [
+        {**BOX, "member": "a"}, {**BOX, "member": "b", "behind_bytes": 2048, "behind_s": 1.5},
+        {**BOX, "member": "w", "witness": True}, {**BOX, "member": "c", "connected": False, "learner": True},
+    ],
+    "diverged": None,
+}  # fmt: skip
+Asked = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    found: Asked = []
+
+    def ask(path: Path, action: str, values: dict[str, Any]) -> dict[str, Any]:
+        found.append((action, values))
+        return STATUS
+
+    monkeypatch.setattr(replica, "ask", ask)
+    return found
+
+
+def command(tmp_path: Path, *given: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return run(parser.parse_args([*given, "--data", str(tmp_path)]))
+
+
+def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tmp_path, "status") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "a (this box) leads, term 3"
+    assert [line.split()[0] for line in shown[1:]] == ["MEMBER", "a", "b", "w", "c"]
+    assert "2 KiB, 1.5 s behind" in shown[3]
+    assert "witness" in shown[4]
+    assert "learner" in shown[5]
+    assert "not connected" in shown[5]
+    assert command(tmp_path, "status", "--json") == 0
+    assert '"term": 3' in capsys.readouterr().out
+
+
+def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = {"start": 0, "end": 1024, "at_ms": 1, "quarantine": "/q/x"}
+    for leader, words in (("b", "a (this box) follows b at h:1, term 3"), ("", "the group has no leader")):
+        said = {**STATUS, "serves": False, "leader": leader, "leader_address": "h:1", "diverged": cut}
+        monkeypatch.setattr(replica, "ask", lambda path, action, values, said=said: said)
+        command(tmp_path, "status")
+        shown = capsys.readouterr().out
+        assert words in shown
+        assert "taken back: 1 KiB at 0, kept in /q/x" in shown
+
+
+def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> None:
+    for given in (["promote", "--accept-loss"], ["solo"], ["resync"]):
+        assert command(tmp_path, *given) == 1
+    assert asked == []
+    assert command(tmp_path, "promote") == 0
+    assert command(tmp_path, "promote", "--accept-loss", "--yes") == 0
+    assert command(tmp_path, "demote") == 0
+    assert asked == [("group.promote", {}), ("group.promote", {"accept_loss": True}), ("group.demote", {})]
+
+
+@pytest.mark.parametrize(("raised", "code"), [(AdminSilent("no box"), 1), (AdminRefused("it would lose 3"), 2)])
+def test_a_refusal_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], raised: Exception, code: int
+) -> None:
+    def ask(path: Path, action: str, values: dict[str, Any]) -> object:
+        raise raised
+
+    monkeypatch.setattr(replica, "ask", ask)
+    assert command(tmp_path, "promote") == code
+    assert capsys.readouterr().err == f"rocketbox: {raised}\n"
