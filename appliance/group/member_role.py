@@ -78,7 +78,9 @@ class MemberRole:
     def why_not(self) -> str:
         """Return why this member takes no messages, and who does."""
         state = self._state
-        if state.leader and state.leader != self._driver.member:
+        if state.leader == self._driver.member:
+            return "this box leads its group in a moment, try again"
+        if state.leader:
             return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
         return "its group has no leader, try again later"
 

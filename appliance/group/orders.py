@@ -8,6 +8,8 @@ import trio
 from appliance.admin import Action, AdminRefused, AdminRequest
 from appliance.group.driver import GroupDriver, GroupRefused
 
+SERVES_S = 5.0  # from an election to the first message
+
 
 def group_actions(driver: GroupDriver) -> dict[str, Action]:
     """Return name → action."""
@@ -43,7 +45,10 @@ async def _status(driver: GroupDriver, question: AdminRequest) -> object:
 
 async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
     loss = question.values.get("accept_loss") is True
-    return await _ordered(driver, partial(driver.promote, accept_loss=loss), question)
+    await _ordered(driver, partial(driver.promote, accept_loss=loss), question)
+    with trio.move_on_after(SERVES_S):
+        await driver.leadership.wait_for(lambda state: state.serves)
+    return group_status(driver)
 
 
 async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:

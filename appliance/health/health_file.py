@@ -116,7 +116,9 @@ def _replication(seen: Mapping[str, Any]) -> str:
 
 def _group(seen: Mapping[str, Any]) -> str:
     """Return who leads, and how far each member that is known is."""
-    own = "leads" if seen["serves"] else "has no leader" if not seen["leader"] else f"follows {seen['leader']}"
+    own = f"follows {seen['leader']}" if seen["leader"] else "has no leader"
+    if seen["leader"] == seen["member"]:
+        own = "leads" if seen["serves"] else "leads, and takes no messages yet"
     parts = [f"{seen['member']} {own}, term {seen['term']}"]
     parts += [f"{each['member']} {_progress(each)}" for each in seen["members"] if each["member"] != seen["member"]]
     if seen["diverged"]:

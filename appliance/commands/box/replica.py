@@ -80,7 +80,9 @@ def sentence(status: Mapping[str, Any]) -> str:
     own = status["member"]
     if status["serves"]:
         return f"{own} (this box) leads, term {status['term']}"
-    if status["leader"] and status["leader"] != own:
+    if status["leader"] == own:
+        return f"{own} (this box) leads, and takes no messages yet, term {status['term']}"
+    if status["leader"]:
         return (
             f"{own} (this box) follows {status['leader']} at {status['leader_address'] or '-'}, term {status['term']}"
         )

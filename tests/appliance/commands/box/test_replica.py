@@ -60,7 +60,11 @@ def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cut = {"start": 0, "end": 1024, "at_ms": 1, "quarantine": "/q/x"}
-    for leader, words in (("b", "a (this box) follows b at h:1, term 3"), ("", "the group has no leader")):
+    for leader, words in (
+        ("b", "a (this box) follows b at h:1, term 3"),
+        ("", "the group has no leader"),
+        ("a", "leads, and takes no"),
+    ):
         said = {**STATUS, "serves": False, "leader": leader, "leader_address": "h:1", "diverged": cut}
         monkeypatch.setattr(replica, "ask", lambda path, action, values, said=said: said)
         command(tmp_path, "status")
