@@ -33,6 +33,9 @@ class Marks(Protocol):
     @property
     def failure(self) -> str | None: ...
     def when_committed(self, log_offset: int, wake: Wake, /) -> None: ...
+    def when_acknowledged(self, log_offset: int, wake: Wake, /) -> None:
+        """Do what `when_committed` does, for an answer to a client, which does not wait for ever."""
+
     async def wait_committed(self, log_offset: int, /) -> None: ...
 
 

@@ -80,7 +80,7 @@ class MessageStore:
         self._log, self._flusher, self._lookup, self._queues = parts.log, parts.flusher, parts.lookup, parts.queues
         self.put, self.put_batch = parts.appender.put, parts.appender.put_batch  # no call in between: 0.1 µs each
         self.when_committed, self.when_synced = parts.log.when_committed, parts.log.when_synced
-        self.wait_committed = parts.log.wait_committed
+        self.wait_committed, self.when_acknowledged = parts.log.wait_committed, parts.log.when_committed
         self.append_raw = parts.raw.append
         self.delete_topic, self.drop_first = parts.deletion.delete_topic, parts.deletion.drop_first
         if opened.committed is not None:

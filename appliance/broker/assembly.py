@@ -136,7 +136,7 @@ def assemble(
     recalls = Recalls(
         delivery.timers,
         tables.topics,
-        when_committed=store.when_committed,
+        when_committed=store.when_acknowledged,
         now_ms=now_ms,
         region=config.broker.region,
     )

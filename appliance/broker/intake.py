@@ -16,6 +16,8 @@ from storage_driver.statistics import AppendResult
 
 WAIT = "WAIT"
 DELAY, HALF = "DELAY", "TRAN_MSG"
+NOT_COPIED = "no other disk has the message"  # reasons of a group of boxes
+OTHERS_LEAD = "the leader of term "
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 
@@ -117,8 +119,9 @@ def refusal(exc: Full | LogFailed | MessageIllegal | Busy) -> Refused:
 
 
 def not_durable(reason: str) -> Refused:
-    """Return the refusal for a message that did not become durable; never 10, which Java takes for a result."""
-    return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: the disk failed: {reason}")
+    """Return the refusal for a message that did not become durable; never 10, 11, 12: Java takes them for results."""
+    why = reason if reason.startswith((NOT_COPIED, OTHERS_LEAD)) else f"the disk failed: {reason}"
+    return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
 
 
 def busy(waited_ms: int) -> Refused:

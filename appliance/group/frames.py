@@ -23,7 +23,9 @@ MOST_ROWS: Final = 1024  # of a lineage
 MOST_RUNS: Final = 256  # the newest ones are sent: a head has its limit
 MOST_TEXT: Final = 500
 
-HELLO, WELCOME, REFUSED, PING, PONG, SEGMENT, SEGMENT_SEEN = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
+HELLO, WELCOME, REFUSED, PING, PONG = 0x01, 0x02, 0x03, 0x04, 0x05
+SEGMENT, SEGMENT_SEEN = 0x06, 0x07
+HAND_OVER, HAND_OVER_REFUSED = 0x08, 0x09  # a follower asks to lead, and why not
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")

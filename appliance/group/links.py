@@ -120,6 +120,11 @@ class MemberLinks:
         if (link := self.link(member)) is not None:
             link.put(frame)
 
+    def wake(self) -> None:
+        """Ask all pumps again."""
+        for link, _ in self._links.values():
+            link.wake()
+
     def statistics(self) -> LinksSeen:
         """Return a snapshot."""
         links = [link for link, _ in self._links.values()]

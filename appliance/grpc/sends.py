@@ -40,7 +40,7 @@ class GrpcSends:
     """Handles sends."""
 
     def __init__(self, rules: SendRules, publishing: Publishing, store: Marks) -> None:
-        self._rules, self._publishing, self._when_durable = rules, publishing, store.when_committed
+        self._rules, self._publishing, self._when_durable = rules, publishing, store.when_acknowledged
 
     def send(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Store the messages of a request, all in one queue. Raises Rejection, Refused, and what the store raises."""

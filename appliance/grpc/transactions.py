@@ -30,7 +30,7 @@ class SecondWords:
     """Handles the ends of transactions, and recalls."""
 
     def __init__(self, ends: TransactionEnds, recalls: Recalls, store: Marks) -> None:
-        self._ends, self._recalls, self._when_durable = ends, recalls, store.when_committed
+        self._ends, self._recalls, self._when_durable = ends, recalls, store.when_acknowledged
 
     def end(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Commit or roll back a half message. Raises Rejection, Refused."""

@@ -3,7 +3,7 @@
 Every opening appends a run at the recovered end before the first append. No rule here uses a clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from storage_driver.errors import StateDamaged, StoreRefused
@@ -70,6 +70,11 @@ class Lineage:
         """Begin a new epoch at a log offset and make it durable. Raises OSError."""
         kept = [(epoch, origin) for epoch, origin in self.epochs if origin < log_offset]
         self.epochs = [*kept, (self._new_id(), log_offset)]
+        self.save()
+
+    def adopt(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Take over the epochs of the log that this one, which is empty, becomes a copy of. Raises OSError."""
+        self.epochs = list(epochs)
         self.save()
 
     def begin_term(self, term: int, log_offset: int) -> None:

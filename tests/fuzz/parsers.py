@@ -19,6 +19,8 @@ from appliance.broker.filter.subscriptions import SubscriptionError, parse_subsc
 from appliance.broker.pop_requests.acknowledging import read_acks
 from appliance.broker.pop_requests.receipts import read_receipt
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
+from appliance.group.frames import HEAD, LinkFrameDecoder
+from appliance.group.message_frames import APPEND, KINDS, decode_message, encode_message
 from appliance.grpc.send_shape import check_send
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack.errors import ProtocolError, Refused
@@ -35,15 +37,19 @@ from netstack.wire.command import HEADER, decode_command, encode_command
 from netstack.wire.frame import BINARY, JSON, MAX_FRAME, MAX_HEADER, Frame, FrameDecoder
 from netstack.wire.replication import REPORT, ReportDecoder
 from provisioning.frame import SerialFrameDecoder as LineDecoder
+from storage_driver.consensus.members import Members, MembersAt
+from storage_driver.consensus.messages import CampaignNow, Match
+from storage_driver.consensus.terms import Row
 from storage_driver.record import decode_properties
 from uplink_spark.errors import PieceDamaged
+from uplink_spark.errors import ProtocolError as UplinkProtocolError
 from uplink_spark.wire.cbor import decode_map
 from uplink_spark.wire.frames import MAX_FRAME as MAX_UPLINK_FRAME
 
 KIB, MIB = 1024, 1 << 20
 FILTERS = tuple(sql92.compile_expression(f"a > {number}") for number in ("1", "3000000000", "1.5"))
 COLLIDING = (1 << 61) - 1  # whole numbers that differ by this have one hash
-REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged, CallFailed)
+REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged, CallFailed, UplinkProtocolError)
 
 
 class Parser(NamedTuple):
@@ -292,6 +298,22 @@ def _reports() -> Iterator[bytes]:
     yield REPORT.pack(-1) * (4 * KIB // REPORT.size)
 
 
+def _member(data: bytes) -> object:
+    decoder = LinkFrameDecoder(most_record_bytes=5 * MIB, with_bytes=frozenset({APPEND}))
+    return [decode_message(frame) for frame in decoder.feed(data)]
+
+
+def _members() -> Iterator[bytes]:
+    small = encode_message(CampaignNow(1))
+    yield small * (256 * KIB // len(small))
+    rows = tuple(Row(term, term) for term in range(1, 1025))
+    large = encode_message(Match(1, 1, 1, 1, rows, (MembersAt(0, Members(("a",) * 16)),) * 64))
+    yield large * (256 * KIB // len(large))
+    for head in _cbor():
+        yield HEAD.pack(3 + len(head), KINDS[Match], len(head)) + head if len(head) < 65_536 else b""
+    yield HEAD.pack(3 + 200 * KIB, APPEND, 0) + bytes(200 * KIB)
+
+
 def _acks() -> Iterator[bytes]:
     ack = b'{"c":"G","t":"T","r":"0","so":0,"q":0,"pt":1,"b":"%s"}' % (b"/" * 680)
     yield b'{"brokerName":"b","acks":[' + b",".join([ack] * (ACKS_FROM_PEER.bytes // len(ack) - 1)) + b"]}"
@@ -447,6 +469,15 @@ PARSERS = (
     Parser("uplink message", "gateway and box", MAX_UPLINK_FRAME, 80_000, 8 * MIB, decode_map, _cbor),
     Parser(
         "report of a slave", "replication port", 4 * KIB, 30, MIB, lambda data: ReportDecoder().feed(data), _reports
+    ),
+    Parser(
+        "frame of a member",
+        "replication port, after TLS with both certificates",
+        256 * KIB,
+        2_000_000,
+        16 * MIB,
+        _member,
+        _members,
     ),
     Parser("HTTP2 frames", "gRPC port, before access", 64 * KIB, 200_000, 2 * MIB, _link, _http2),
     Parser("HTTP2 headers", "gRPC port, before access", 16 * KIB, 40_000, MIB, _read_block, _blocks),

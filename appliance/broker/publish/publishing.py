@@ -267,7 +267,7 @@ class Publishing:
                 reasons.append(reason)
                 durable.set()
 
-            self._store.when_committed(end, wake)
+            self._store.when_acknowledged(end, wake)
             await durable.wait()
         if reasons[0] is not None:
             self.lost(0, end)

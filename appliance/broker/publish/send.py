@@ -31,7 +31,7 @@ class Sends:
 
     def __init__(self, publishing: Publishing, store: Marks, *, store_host: bytes, region: str, trace_on: bool) -> None:
         self._publishing = publishing
-        self._when_durable = store.when_committed  # one and the same for all answers
+        self._when_durable = store.when_acknowledged  # one and the same for all answers
         self._region = region, trace_on
         self._replies = SendReplies(region, trace_on=trace_on)
         self._ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}

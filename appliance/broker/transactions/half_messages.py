@@ -111,7 +111,7 @@ class TransactionEnds:
         if found is None:
             return AsyncReply(partial(self._end_cold, request, header, peer.signer))
         mark = self._end(header, _checked(header, _only(found), peer.signer))
-        return DeferredReply(self.store.when_committed, mark, request.reply(), partial(_not_durable, request))
+        return DeferredReply(self.store.when_acknowledged, mark, request.reply(), partial(_not_durable, request))
 
     async def _end_cold(
         self, request: RemotingCommand, header: EndTransactionHeader, signer: Signer | None

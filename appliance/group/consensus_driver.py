@@ -1,0 +1,400 @@
+"""Runs the consensus core of one member over its store, its files and its links.
+
+One task feeds the core with one event after the other and carries out what it wants before the next: promises are on
+disk before a message leaves. The store's own thread syncs meanwhile, and links send bytes of the log meanwhile.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from appliance.group.driver import Divergence, GroupRefused, MemberProgress
+from appliance.group.feed import Feed
+from appliance.group.frames import (
+    HAND_OVER,
+    HAND_OVER_REFUSED,
+    MOST_TEXT,
+    LinkFrame,
+    LinkRefused,
+    MemberHello,
+    encode_frame,
+    typed,
+)
+from appliance.group.greeting import hello_of, refusal_of
+from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
+from appliance.group.link import Link
+from appliance.group.links import MemberLinks
+from appliance.group.log_copy import CopyFailed, LogCopy
+from appliance.group.member_files import MemberFiles
+from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
+from appliance.group.member_view import seen_members, why_not_copied
+from appliance.group.message_frames import decode_message, encode_message
+from appliance.group.shipping import Shipping
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
+from storage_driver.consensus.members import Members
+from storage_driver.consensus.messages import Append
+from storage_driver.consensus.rules import REFUSAL_S
+from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
+from storage_driver.log.segment import Write
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import Message
+from uplink_spark.wire.cbor import encode_map
+
+log = logging.getLogger("appliance.group")
+RAFT_TOPIC: Final = "RBX_RAFT"
+LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
+MOST_EVENTS: Final = 256  # that wait: above, members are not read from
+TURN: Final = 16  # events, each some ten microseconds
+PROMOTE_S: Final = 10.0
+PROMISE_S: Final = REFUSAL_S + 2
+ROUND_S: Final = 1.0  # of an election by hand
+
+
+class _Event(NamedTuple):
+    """Something for the core; `data` are bytes that came with an Append, `sender` who sent them."""
+
+    run: Callable[[float], Effects]
+    data: bytes = b""
+    sender: str = ""
+
+
+class _EventQueue:
+    """What the core is to hear, in order; who adds much waits for room."""
+
+    def __init__(self) -> None:
+        self._events, self._work, self._room = deque[_Event](), trio.Event(), trio.Event()
+        self._served = 0
+
+    def add(self, event: _Event) -> None:
+        self._events.append(event)
+        self._work.set()
+
+    def add_first(self, event: _Event) -> None:
+        self._events.appendleft(event)
+        self._work.set()
+
+    async def wait_room(self) -> None:
+        """Return once fewer than MOST_EVENTS wait."""
+        while len(self._events) >= MOST_EVENTS:
+            await self._room.wait()
+
+    async def next(self, rest_s: float) -> _Event | None:
+        """Return the next event, None when none comes in time. Others get a turn now and then."""
+        self._served += 1
+        if not self._served % TURN:
+            await trio.lowlevel.checkpoint()
+        if not self._events:
+            self._work = trio.Event()
+            with trio.move_on_after(rest_s):
+                await self._work.wait()
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        self._room.set()
+        self._room = trio.Event()
+        return event
+
+
+class ConsensusDriver:
+    """One member of a group. `run` is its life; orders of people are carried out while it runs."""
+
+    def __init__(
+        self,
+        rules: MemberRules,
+        core: Core,
+        store: MemberLog,
+        *,
+        files: MemberFiles,
+        leadership: Leadership,
+        clocks: DriverClocks,
+        session: bytes,
+        make_links: "Callable[[ConsensusDriver], MemberLinks]",
+    ) -> None:
+        self.member, self.leadership = rules.member, leadership
+        self._rules, self._core, self._store, self._files = rules, core, store, files
+        self._clocks, self._session = clocks, session
+        self._feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
+        self._shipping, self._copy = Shipping(core, self._feed), LogCopy(store)
+        self._events = _EventQueue()
+        self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
+        self._one_thread = trio.CapacityLimiter(1)
+        self._told_end = store.end  # to the core
+        self._failed, self._answer = False, ""  # whether the disk failed; why the leader does not hand over
+        self.links = make_links(self)
+
+    def _synced(self) -> int:
+        return self._store.synced
+
+    # ---- what links ask (LinkUser)
+
+    def hello(self) -> MemberHello:
+        """Return the greeting of this member."""
+        return hello_of(self._rules, self._store, self._session)
+
+    def check(self, hello: MemberHello) -> LinkRefused | None:
+        """Return why a member's log cannot be one with this one."""
+        return refusal_of(self.hello(), hello)
+
+    def begun(self, link: Link, hello: MemberHello) -> None:
+        """A link is open."""
+        self._epochs[link.member] = hello.epochs
+        link.pump(partial(self._shipping.next_frame, link.member))
+        self._events.add(_Event(partial(self._connected, link.member)))
+
+    def _connected(self, member: str, now_s: float) -> Effects:
+        return self._core.connected(now_s, member)
+
+    def ended(self, link: Link) -> None:
+        """A link is closed; what was on its way is lost."""
+
+    async def take(self, link: Link, frame: LinkFrame) -> None:
+        """Take a frame. Raises ProtocolError."""
+        if frame.kind == HAND_OVER:
+            self._events.add(_Event(partial(self._hand_over, member=link.member)))
+            return
+        if frame.kind == HAND_OVER_REFUSED:
+            self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
+            return
+        message = decode_message(frame)
+        await self._events.wait_room()
+        self._events.add(_Event(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member))
+
+    # ---- what the store tells
+
+    def _synced_to(self, log_offset: int) -> None:
+        self._if_same(self._core.synced, log_offset)
+
+    def _writing(self, writes: Sequence[Write], end: int) -> None:
+        self._feed.batch(writes, end)
+        self._if_same(self._tell_appended, end)
+
+    def _if_same(self, tell: Callable[[float, int], Effects], log_offset: int) -> None:
+        """Tell the core of a log offset, unless the log has been cut until it listens."""
+        truncations = self._store.truncations
+
+        def run(now_s: float) -> Effects:
+            return tell(now_s, log_offset) if self._store.truncations == truncations else Effects()
+
+        self._events.add(_Event(run))
+
+    # ---- events
+
+    async def run(self) -> None:
+        """Take part in the group until cancelled."""
+        self._follow("this box has just started")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.links.run)
+            nursery.start_soon(self._look_after_copy)
+            await self._act()
+
+    async def _look_after_copy(self) -> None:
+        try:
+            await self._copy.run()
+        except (CopyFailed, LogFailed) as exc:
+            self._fail(str(exc))
+
+    def _fail(self, reason: str) -> None:
+        if not self._failed:
+            self._failed = True
+            log.error("event=member_failed reason=%r", reason)
+            self._events.add(_Event(lambda now_s: self._core.disk_failed(now_s, reason)))
+
+    async def _act(self) -> None:
+        """Feed the core. Raises OSError when promises cannot be kept: the process ends."""
+        first = self._store.first
+        while True:
+            event = await self._events.next(self._rest_s()) or _Event(self._tick)
+            if self._store.first != first:
+                first = self._store.first
+                self._core.retained(first)
+            if self._store.failure is not None:
+                self._fail(self._store.failure)
+            await self._carry_out(event.run(self._clocks.now_s()), event)
+            self._publish(self._core.status)
+
+    def _rest_s(self) -> float:
+        return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))
+
+    def _tick(self, now_s: float) -> Effects:
+        return self._core.tick(now_s, self._clocks.random())
+
+    async def _carry_out(self, effects: Effects, event: _Event) -> None:
+        """Do what the core wants, in its order. Raises OSError."""
+        if effects.hard_state is not None:
+            await trio.to_thread.run_sync(self._files.save_hard, effects.hard_state, limiter=self._one_thread)
+        if effects.table is not None:
+            await trio.to_thread.run_sync(self._files.save_table, effects.table, limiter=self._one_thread)
+        if effects.cut is not None:
+            await self._cut(effects.cut)
+        if effects.accepted is not None:
+            await self._accept(effects.accepted, event)
+        if effects.begin_term is not None:
+            self._lead(effects.begin_term)
+        elif effects.members is not None:
+            self._append_record(self._core.status.term, effects.members)
+        for member, message in effects.send:
+            self.links.send(member, encode_message(message))
+        if effects.committed is not None:
+            self._store.commit(effects.committed)
+        if effects.status is not None and effects.status.role != LEADER:
+            self._follow(f"{effects.status.leader or 'nobody'} leads this group")
+        self.links.wake()
+
+    async def _accept(self, append: Append, event: _Event) -> None:
+        """Append the leader's records; of an empty log they are the first, and say whose log it is."""
+        store, epochs = self._store, self._epochs.get(event.sender)
+        if store.end == store.first and epochs and list(epochs) != store.lineage.epochs:
+            await trio.to_thread.run_sync(store.lineage.adopt, epochs, limiter=self._one_thread)
+        if (end := self._copy.append(append, event.data)) is not None:
+            self._events.add_first(_Event(partial(self._tell_appended, end=end)))
+
+    def _tell_appended(self, now_s: float, end: int) -> Effects:
+        """Tell the core where the log ends now, unless it knows of more."""
+        if end <= self._told_end:
+            return Effects()
+        self._told_end = end
+        return self._core.appended(now_s, end)
+
+    async def _cut(self, cut: LogCut) -> None:
+        try:
+            await self._copy.cut(cut, self._clocks.wall_ms())
+        except (LogFailed, ValueError) as exc:
+            self._fail(f"cut at {cut.log_offset}: {exc}")
+            return
+        self._told_end = cut.log_offset
+        self._events.add_first(_Event(lambda now_s: self._core.cut_done(now_s, cut.log_offset)))
+
+    def _follow(self, reason: str) -> None:
+        """Take no messages of this box's own."""
+        self._store.only_copies(reason)
+        self._store.share(self._synced_to)
+        self._feed.clear()
+        self._events.add_first(_Event(partial(self._tell_appended, end=self._store.end)))
+
+    def _lead(self, begin: BeginTerm) -> None:
+        """Append the term's first record; from now on followers are sent what is appended."""
+        if self._store.end != begin.log_offset:
+            self._fail(f"term {begin.term} is to begin at {begin.log_offset}, the log ends at {self._store.end}")
+            return
+        self._store.only_copies(None)
+        self._store.share(self._synced_to, self._writing)
+        end = self._append_record(begin.term, begin.members)
+        if end is not None:
+            self._events.add_first(_Event(partial(self._tell_appended, end=end)))
+
+    def _append_record(self, term: int, members: Members) -> int | None:
+        """Append a record that names the members; return the log offset behind it, None when it cannot be had."""
+        lists = {name: list(names) for name, names in members._asdict().items()}
+        body = encode_map({"term": term, "leader": self.member, "run": self._store.lineage.run, **lists})
+        message = Message(RAFT_TOPIC, 0, body, b"", 0, 0, self._clocks.wall_ms(), self._rules.host)
+        try:
+            return self._store.put(message, own=True).end
+        except StorageError as exc:
+            self._fail(f"the record of term {term} cannot be appended: {exc}")
+            return None
+
+    def _publish(self, status: MemberStatus) -> None:
+        role = LEARNER if self.member in status.members.learners else status.role
+        ready = status.ready and self._core.lease_held(self._clocks.now_s())
+        address = self._rules.clients.get(status.leader, "")
+        self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready))
+
+    # ---- orders
+
+    async def _order(self, call: Callable[[float], Effects]) -> None:
+        """Give the core an order. Raises GroupRefused."""
+        done, refused = trio.Event(), list[str]()
+
+        def run(now_s: float) -> Effects:
+            done.set()
+            try:
+                return call(now_s)
+            except ConsensusRefused as exc:
+                refused.append(str(exc))
+                return Effects()
+
+        self._events.add(_Event(run))
+        await done.wait()
+        if refused:
+            raise GroupRefused(refused[0])
+
+    async def promote(self, *, accept_loss: bool = False) -> None:
+        """Become the leader: by the other's hand-over if it is there, alone only with `accept_loss`."""
+        status, self._answer = self._core.status, ""
+        if status.leader not in ("", self.member) and self.links.link(status.leader) is not None and not accept_loss:
+            self.links.send(status.leader, encode_frame(HAND_OVER, {}))
+            await self._wait_lead(PROMOTE_S)
+        elif status.role != LEADER:
+            await self._campaign(forced=accept_loss)
+        if self.leadership.current.role != LEADER:
+            text = self._answer or (
+                "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
+                "which loses what only they have acknowledged"
+            )
+            raise GroupRefused(f"{self.member} does not lead: {text}")
+
+    async def _wait_lead(self, most_s: float) -> None:
+        with trio.move_on_after(most_s):
+            await self.leadership.wait_for(lambda state: state.role == LEADER or bool(self._answer))
+
+    async def _campaign(self, *, forced: bool) -> None:
+        """Hold elections until one is won, or what was promised to a leader that is gone has run out everywhere."""
+        until = trio.current_time() + PROMISE_S * self._rules.scale
+        while self.leadership.current.role != LEADER and trio.current_time() < until:
+            try:
+                await self._order(partial(self._core.campaign, forced=forced))
+            except GroupRefused as exc:
+                self._answer = str(exc)
+                await trio.sleep(LOOK_S)
+            else:
+                self._answer = ""
+                await self._wait_lead(ROUND_S * self._rules.scale)
+
+    def _hand_over(self, now_s: float, member: str) -> Effects:
+        try:
+            return self._core.transfer(now_s, member)
+        except ConsensusRefused as exc:
+            self.links.send(member, encode_frame(HAND_OVER_REFUSED, {"text": str(exc)[:MOST_TEXT]}))
+            return Effects()
+
+    async def transfer(self, to: str) -> None:
+        """Hand the leadership to a member; it has everything first."""
+        await self._order(partial(self._core.transfer, to=to))
+        with trio.move_on_after(PROMOTE_S):
+            await self.leadership.wait_for(lambda state: state.leader == to)
+        if self.leadership.current.leader != to:
+            raise GroupRefused(f"{to} did not take over: {self.leadership.current.leader or 'nobody'} leads")
+
+    async def demote(self) -> None:
+        """Stop leading, whoever takes over."""
+        await self._order(self._core.resign)
+
+    async def solo(self) -> None:
+        """As leader, acknowledge alone from here on, until the other copy is level again."""
+        await self._order(self._core.solo)
+
+    async def resync(self) -> None:
+        """As follower, forget the copy and take it from the leader again."""
+        raise GroupRefused(
+            "a copy is replaced by hand: stop this box, move its store folder away, remove this member from the group "
+            "and let it join under a new id"
+        )
+
+    # ---- what is seen
+
+    def members(self) -> tuple[MemberProgress, ...]:
+        """Return every member as this one knows it."""
+        return seen_members(self._rules, self._core, self._store, self.links)
+
+    def divergence(self) -> Divergence | None:
+        """Return the last cut of this log since the start."""
+        return self._copy.divergence
+
+    def why_not_copied(self) -> str:
+        """Return why what this member has appended is not on enough disks."""
+        return why_not_copied(self._core.status, self.members(), self.member)

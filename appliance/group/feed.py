@@ -1,0 +1,143 @@
+"""Bytes of a leader's log for its followers: the newest batches from memory, older ones from the disk.
+
+A batch is offered as it begins to be written here, so that followers write it at the same time. Pieces are whole
+records of one segment; the head of the blank at a segment's end goes along, what is behind it does not.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from storage_driver.log.segment import Write
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
+
+MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
+MOST_PIECE: Final = 1 << 20  # and one record
+Read = Callable[[int, int], bytes]
+"""(log offset, at most so many bytes) → synced bytes of one segment, none where there are none. Blocks."""
+
+
+class FeedGone(Exception):
+    """The log has no such bytes any more, or they cannot be read."""
+
+
+class LogPiece(NamedTuple):
+    """Whole records; `end` is the log offset where the next ones begin, behind the blank if one is there."""
+
+    start: int
+    data: bytes
+    end: int
+
+
+class Feed:
+    """What one log has for others. `batch` and `piece` are called in the trio loop."""
+
+    def __init__(self, read: Read, *, segment_bytes: int, synced: Callable[[], int]) -> None:
+        self._read, self._segment_bytes, self._synced = read, segment_bytes, synced
+        self._kept, self._kept_bytes = deque[LogPiece](), 0
+        self._reading = trio.CapacityLimiter(1)
+        self.read_bytes = 0  # from the disk
+
+    def batch(self, writes: Sequence[Write], end: int) -> None:
+        """Keep what begins to be written."""
+        for log_offset, pieces in writes:
+            if pieces:
+                data = b"".join(pieces)
+                blank = len(pieces[-1]) == BLANK_BYTES  # no record is so short
+                end = log_offset + len(data)
+                self._kept.append(LogPiece(log_offset, data, self._segment_end(log_offset) if blank else end))
+                self._kept_bytes += len(data)
+        while self._kept and self._kept_bytes > MOST_KEPT and self._kept[0].end <= self._synced():
+            self._kept_bytes -= len(self._kept.popleft().data)
+
+    def _segment_end(self, log_offset: int) -> int:
+        return log_offset - log_offset % self._segment_bytes + self._segment_bytes
+
+    def clear(self) -> None:
+        """Forget what is in memory: the log is not this member's to feed from any more."""
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    async def piece(self, start: int, upto: int) -> LogPiece | None:
+        """Return records from a log offset on, at most up to another; None when they are not to be had yet.
+
+        Raises FeedGone.
+        """
+        if self._kept and self._kept[0].start <= start:
+            return self._from_memory(start, upto)
+        if start >= min(upto, self._synced()):
+            return None
+        return await self._from_disk(start, min(upto, self._synced()))
+
+    def _from_memory(self, start: int, upto: int) -> LogPiece | None:
+        """Return the batches from there on, several small ones together."""
+        parts, end, size = list[bytes](), start, 0
+        for kept in self._kept:
+            if kept.end <= start:
+                continue
+            if parts and (kept.start != end or size + len(kept.data) > MOST_PIECE or self._ends_segment(end)):
+                break
+            data = kept.data[start - kept.start :] if kept.start < start else kept.data
+            if kept.end > upto:  # a term ends within it, where a record ends
+                data = data[: max(0, upto - end)]
+            parts.append(data)
+            end, size = min(kept.end, upto), size + len(data)
+            if size > MOST_PIECE or end == upto:
+                break
+        if not size:
+            return None
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return cut_piece(LogPiece(start, data, end), MOST_PIECE) if size > MOST_PIECE else LogPiece(start, data, end)
+
+    def _ends_segment(self, log_offset: int) -> bool:
+        return log_offset % self._segment_bytes == 0
+
+    async def _from_disk(self, start: int, upto: int) -> LogPiece:
+        want = min(MOST_PIECE, upto - start)
+        data = await self._bytes(start, want)
+        found = whole_records(start, data, self._segment_bytes)
+        if found.end == start:  # one record that is larger, or a blank at the end of what is there
+            size = BLANK.unpack_from(data)[0] if len(data) >= BLANK_BYTES else 0
+            if not want < size <= self._segment_bytes:
+                raise FeedGone(f"no record begins at {start}")
+            found = whole_records(start, await self._bytes(start, size), self._segment_bytes)
+        return found
+
+    async def _bytes(self, start: int, count: int) -> bytes:
+        try:
+            data = await trio.to_thread.run_sync(self._read, start, count, limiter=self._reading)
+        except OSError as exc:
+            raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
+        if not data:
+            raise FeedGone(f"the log at {start} is deleted")
+        self.read_bytes += len(data)
+        return data
+
+
+def whole_records(start: int, data: bytes, segment_bytes: int) -> LogPiece:
+    """Return the records that are whole in some bytes of one segment, and the blank's head behind them."""
+    at, left = 0, -start % segment_bytes or segment_bytes
+    while len(data) - at >= BLANK_BYTES:
+        size, magic = BLANK.unpack_from(data, at)
+        if magic == MAGIC_BLANK:
+            return LogPiece(start, data[: at + BLANK_BYTES], start + left)
+        if size < BLANK_BYTES or at + size > len(data):
+            break
+        at += size
+    return LogPiece(start, data[:at], start + at)
+
+
+def cut_piece(piece: LogPiece, most: int) -> LogPiece:
+    """Return the first records of a piece, about as many bytes as allowed, one record at least."""
+    data, at = piece.data, 0
+    while at < len(data):
+        size, magic = BLANK.unpack_from(data, at)
+        if magic == MAGIC_BLANK:
+            return piece
+        if at and at + size > most:
+            break
+        at += size
+    return LogPiece(piece.start, data[:at], piece.start + at) if at < len(data) else piece

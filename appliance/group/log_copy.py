@@ -1,0 +1,136 @@
+"""A follower's log: takes the leader's records, cuts what the leader does not have, looks at what it wrote.
+
+What was appended is synced by the log's own thread; some of it is read back then and compared with what had come.
+"""
+
+import logging
+from collections import deque
+from typing import Final, Protocol
+from zlib import crc32
+
+import trio
+
+from appliance.group.driver import Divergence
+from storage_driver.consensus.effects import LogCut
+from storage_driver.consensus.messages import Append
+from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged
+from storage_driver.log.marks import Wake
+from storage_driver.log.truncation import CutDone
+from storage_driver.named_tuple import NamedTuple
+
+log = logging.getLogger("appliance.group")
+READ_BACK_EVERY: Final = 16  # appends; what is read is in memory mostly, so it costs little and shows little
+MOST_WAITING: Final = 64
+
+
+class FollowerLog(Protocol):
+    """The part of a store that copies another log."""
+
+    @property
+    def end(self) -> int: ...
+    @property
+    def synced(self) -> int: ...
+    @property
+    def failure(self) -> str | None: ...
+    def append_raw(self, log_offset: int, data: bytes, /) -> int: ...
+    def when_synced(self, log_offset: int, wake: Wake, /) -> None: ...
+    def read_log(self, start: int, max_bytes: int, /, *, synced: bool = False) -> bytes: ...
+    async def truncate(self, log_offset: int, reason: str, /) -> CutDone | None: ...
+    async def begin_at(self, log_offset: int, /) -> None: ...
+    async def delete_topic(self, topic: str, /) -> None: ...
+
+
+class _Written(NamedTuple):
+    """Bytes that are to be read back once they are synced."""
+
+    start: int
+    length: int
+    crc: int
+
+
+class CopyFailed(Exception):
+    """This disk does not hold what it was given; the member takes no part any more."""
+
+
+class LogCopy:
+    """Changes one store as its leader says."""
+
+    def __init__(self, store: FollowerLog) -> None:
+        self.divergence: Divergence | None = None  # the last cut
+        self.refused = ""  # why the last append was not taken
+        self._store = store
+        self._appends = 0
+        self._written: deque[_Written] = deque()
+        self._restarted: str | None = None  # a topic whose queues are to go before its records come again
+        self._work = trio.Event()
+        self._reading = trio.CapacityLimiter(1)
+
+    def append(self, append: Append, data: bytes) -> int | None:
+        """Append records; return the log offset behind them, None when they were not taken: they come again."""
+        if self._restarted is not None:
+            return None
+        try:
+            end = self._store.append_raw(append.start, data)
+        except QueueRestarted as exc:
+            self._restarted = exc.topic
+            self._work.set()
+            return None
+        except (NotNext, RecordDamaged, MessageIllegal, LogFailed) as exc:
+            if str(exc) != self.refused:
+                log.warning("event=append_refused start=%d length=%d reason=%r", append.start, append.length, str(exc))
+            self.refused = str(exc)
+            return None
+        self.refused = ""
+        self._appends += 1
+        if not self._appends % READ_BACK_EVERY and len(self._written) < MOST_WAITING:
+            self._written.append(_Written(append.start, len(data), append.crc))
+            self._store.when_synced(append.start + len(data), lambda reason: self._work.set())
+        return end
+
+    async def cut(self, cut: LogCut, now_ms: int) -> None:
+        """Do a cut; what it takes away is in quarantine/ then. Raises LogFailed, OSError, ValueError."""
+        if cut.restart:
+            await self._store.begin_at(cut.log_offset)
+            return
+        await self._wait_synced(cut.log_offset)
+        end = self._store.end
+        done = await self._store.truncate(cut.log_offset, cut.reason)
+        if done is not None:
+            end = done.end
+        kept = ", ".join(done.quarantined) if done is not None else ""
+        log.error(
+            "event=log_cut start=%d end=%d reason=%r quarantine=%r next_step=rocketbox_fsck_--salvage",
+            *(cut.log_offset, end, cut.reason, kept),
+        )
+        self._written.clear()
+        self.divergence = Divergence(cut.log_offset, end, now_ms, kept)
+
+    async def _wait_synced(self, log_offset: int) -> None:
+        done = trio.Event()
+        self._store.when_synced(log_offset, lambda reason: done.set())
+        await done.wait()
+
+    async def run(self) -> None:
+        """Read back and delete queues until cancelled. Raises CopyFailed."""
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            if self._restarted is not None:
+                await self._store.delete_topic(self._restarted)  # as the leader did before these records
+                self._restarted = None
+            while self._written and self._written[0].start + self._written[0].length <= self._store.synced:
+                await self._read_back(self._written.popleft())
+
+    async def _read_back(self, written: _Written) -> None:
+        start, length, crc = written
+
+        def read() -> int:
+            data = self._store.read_log(start, length, synced=True)
+            return crc32(data) if data else crc  # deleted, or cut meanwhile
+
+        try:
+            found = await trio.to_thread.run_sync(read, limiter=self._reading)
+        except OSError as exc:
+            raise CopyFailed(f"{length} bytes at {start} cannot be read back: {exc}") from exc
+        if found != crc and self._store.synced >= start + length:
+            raise CopyFailed(f"{length} bytes at {start} are not those that were written")

@@ -1,0 +1,47 @@
+"""What one member of a group is made with: who it is, which clocks it has, what it uses of its store."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from appliance.group.log_copy import FollowerLog
+from storage_driver.log.commit_log import Writing
+from storage_driver.log.lineage import Lineage
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import Message
+from storage_driver.statistics import AppendResult
+
+
+class MemberLog(FollowerLog, Protocol):
+    """The part of a store that a member of a group uses."""
+
+    lineage: Lineage
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def truncations(self) -> int: ...
+    def put(self, message: Message, /, *, own: bool = False, crc: int | None = None) -> AppendResult: ...
+    def commit(self, log_offset: int, /) -> None: ...
+    def share(self, synced_to: Callable[[int], None], writing: Writing | None = None) -> None: ...
+    def only_copies(self, reason: str | None, /) -> None: ...
+
+
+class MemberRules(NamedTuple):
+    """Which member of which group this is; where clients find each member's broker, host:port."""
+
+    group: str
+    member: str
+    clients: Mapping[str, str]
+    addresses: Mapping[str, str]  # of links
+    host: bytes  # as in records
+    scale: float = 1.0  # of the group's times
+
+
+class DriverClocks(NamedTuple):
+    """Seconds that suspend counts too, the wall clock, what spreads elections."""
+
+    now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+    random: Callable[[], float]

@@ -1,0 +1,45 @@
+"""How a member sees its group: every member's state, and why messages are not on enough disks."""
+
+from collections.abc import Sequence
+
+from appliance.group.driver import MemberProgress
+from appliance.group.leadership import LEADER
+from appliance.group.links import MemberLinks
+from appliance.group.member_parts import MemberLog, MemberRules
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import MemberStatus
+
+
+def seen_members(rules: MemberRules, core: Core, store: MemberLog, links: MemberLinks) -> tuple[MemberProgress, ...]:
+    """Return every member: all of them at the leader, at a follower itself with its log and the others with links."""
+    status, end = core.status, store.end
+    progress = {each.member: each for each in core.progress()}
+    found = []
+    for name in status.members.all:
+        link, own = links.link(name), name == rules.member
+        synced = store.synced if own else progress[name].synced if name in progress else 0
+        found.append(
+            MemberProgress(
+                name,
+                rules.addresses.get(name, ""),
+                witness=name in status.members.witnesses,
+                learner=name in status.members.learners,
+                connected=own or link is not None,
+                synced=synced,
+                behind_bytes=max(0, end - synced) if own or name in progress else 0,
+                clock_drift_s=link.clock_drift_s if link is not None else None,
+            )
+        )
+    return tuple(found)
+
+
+def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own: str) -> str:
+    """Return why what a member has appended is not on enough disks."""
+    if status.role != LEADER:
+        return f"{status.leader or 'nobody'} leads now"
+    if status.trouble:
+        return status.trouble
+    boxes = [each for each in members if each.member != own and not each.witness]
+    if gone := [each.member for each in boxes if not each.connected]:
+        return f"{' and '.join(gone)} cannot be reached"
+    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)

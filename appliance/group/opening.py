@@ -1,0 +1,182 @@
+"""A member made of its parts: what a box does to take part in a group. A start that cannot be right is refused here."""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import SystemRandom
+
+import trio
+
+from appliance.clock import clock_trusted
+from appliance.configuration.group_settings import BOTH, MANUAL, ONE, read_members
+from appliance.configuration.settings import Config
+from appliance.group.acknowledging import Acknowledgements
+from appliance.group.consensus_driver import ConsensusDriver
+from appliance.group.frames import LinkFrameDecoder
+from appliance.group.leadership import Leadership
+from appliance.group.link import LinkClocks, LinkPace
+from appliance.group.link_port import LinkPort, Stock
+from appliance.group.link_tls import LinkTls
+from appliance.group.links import LinkPeer, LinkUser, MemberLinks
+from appliance.group.member_files import MemberFiles
+from appliance.group.member_parts import DriverClocks, MemberRules
+from appliance.group.message_frames import APPEND
+from appliance.replication.role import BESIDE_BODY, MIB
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import Start
+from storage_driver.consensus.members import Members
+from storage_driver.consensus.rules import Rules
+from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.log.clock import wall_ms
+from storage_driver.named_tuple import NamedTuple
+from storage_driver.store import MessageStore
+
+WITH_BYTES = frozenset({APPEND})
+COPIES_ONLY = "this member of a group does not lead it"
+
+
+class MemberAddress(NamedTuple):
+    """A member of the configured list: where its link and, of a box, its broker is."""
+
+    host: str
+    port: int
+    client: str  # host:port
+    witness: bool = False
+
+
+class GroupPlan(NamedTuple):
+    """What is configured of a group, on one member."""
+
+    group: str
+    member: str
+    members: Mapping[str, MemberAddress]
+    rules: Rules = Rules()
+    pace: LinkPace = LinkPace()
+    most_record_bytes: int = 5 << 20
+    host: bytes = b"\x7f\0\0\1\0\0\0\0"  # of the records that a leader appends of its own
+    wait_ms: int = 3000
+
+    def first_members(self) -> Members:
+        """Return the members that a log without any begins with."""
+        boxes = tuple(name for name, member in self.members.items() if not member.witness)
+        return Members(boxes, tuple(name for name, member in self.members.items() if member.witness))
+
+    def of_member(self) -> MemberRules:
+        """Return what the driver needs of it."""
+        clients = {name: member.client for name, member in self.members.items()}
+        addresses = {name: f"{member.host}:{member.port}" for name, member in self.members.items()}
+        return MemberRules(self.group, self.member, clients, addresses, self.host, self.rules.scale)
+
+    def peers(self) -> dict[str, LinkPeer]:
+        """Return the others. A witness is dialed, of two boxes the earlier one in the order of names."""
+        return {
+            name: LinkPeer(member.host, member.port, member.witness or name < self.member)
+            for name, member in self.members.items()
+            if name != self.member
+        }
+
+
+class OpenedMember(NamedTuple):
+    """One member, ready to run."""
+
+    driver: ConsensusDriver
+    port: LinkPort
+    waiting: Acknowledgements
+
+    async def run(self, listeners: Sequence[trio.SocketListener]) -> None:
+        """Take part in the group until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.port.serve, listeners)
+            nursery.start_soon(self.waiting.run)
+            await self.driver.run()
+
+
+def boottime_s() -> float:
+    """Return the seconds since the start of this machine, those that it was suspended for included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def open_member(
+    plan: GroupPlan,
+    store: MessageStore,
+    *,
+    disk: Disk,
+    root: Path,
+    certificates: Path,
+    clock_ok: bool = True,
+    committed: int,
+    stock: Stock | None = None,
+    now_s: Callable[[], float] = boottime_s,
+    now_ms: Callable[[], int] = wall_ms,
+) -> OpenedMember:
+    """Return a member over its opened store. Blocks.
+
+    Raises ConfigError (certificates), VoteFileDamaged, StateDamaged, ConsensusRefused, OSError.
+    """
+    tls, files = LinkTls(certificates, clock_ok=clock_ok), MemberFiles(disk, root)
+    hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
+    driver = ConsensusDriver(
+        plan.of_member(),
+        Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), now_s()),
+        store,
+        files=files,
+        leadership=Leadership(),
+        clocks=DriverClocks(now_s, now_ms, SystemRandom().random),
+        session=secrets.token_bytes(8),
+        make_links=partial(_make_links, plan, tls, LinkClocks(now_s, now_ms)),
+    )
+    waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
+    store.when_acknowledged = waiting.when
+    return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
+
+
+def _make_links(plan: GroupPlan, tls: LinkTls, clocks: LinkClocks, user: LinkUser) -> MemberLinks:
+    def new_decoder() -> LinkFrameDecoder:
+        return LinkFrameDecoder(most_record_bytes=plan.most_record_bytes, with_bytes=WITH_BYTES)
+
+    links = MemberLinks(tls, user, new_decoder=new_decoder, clocks=clocks, pace=plan.pace)
+    links.set_peers(plan.peers())
+    return links
+
+
+def plan_of(config: Config, host: bytes) -> GroupPlan:
+    """Return what is configured."""
+    said = config.group
+    members = {
+        name: MemberAddress(member.host, member.port, member.client_address, member.witness)
+        for name, member in read_members(said).items()
+    }
+    rules = Rules(
+        elections="manual" if said.elections == MANUAL else "automatic",
+        acknowledge="both" if said.acknowledge == BOTH else "one" if said.acknowledge == ONE else "local",
+        copies=said.copies,
+        preferred=said.preferred,
+        scale=said.timing,
+    )
+    most = config.limits.message_mib * MIB + BESIDE_BODY
+    return GroupPlan(config.box.name, said.member, members, rules, LinkPace(), most, host, said.wait_ms)
+
+
+@asynccontextmanager
+async def open_driver(
+    config: Config, store: MessageStore, listeners: Sequence[trio.SocketListener]
+) -> AsyncIterator[ConsensusDriver]:
+    """Take part in the configured group; yields what is asked and ordered. Raises as `open_member`."""
+    opening = partial(
+        open_member,
+        plan_of(config, store.config.store_host),
+        store,
+        disk=RealDisk(),
+        root=store.config.root,
+        certificates=Path(config.group.certs or config.uplink.certs),
+        clock_ok=clock_trusted(),
+        committed=store.committed,
+    )
+    member = await trio.to_thread.run_sync(opening)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(member.run, listeners)
+        yield member.driver
+        nursery.cancel_scope.cancel()

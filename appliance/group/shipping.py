@@ -1,0 +1,68 @@
+"""What a leader sends its followers of the log: as far ahead as their windows allow, each from where it is."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+from zlib import crc32
+
+import trio
+
+from appliance.group.feed import Feed, FeedGone
+from appliance.group.message_frames import encode_message
+from netstack.serving.limits import LogLimiter
+from storage_driver.consensus.effects import FollowerProgress
+from storage_driver.consensus.messages import Append
+
+log = logging.getLogger("appliance.group")
+WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
+RETRY_S: Final = 1.0
+
+
+class ShippingCore(Protocol):
+    """The part of the core that says what may be sent."""
+
+    def to_ship(self, member: str) -> tuple[int, int]: ...
+    def ship(self, member: str, length: int, crc: int) -> Append: ...
+    def progress(self) -> tuple[FollowerProgress, ...]: ...
+
+
+class Shipping:
+    """Makes the frames of one leader's followers."""
+
+    def __init__(self, core: ShippingCore, feed: Feed, *, rate: Callable[[], int] = lambda: 0) -> None:
+        """rate: bytes a second that followers are sent from the disk, 0: as fast as they take them."""
+        self._core, self._feed, self._rate = core, feed, rate
+        self._told = LogLimiter()
+
+    async def next_frame(self, member: str) -> bytes | None:
+        """Return the next bytes for a follower, None when it has none to get now."""
+        while True:
+            start, upto = self._core.to_ship(member)
+            if start >= upto or start - self.synced().get(member, 0) > WINDOW:
+                return None
+            began, read_before = trio.current_time(), self._feed.read_bytes
+            try:
+                piece = await self._feed.piece(start, upto)
+            except FeedGone as exc:
+                self._note(member, str(exc))
+                await trio.sleep(RETRY_S)
+                continue
+            if piece is None:
+                return None
+            if self._feed.read_bytes > read_before:
+                await self._slow_down(len(piece.data), began)
+            if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
+                append = self._core.ship(member, piece.end - start, crc32(piece.data))
+                return encode_message(append, piece.data)
+
+    def synced(self) -> Mapping[str, int]:
+        """Return how far each follower's disk is."""
+        return {each.member: each.synced for each in self._core.progress()}
+
+    async def _slow_down(self, count: int, began: float) -> None:
+        if (rate := self._rate()) > 0:
+            await trio.sleep_until(began + count / rate)
+
+    def _note(self, member: str, text: str) -> None:
+        if self._told.allows(member, "feed", trio.current_time()) is not None:
+            log.warning("event=not_shipped member=%s reason=%r", member, text)

@@ -1,0 +1,104 @@
+"""Members over real stores and links: what both disks have is acknowledged, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from appliance.group.driver import GroupRefused
+from storage_driver.errors import Full
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.members import Group, RunningMember, group
+from tests.storage_driver.test_store import message
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+
+
+async def pair(made: Group) -> tuple[RunningMember, RunningMember]:
+    """Start two members, let the first one lead."""
+    a, b = await made.start("a", "b")
+    await until(lambda: a.driver.links.statistics().linked)
+    await a.driver.promote()
+    await until(a.leads)
+    return a, b
+
+
+def same(one: RunningMember, other: RunningMember) -> bool:
+    """Tell whether two logs end and are committed alike."""
+    return (one.store.end, one.store.committed) == (other.store.end, other.store.committed)
+
+
+async def test_a_message_is_committed_once_both_disks_have_it_and_both_logs_are_the_same(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        for number in range(50):
+            await a.put_committed(b"%d" % number + b"x" * 8000)
+        assert b.store.synced == a.store.committed, "acknowledged means: on both disks"
+        await until(lambda: same(a, b))
+        assert await a.bodies() == await b.bodies()
+        assert len(a.store.segments()) > 2
+        with pytest.raises(Full, match="a leads this group"):
+            b.store.put(message())
+
+
+async def test_nothing_is_committed_without_the_second_disk_and_all_of_it_once_that_is_back(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        before = await a.put_committed(b"first")
+        await made.stop("b")
+        end = a.put(*(b"%d" % number + b"x" * 20_000 for number in range(30)))
+        await until(lambda: a.store.synced == end)
+        assert a.store.committed == before
+        [b] = await made.start("b")
+        await a.store.wait_committed(end)
+        assert b.store.synced == end
+        await until(lambda: same(a, b))
+        assert await a.bodies() == await b.bodies()
+
+
+async def test_a_hand_over_loses_nothing_and_goes_both_ways(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        await a.put_committed(b"of a")
+        await b.driver.promote()
+        await until(b.leads)
+        with pytest.raises(Full, match="b leads this group"):
+            a.store.put(message())
+        await b.put_committed(b"of b")
+        await until(lambda: same(a, b))
+        await b.driver.transfer("a")
+        await until(a.leads)
+        await a.put_committed(b"of a again")
+        await until(lambda: same(a, b))
+        assert await a.bodies() == await b.bodies() == [b"of a", b"of b", b"of a again"]
+
+
+async def test_a_leader_that_comes_back_is_cut_to_the_common_point_and_what_it_alone_had_is_kept(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        end = await a.put_committed(b"common")
+        await until(lambda: same(a, b))
+        await made.stop("b")
+        a.put(b"a alone 1", b"a alone 2")
+        await until(lambda: a.store.synced == a.store.end)
+        await made.stop("a")
+        [b] = await made.start("b")
+        with pytest.raises(GroupRefused, match="--accept-loss"):
+            with trio.fail_after(30):
+                await b.driver.promote()
+        await b.driver.promote(accept_loss=True)
+        await b.put_committed(b"b alone")
+        [a] = await made.start("a")
+        await until(lambda: same(a, b))
+        assert await a.bodies() == await b.bodies() == [b"common", b"b alone"]
+        cut = a.driver.divergence()
+        assert cut is not None
+        assert cut.start == end
+        kept = (a.store.config.root / "quarantine" / cut.quarantine).read_bytes()
+        assert b"a alone 1" in kept
+        assert b"a alone 2" in kept
+        await b.put_committed(b"and on both again")
+        assert a.store.synced == b.store.committed

@@ -1,0 +1,98 @@
+"""A follower's log: what cannot be appended is dropped, cuts keep what they take, what was written is looked at."""
+
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+import trio
+
+from appliance.group import log_copy
+from appliance.group.log_copy import CopyFailed, LogCopy
+from storage_driver.consensus.effects import LogCut
+from storage_driver.consensus.messages import Append
+from storage_driver.store import open_store
+from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
+from tests.waiting import until
+
+
+def append_of(start: int, data: bytes) -> Append:
+    return Append(1, start, len(data), 1, 0, 1, crc32(data), 0, ())
+
+
+async def records(tmp_path: Path, *names: bytes, queue_id: int = 0) -> bytes:
+    """Return records of another log, from 0 on."""
+    async with open_store(small(tmp_path), now_ms=Clock()) as source:
+        await put_all(source, [message(name, queue_id=queue_id) for name in names])
+        return source.read_log(0, source.committed)
+
+
+async def test_records_that_do_not_continue_the_log_are_dropped_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = await records(tmp_path / "a", b"1", b"2")
+    async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
+        copy = LogCopy(store)
+        for _ in range(3):
+            assert copy.append(append_of(50, data), data) is None
+        assert copy.append(append_of(0, data[:-1]), data[:-1]) is None
+        assert copy.append(append_of(0, data), data) == len(data) == store.end
+    assert [record.getMessage().count("append_refused") for record in caplog.records] == [1, 1]
+
+
+async def test_a_topic_that_begins_anew_waits_until_its_old_queues_are_gone(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path / "a"), now_ms=Clock()) as source:
+        await put_all(source, [message(b"old")])
+        end = source.committed
+        await source.delete_topic("T")
+        await put_all(source, [message(b"new")])
+        old, new = source.read_log(0, end), source.read_log(end, source.committed - end)
+    async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
+        copy = LogCopy(store)
+        assert copy.append(append_of(0, old), old) == end
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(copy.run)
+            assert copy.append(append_of(end, new), new) is None
+            assert copy.append(append_of(end, new), new) is None, "while they are deleted nothing is taken"
+            await until(lambda: copy.append(append_of(end, new), new) is not None)
+            await store.wait_committed(store.end)
+            nursery.cancel_scope.cancel()
+        assert await bodies(store) == [b"new"]
+
+
+async def test_a_cut_keeps_what_it_takes_away(tmp_path: Path) -> None:
+    data = await records(tmp_path / "a", b"kept", b"taken")
+    config = small(tmp_path / "b", shared=True, copies_only="it follows")
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        copy = LogCopy(store)
+        copy.append(append_of(0, data), data)
+        middle = int.from_bytes(data[:4], "big")
+        await copy.cut(LogCut(middle, "the leader of term 2 has other records"), 77)
+        cut = copy.divergence
+        assert cut is not None
+        assert (cut.start, cut.end, cut.at_ms) == (middle, len(data), 77)
+        assert b"taken" in (config.root / "quarantine" / cut.quarantine).read_bytes()
+        assert store.end == middle
+
+
+async def test_an_empty_log_begins_where_the_leaders_does(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path, copies_only="it follows"), now_ms=Clock()) as store:
+        copy = LogCopy(store)
+        await copy.cut(LogCut(3 * store.segment_bytes, "the log is empty", restart=True), 0)
+        assert (store.first, store.end) == (3 * store.segment_bytes,) * 2
+        assert copy.divergence is None
+
+
+async def test_bytes_that_are_not_those_that_came_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_copy, "READ_BACK_EVERY", 1)
+    data = await records(tmp_path / "a", b"1", b"2")
+    for crc in (crc32(data), 1):
+        async with open_store(small(tmp_path / f"b{crc}", copies_only="it follows"), now_ms=Clock()) as store:
+            copy = LogCopy(store)
+            copy.append(append_of(0, data)._replace(crc=crc), data)
+            await until(lambda store=store: store.synced == store.end)  # type: ignore[misc]
+            with trio.move_on_after(0.5) as scope:
+                with pytest.raises(CopyFailed, match="are not those that were written"):
+                    await copy.run()
+                assert crc == 1
+            assert scope.cancelled_caught == (crc != 1)
