@@ -85,19 +85,18 @@ async def serve(
     open_driver: "OpenDriver | None" = None,
 ) -> None:
     """Run the box until cancelled; `ready`: both ports answer. Raises StoreRefused, ConfigError, OSError."""
-    if config.replication.role == MEMBER_ROLE and open_driver is None:
-        text = "this version has no groups yet"
-        raise ConfigError("replication", [ConfigProblem("replication.role", MEMBER_ROLE, text, None)])
     own = own_address(config.listen.host, remembered(read_interfaces))
     guard = make_guard(config, data, now_ms=now_ms)
     context = ServeContext(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
     async with open_box_store(context, arrivals) as (store, disk, context):
         serving = partial(_serve_as, context, store, arrivals)
-        if open_driver is not None and config.replication.role == MEMBER_ROLE:
-            from appliance.group.member import run_member  # few boxes are members of a group
+        if config.replication.role == MEMBER_ROLE:
+            from appliance.group import opening  # few boxes are members of a group
+            from appliance.group.member import run_member
 
-            await run_member(context, store, disk, partial(serving, ready=ready), open_driver=open_driver)
+            opened = open_driver or opening.open_driver
+            await run_member(context, store, disk, partial(serving, ready=ready), open_driver=opened)
         else:
             await serving(_standing(context, store, disk), ready=ready)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.broker.delay.levels import parse_levels
-from appliance.configuration.settings import SLAVE_ROLE, Config
+from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config
 from netstack.serving.limits import Limits
 from storage_driver.config import StoreConfig
 from storage_driver.retention import RetentionClass, RetentionRules
@@ -39,6 +39,7 @@ def store_config(
         reserve_bytes=RESERVE_BYTES,
         zero_ahead=config.store.zero_ahead,
         copies_only=copies_only(config.replication.master) if config.replication.role == SLAVE_ROLE else None,
+        shared=config.replication.role == MEMBER_ROLE,
         retention=RetentionRules(
             config.store.retention_h * HOUR_MS,
             tuple(RetentionClass(each.topics, each.retention_h * HOUR_MS) for each in config.store.classes),

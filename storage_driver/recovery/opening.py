@@ -198,7 +198,7 @@ def _make_recovery(
         losses=losses,
         others=others,
         first=first,
-        copies=config.copies_only is not None,
+        copies=config.copies_only is not None or config.shared,
         now_ms=now_ms,
     )
 

@@ -1,0 +1,122 @@
+"""Two boxes as processes: an answered send is on both disks, whatever is killed; without the second disk it is 14."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+
+from netstack.errors import AskTimeout, ChannelClosed
+from netstack.serving.channel import open_channel
+from tests.appliance.box import send
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.real_group import QUEUES, RealMember, bodies, log_files, pair_of, start, until, wait_for
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+LOST = (OSError, AskTimeout, ChannelClosed, trio.BrokenResourceError, trio.ClosedResourceError)
+NOT_AVAILABLE = 14
+
+
+async def led(a: RealMember, b: RealMember) -> None:
+    """Start both, let the first one lead."""
+    await start(a, b)
+    await a.ask("group.promote")
+    await wait_for(a, serves=True)
+    await wait_for(b, leader="a")
+
+
+async def test_a_send_is_on_both_disks_or_refused_with_14_and_the_copy_catches_up(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path)
+    try:
+        await led(a, b)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            assert (await channel.ask(send("T", b"on both"), 10)).code == 0
+            await trio.to_thread.run_sync(b.kill)
+            assert b"on both" in b"".join(log_files(b).values()), "it was there before the answer"
+            answer = await channel.ask(send("T", b"on one"), 10)
+            assert answer.code == NOT_AVAILABLE
+            assert "no other disk has the message after 1000 ms: b cannot be reached" in str(answer.remark)
+            await start(b)
+            with trio.fail_after(60):
+                while (await channel.ask(send("T", b"on both again"), 10)).code != 0:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+        await until(lambda: log_files(a) == log_files(b))
+        assert {b"on both", b"on one", b"on both again"} <= set(await bodies(a)), "what was refused may come later"
+        async with open_channel("127.0.0.1", b.broker_port) as channel:
+            answer = await channel.ask(send("T", b"at the follower"), 10)
+            assert answer.code == NOT_AVAILABLE
+            assert "a at 127.0.0.1" in str(answer.remark)
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def send_until(
+    members: list[RealMember], stop: trio.Event, acknowledged: set[bytes], dice: random.Random
+) -> None:
+    """Send to whoever takes messages; note those that were acknowledged."""
+    while not stop.is_set():
+        for member in members:
+            try:
+                async with open_channel("127.0.0.1", member.broker_port) as channel:
+                    while not stop.is_set():
+                        number = len(acknowledged)
+                        body = b"%d/%d " % (number, dice.getrandbits(40)) + dice.randbytes(
+                            dice.choice([10, 900, 40_000])
+                        )
+                        answer = await channel.ask(send("T", body, queue_id=number % QUEUES), 5)
+                        if answer.code:
+                            break
+                        acknowledged.add(body)
+            except* LOST:
+                pass
+        await trio.sleep(0.05)
+
+
+async def kill_rounds(folder: Path, seed: int, rounds: int) -> None:
+    """Kill either member again and again while messages come; then destroy one disk and look at the other."""
+    dice, acknowledged, stop = random.Random(seed), set[bytes](), trio.Event()
+    a, b = pair_of(folder)
+    try:
+        await led(a, b)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_until, [a, b], stop, acknowledged, dice)
+            for _ in range(rounds):
+                before = len(acknowledged)
+                await until(lambda before=before: len(acknowledged) > before + 5)  # type: ignore[misc]
+                await trio.sleep(dice.uniform(0, 0.5))
+                victim = dice.choice([a, b])
+                await trio.to_thread.run_sync(victim.kill)
+                await trio.sleep(dice.uniform(0, 0.5))
+                await start(victim)
+            before = len(acknowledged)
+            await until(lambda: len(acknowledged) > before + 20)
+            stop.set()
+        await until(lambda: log_files(a) == log_files(b))
+        lost, kept = dice.sample([a, b], 2)
+        for member in (a, b):
+            await trio.to_thread.run_sync(member.kill)
+        await trio.to_thread.run_sync(shutil.rmtree, lost.data)
+        await start(kept)
+        await kept.ask("group.promote", accept_loss=True)
+        await wait_for(kept, serves=True)
+        missing = acknowledged - set(await bodies(kept))
+        assert not missing, f"seed {seed}: {len(missing)} of {len(acknowledged)} acknowledged messages are gone"
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def test_kills_of_either_side_lose_no_acknowledged_message_when_a_disk_is_destroyed_afterwards(
+    tmp_path: Path,
+) -> None:
+    await kill_rounds(tmp_path, seed=1, rounds=4)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10, 35))
+async def test_many_kills_lose_no_acknowledged_message(tmp_path: Path, seed: int) -> None:
+    await kill_rounds(tmp_path, seed, rounds=8)
