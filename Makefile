@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
+.PHONY: apt release test-wheel test-packages test-quickstart help lock audit setup run test interop bench soak group-sim power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench            benchmarks of this machine (compared with Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          run the stock clients and write docs/interop.md'
 	@echo 'make soak, power-cut  the long variants of the tests'
+	@echo 'make group-sim        a million simulated groups of boxes; a seed that fails prints its schedule (SEEDS=…)'
 	@echo 'make install           units and helpers below DESTDIR=…'
 	@echo 'make deb               .build/deb: the Debian package, for amd64 and arm64'
 	@echo 'make apt               .build/apt: a signed apt repository with these packages'
@@ -162,6 +163,10 @@ soak: .venv/java/.ready compiled
 # Processor time of a send, in turns with another commit (AGAINST=…): part of the release check.
 bench-cost: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/bench/bench_cost.py --against $(or $(AGAINST),HEAD~1) $(ARGS)
+
+# A million simulated groups of boxes (SEEDS=…, ARGS='--minutes 30'), for the table of docs/group.md.
+group-sim: .venv/java/.ready
+	@mkdir -p .build/tmp; $(IN) nice $(PY) -m tests.group_sim.run --seeds $(or $(SEEDS),1000000) $(ARGS)
 
 power-cut: .venv/java/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/power_cut/run.py $(ARGS)

@@ -69,7 +69,7 @@ def on_unrelated(state: MemberState, now_s: float, sender: str, message: Unrelat
 def on_match(state: MemberState, now_s: float, sender: str, message: Match) -> None:
     """Cut to the common point, or go on at once where there is nothing to cut."""
     part, log = follow(state, now_s, sender), state.log
-    if part is None or part.matched or state.cutting is not None or part.trouble:
+    if part is None or state.cutting is not None or part.trouble or not safety.may_match(part.matched):
         return
     if not safety.answers_this((message.last_term, message.end), (log.last_term, log.end)):
         return
@@ -147,7 +147,7 @@ def on_append(state: MemberState, now_s: float, sender: str, message: Append) ->
     if part is None or state.cutting is not None or part.trouble or state.is_witness:
         return
     take_committed(state, part, message.committed)
-    if not part.matched:
+    if not safety.may_take(part.matched):
         ask(state, sender)
     elif safety.follows_on(message.start, message.previous_term, log.end, log.last_term):
         _accept(state, message)

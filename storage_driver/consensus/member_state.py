@@ -81,12 +81,5 @@ class MemberState:
         elif isinstance(part, Following):
             trouble = part.trouble
         return MemberStatus(
-            role=part.role,
-            term=self.hard.term,
-            leader=self.leader,
-            ready=ready,
-            transferring_to=to,
-            solo=solo,
-            members=log.members,
-            trouble=trouble or self.disk_error,
+            part.role, self.hard.term, self.leader, ready, to, solo, log.members, trouble or self.disk_error
         )

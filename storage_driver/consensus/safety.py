@@ -67,6 +67,21 @@ def follows_on(start: int, previous_term: int, own_end: int, own_last_term: int)
     return start == own_end and previous_term == own_last_term
 
 
+def may_take(matched: bool) -> bool:
+    """Whether bytes of this leader may be appended: when the log is the beginning of its log. Beside `follows_on`."""
+    return matched
+
+
+def may_match(matched: bool) -> bool:
+    """Whether a Match may still change this log: one that agrees with the leader's does so for the whole term."""
+    return not matched
+
+
+def witness_counts(copies: int) -> bool:
+    """Whether a box and a witness commit: only where one copy of the bytes is enough."""
+    return copies == 1
+
+
 def may_report(matched: bool) -> bool:
     """Whether this disk counts for the leader: only when the log is known to be the beginning of the leader's."""
     return matched

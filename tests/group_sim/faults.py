@@ -53,6 +53,40 @@ def heal(world: World, cut: set[tuple[str, str]]) -> None:
             leader.order(lambda core, name=name: core.connected(leader.clock(), name))  # type: ignore[misc]
 
 
+def blink(world: World) -> None:
+    """A process is killed and starts again at once: its bytes are there, what it had in mind is not."""
+    member = _some(world)
+    if member.core is not None:
+        world.note(f"{member.name} is killed and starts again")
+        member.disk.synced = len(member.disk.log)
+        member.crash()
+        world.restart_later(member, 0.1)
+
+
+def cut_pair(world: World) -> None:
+    """The leader and one other do not hear each other; both hear the rest."""
+    leader = world.leader()
+    others = [name for name in world.members if leader is not None and name != leader.name]
+    if leader is not None and others:
+        one = world.pick.choice(sorted(others))
+        cut = {(one, leader.name), (leader.name, one)}
+        world.note(f"links cut: {sorted(cut)}")
+        world.cuts |= cut
+        world.at(world.now + world.pick.uniform(2.0, 6.0), heal, world, cut)
+
+
+def lonely_leader(world: World) -> None:
+    """The leader is alone, and clients write to it."""
+    leader = world.leader()
+    if leader is None:
+        return
+    cut = {pair for name in world.members if name != leader.name for pair in ((name, leader.name), (leader.name, name))}
+    world.note(f"{leader.name} is alone")
+    world.cuts |= cut
+    leader.write(world.pick.randrange(1, 3))
+    world.at(world.now + world.pick.uniform(1.0, 4.0), heal, world, cut)
+
+
 def stall(world: World) -> None:
     """A disk answers no sync for a while."""
     member = _some(world)
@@ -145,6 +179,13 @@ def force(world: World) -> None:
         world.note(f"{member.name} leads by force")
 
 
+def force_both(world: World) -> None:
+    """Two persons do so at once."""
+    for member in world.members.values():
+        member.order(lambda core, member=member: core.campaign(member.clock(), forced=True))  # type: ignore[misc]
+
+
 Fault = Callable[[World], None]
 ALWAYS: tuple[Fault, ...] = (crash, crash, partition, partition, partition, stall, full, broken, suspend, transfer)
-MORE: tuple[Fault, ...] = (*ALWAYS, reconnect, campaign)
+MORE: tuple[Fault, ...] = (*ALWAYS, reconnect, campaign, blink, cut_pair)
+STORM: tuple[Fault, ...] = (*[lonely_leader] * 4, *[crash] * 3, *[blink] * 3, cut_pair, cut_pair, full, full, stall)

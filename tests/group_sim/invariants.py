@@ -115,8 +115,11 @@ class Invariants:
         if sum(have.values()) < min(copies, len(have)):
             raise Fault(f"{committed} is committed, boxes have {have}, wanted {copies}")
 
-    def check_cut(self, member: str, role: str, log_offset: int, committed: int) -> None:
-        """Leader append-only, and no cut below committed."""
+    def check_cut(self, member: str, role: str, disk: SimDisk, log_offset: int, committed: int) -> None:
+        """Leader append-only, and no cut below committed, nor of anything that was acknowledged anywhere."""
+        count = disk.index(log_offset)
+        if self.strict and count < len(disk.log) and disk.log[count] in self.committed[count : count + 1]:
+            raise Fault(f"{member} cuts to {log_offset}, which takes the acknowledged {disk.log[count]}")
         if role == "leader":
             raise Fault(f"leader append-only: {member} cuts to {log_offset}")
         if self.strict and log_offset < committed:

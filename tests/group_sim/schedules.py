@@ -36,7 +36,7 @@ SHAPES = (
         "a pair, by hand and by force",
         PAIR,
         _FAST._replace(elections="manual", acknowledge="one"),
-        (*faults.MORE, *[faults.force] * 3),
+        (*faults.MORE, *[faults.force] * 3, faults.force_both),
         strict=False,
         lives=False,
     ),
@@ -75,7 +75,7 @@ def _write(world: World) -> None:
     leader = world.leader()
     if leader is not None:
         leader.write(world.pick.randrange(1, 4))
-    world.at(world.now + world.pick.expovariate(3.0), _write, world)
+    world.at(world.now + world.pick.expovariate(2.5), _write, world)
 
 
 def play(seed: int, *, trace: list[str] | None = None) -> Played:
@@ -88,13 +88,15 @@ def play(seed: int, *, trace: list[str] | None = None) -> Played:
         world.at(1.2, faults.campaign, world)
     _write(world)
     world.run_until(pick.uniform(2.0, 3.0))
-    for _ in range(pick.randrange(2, 7)):
-        pick.choice(shape.faults)(world)
+    stormy = seed // len(SHAPES) % 4 == 3
+    for _ in range(pick.randrange(6, 14) if stormy else pick.randrange(2, 7)):
+        pick.choice((*shape.faults, *faults.STORM) if stormy else shape.faults)(world)
         count += 1
-        world.run_until(world.now + pick.choice((0.05, 0.5, 1.0, 2.5)))
-    _calm_down(world)
-    if shape.lives:
-        _check_alive(world)
+        world.run_until(world.now + pick.choice((0.02, 0.1, 0.5, 1.0, 1.5, 2.5)))
+    if seed // len(SHAPES) % 2:
+        _calm_down(world)
+        if shape.lives:
+            _check_alive(world)
     committed = len(world.invariants.committed)
     return Played(shape.name, world.steps, count, len(world.invariants.leaders), world.writes, committed)
 
@@ -108,16 +110,16 @@ def _calm_down(world: World) -> None:
         if member.core is None:
             world.restart_later(member)
     world.note("all is well again")
-    world.run_until(world.now + 6.0)
+    world.run_until(world.now + 5.0)
 
 
 def _check_alive(world: World) -> None:
     """Somebody serves, and who belongs to the group has everything."""
-    for _ in range(8):
+    for _ in range(12):
         leader = world.leader()
         if leader is not None and leader.core is not None and leader.core.status.ready and _is_level(world):
             return
-        world.run_until(world.now + 2.0)
+        world.run_until(world.now + 1.5)
     raise Fault(f"nobody serves, or somebody does not follow: {world.roles}")
 
 

@@ -174,7 +174,7 @@ class SimMember:
 
     def _begin_cut(self, log_offset: int) -> None:
         assert self.core is not None
-        self.world.invariants.check_cut(self.name, self.core.status.role, log_offset, self.committed)
+        self.world.invariants.check_cut(self.name, self.core.status.role, self.disk, log_offset, self.committed)
         self.disk.cut_to = log_offset
         self.world.at(self.world.now + self.world.pick.uniform(0, 0.3), self._finish_cut, self.life, log_offset)
 
@@ -212,14 +212,15 @@ class SimMember:
     def _pump(self) -> None:
         """Ship what followers may have; several appends ahead."""
         core = self.core
-        if core is None or core.status.role != "leader":
+        status = self.world.roles.get(self.name)
+        if core is None or status is None or status.role != "leader":
             return
-        for progress in core.progress():
+        for member in status.members.all:
             for _ in range(2):
-                start, end = core.to_ship(progress.member)
+                start, end = core.to_ship(member)
                 records = self.disk.slice(start, end, MOST_SHIPPED) if start < end else ()
                 if not records:
                     break
-                message = core.ship(progress.member, records[-1].end - start, 0)
-                self.world.invariants.check_sent(self.disk, self.name, progress.member, message)
-                self.world.send(Envelope(self.name, progress.member, message, records))
+                message = core.ship(member, records[-1].end - start, 0)
+                self.world.invariants.check_sent(self.disk, self.name, member, message)
+                self.world.send(Envelope(self.name, member, message, records))

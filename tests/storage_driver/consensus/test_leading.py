@@ -1,7 +1,7 @@
 import pytest
 
 from storage_driver.consensus.members import Members
-from storage_driver.consensus.messages import Position, Unrelated
+from storage_driver.consensus.messages import Position, Synced, Unrelated
 from storage_driver.consensus.rules import Rules
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import ConsensusRefused
@@ -108,3 +108,11 @@ def test_solo_ends_when_the_other_disk_has_everything() -> None:
     assert not core_of(world, "a").status.solo
     with pytest.raises(ConsensusRefused, match="does not lead"):
         core_of(world, "b").solo(member.clock())
+
+
+def test_a_report_above_the_own_end_counts_up_to_the_end() -> None:
+    world = led_world(THREE)
+    core, member = core_of(world, "a"), world.members["a"]
+    end = world.disks["a"].end
+    core.step(member.clock(), "b", Synced(core.status.term, end + 1_000_000))
+    assert [progress.synced for progress in core.progress() if progress.member == "b"] == [end]

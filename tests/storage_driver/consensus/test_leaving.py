@@ -57,6 +57,7 @@ def test_a_leader_whose_disk_fails_hands_over_at_once() -> None:
         core_of(world, "a").campaign(member.clock(), forced=True)
 
 
+@pytest.mark.slow
 def test_the_preferred_member_leads_again_once_it_is_level_for_long() -> None:
     world = led_world(THREE, Rules(preferred="b", scale=0.5))
     world.run_until(world.now + 100)

@@ -1,0 +1,63 @@
+"""Each line of safety, removed, shows: in a seed, in a script, or in the named test of what it is for."""
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from storage_driver.consensus import elections, leading, safety
+from storage_driver.consensus.member_state import MemberState
+from tests.group_sim.mutations import MUTATIONS, SCRIPTED, Mutation, mutated
+from tests.group_sim.records import Fault
+from tests.group_sim.schedules import SHAPES, play
+from tests.storage_driver.consensus import test_dledger_faults, test_following, test_leading, test_leaving
+
+MOST_SEEDS, MOST_TRIES = 2000, 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_seed_fails_without_the_line(mutation: Mutation) -> None:
+    seeds = (turn * len(SHAPES) + shape for turn in range(MOST_SEEDS) for shape in mutation.shapes)
+    with mutated(mutation), pytest.raises(Fault):
+        deque(map(play, seeds), maxlen=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mutation", "script"), SCRIPTED, ids=lambda each: getattr(each, "name", ""))
+def test_a_script_fails_without_the_line_and_not_with_it(mutation: Mutation, script: Callable[[int], bool]) -> None:
+    came = list(map(script, range(MOST_TRIES)))
+    assert any(came)
+    with mutated(mutation), pytest.raises(Fault):
+        deque(map(script, range(MOST_TRIES)), maxlen=0)
+
+
+def _at_once(state: MemberState, now_s: float) -> None:
+    elections._begin(state, now_s, pre=False)
+
+
+NAMED = (
+    (
+        Mutation("a cut below committed", safety, "may_cut", lambda *_: True),
+        test_following.test_nothing_below_committed_is_cut_but_by_a_persons_will,
+    ),
+    (
+        Mutation("a report above the leader's end", safety, "counted", lambda reported, end: reported),
+        test_leading.test_a_report_above_the_own_end_counts_up_to_the_end,
+    ),
+    (
+        Mutation("no pre-vote", elections, "on_timeout", _at_once),
+        test_dledger_faults.test_an_isolated_follower_comes_back_without_disturbing,
+    ),
+    (
+        Mutation("no check of the quorum", leading, "lost_quorum", lambda *_: False),
+        test_leaving.test_a_leader_without_a_majority_steps_down_and_has_no_lease_before,
+    ),
+)
+
+
+@pytest.mark.parametrize(("mutation", "test"), NAMED, ids=lambda each: getattr(each, "name", ""))
+def test_the_named_test_fails_without_the_line(mutation: Mutation, test: Callable[[], None]) -> None:
+    test()
+    with mutated(mutation), pytest.raises(AssertionError):
+        test()

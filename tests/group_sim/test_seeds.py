@@ -1,0 +1,38 @@
+"""Ten thousand groups, each from one seed; every step is checked (invariants.py). A seed that fails can be replayed."""
+
+import pytest
+
+from tests.group_sim.records import Fault
+from tests.group_sim.run import add, main, schedule, table
+from tests.group_sim.schedules import play
+
+PIECES, PIECE = 40, 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_no_seed_has_a_fault(piece: int) -> None:
+    for seed in range(piece * PIECE, (piece + 1) * PIECE):
+        try:
+            play(seed)
+        except Fault as fault:
+            text = schedule(seed)
+            pytest.fail(f"{fault}\n{text}\nreplay: python -m tests.group_sim.run --replay {seed}", pytrace=False)
+
+
+def test_a_seed_always_plays_the_same() -> None:
+    one, two = list[str](), list[str]()
+    assert play(7, trace=one) == play(7, trace=two)
+    assert one == two
+    assert len(one) > 100
+
+
+def test_what_was_played_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    sums: dict[str, list[int]] = {}
+    for seed in range(6):
+        add(sums, play(seed))
+    lines = list(table(sums))
+    assert lines[2].startswith("| three boxes | 1 | ")
+    assert lines[-1].startswith("| all | 6 | ")
+    assert main(["--replay", "3"]) == 0
+    assert capsys.readouterr().out.startswith("seed 3, two boxes and a witness, one copy\n")
