@@ -165,7 +165,9 @@ def advance(state: MemberState, part: Leading, *, reported: bool = False) -> Non
 def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: bool = False) -> None:
     """Let the witness keep the newest row while a box is out and one copy is enough."""
     log, rules = state.log, state.rules
-    if not safety.witness_counts(rules.copies) or not rules.counts_copies or part.first_end is None or log.synced < part.first_end:
+    if not safety.witness_counts(rules.copies) or not rules.counts_copies:
+        return
+    if part.first_end is None or log.synced < part.first_end:
         return
     quorum = QUORUM_S * rules.scale
     boxes = [part.progress[name] for name in log.members.boxes if name in part.progress]
