@@ -28,7 +28,7 @@ from appliance.group.greeting import hello_of, refusal_of
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.link import Link
 from appliance.group.links import MemberLinks
-from appliance.group.log_copy import CopyFailed, LogCopy
+from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, why_not_copied
@@ -113,13 +113,14 @@ class ConsensusDriver:
         leadership: Leadership,
         clocks: DriverClocks,
         session: bytes,
+        begin_cut: BeginCut,
         make_links: "Callable[[ConsensusDriver], MemberLinks]",
     ) -> None:
         self.member, self.leadership = rules.member, leadership
         self._rules, self._core, self._store, self._files = rules, core, store, files
         self._clocks, self._session = clocks, session
         self._feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
-        self._shipping, self._copy = Shipping(core, self._feed), LogCopy(store)
+        self._shipping, self._copy = Shipping(core, self._feed), LogCopy(store, begin_cut)
         self._events = _EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
@@ -185,7 +186,7 @@ class ConsensusDriver:
     # ---- events
 
     async def run(self) -> None:
-        """Take part in the group until cancelled."""
+        """Take part in the group until cancelled. Raises CutAtStart, and OSError when promises cannot be kept."""
         self._follow("this box has just started")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
@@ -205,7 +206,6 @@ class ConsensusDriver:
             self._events.add(_Event(lambda now_s: self._core.disk_failed(now_s, reason)))
 
     async def _act(self) -> None:
-        """Feed the core. Raises OSError when promises cannot be kept: the process ends."""
         first = self._store.first
         while True:
             event = await self._events.next(self._rest_s()) or _Event(self._tick)

@@ -5,6 +5,7 @@ What was appended is synced by the log's own thread; some of it is read back the
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -52,13 +53,21 @@ class CopyFailed(Exception):
     """This disk does not hold what it was given; the member takes no part any more."""
 
 
+class CutAtStart(Exception):
+    """The next start cuts the log below what was committed here; this process has to end for that."""
+
+
+BeginCut = Callable[[int, int, str], None]
+"""(log offset, end, reason): have the next start take that range out of the log. Blocks."""
+
+
 class LogCopy:
     """Changes one store as its leader says."""
 
-    def __init__(self, store: FollowerLog) -> None:
+    def __init__(self, store: FollowerLog, begin_cut: BeginCut) -> None:
         self.divergence: Divergence | None = None  # the last cut
         self.refused = ""  # why the last append was not taken
-        self._store = store
+        self._store, self._begin_cut = store, begin_cut
         self._appends = 0
         self._written: deque[_Written] = deque()
         self._restarted: str | None = None  # a topic whose queues are to go before its records come again
@@ -88,12 +97,16 @@ class LogCopy:
         return end
 
     async def cut(self, cut: LogCut, now_ms: int) -> None:
-        """Do a cut; what it takes away is in quarantine/ then. Raises LogFailed, OSError, ValueError."""
+        """Do a cut; what it takes away is in quarantine/ then. Raises LogFailed, OSError, ValueError, CutAtStart."""
         if cut.restart:
             await self._store.begin_at(cut.log_offset)
             return
         await self._wait_synced(cut.log_offset)
         end = self._store.end
+        if cut.below_committed:
+            await trio.to_thread.run_sync(self._begin_cut, cut.log_offset, end, cut.reason, limiter=self._reading)
+            log.critical("event=committed_log_cut start=%d end=%d reason=%r", cut.log_offset, end, cut.reason)
+            raise CutAtStart(f"the log is cut at {cut.log_offset} at the next start: {cut.reason}")
         done = await self._store.truncate(cut.log_offset, cut.reason)
         if done is not None:
             end = done.end

@@ -31,6 +31,7 @@ from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Rules
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.log.clock import wall_ms
+from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
@@ -126,6 +127,7 @@ def open_member(
         leadership=Leadership(),
         clocks=DriverClocks(now_s, now_ms, SystemRandom().random),
         session=secrets.token_bytes(8),
+        begin_cut=Truncation(disk, root).begin,
         make_links=partial(_make_links, plan, tls, LinkClocks(now_s, now_ms)),
     )
     waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)

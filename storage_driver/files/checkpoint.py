@@ -108,6 +108,12 @@ class OffsetFile(SlotFile):
             self.save_values((log_offset,))
             self.log_offset = log_offset
 
+    def set_back(self, log_offset: int) -> None:
+        """Write and sync a log offset that is lower: the log was cut there. Raises OSError."""
+        if log_offset < self.log_offset:
+            self.log_offset = -1
+            self.save(log_offset)
+
 
 class CommittedFile(OffsetFile):
     """`rocketbox/committed`: below it all of a log that others share was committed."""

@@ -4,7 +4,7 @@ A journal makes the steps one: whatever a power cut leaves, the next opening fin
 log. The bytes above become zeros, so that nothing of a former tail is ever read as records again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from storage_driver.errors import StateDamaged
@@ -34,15 +34,22 @@ class Truncation:
         self._disk, self._root = disk, root
         self._journal = StateFile(disk, root / "rocketbox" / "cut.json")
 
+    def begin(self, log_offset: int, end: int, reason: str) -> None:
+        """Have the next opening take [log_offset, end) out of the log, committed or not. Raises OSError."""
+        self._save(CutDone(log_offset, end, reason, []), BEGUN)
+
     def cut(self, log_offset: int, end: int, reason: str) -> CutDone:
         """Take [log_offset, end) out of the log. Raises OSError; then `finish` has the rest to do."""
-        self._save(CutDone(log_offset, end, reason, []), BEGUN)
+        self.begin(log_offset, end, reason)
         done = self.finish()
         assert done is not None, "the journal was just written"
         return done
 
-    def finish(self) -> CutDone | None:
-        """Finish the cut in the journal; None when there is none. Raises OSError."""
+    def finish(self, erasing: Callable[[CutDone], None] = lambda cut: None) -> CutDone | None:
+        """Finish the cut in the journal; None when there is none. Raises OSError.
+
+        erasing(cut) is called, perhaps again after a power cut, when its bytes are in quarantine and still in the log.
+        """
         try:
             found = self._journal.load()
         except StateDamaged:  # it was never whole, so nothing has been cut
@@ -54,6 +61,7 @@ class Truncation:
         if found["stage"] == BEGUN:
             cut = cut._replace(quarantined=self._copy(segments, cut))
             self._save(cut, COPIED)
+        erasing(cut)
         self._erase(segments, cut)
         self._set_position_back(cut.log_offset)
         for path in (self._journal.path, self._journal.path.with_name(self._journal.path.name + ".bak")):

@@ -23,7 +23,7 @@ from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import CutDone, Truncation
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.record import MessageQueue
-from storage_driver.recovery.losses import Losses
+from storage_driver.recovery.losses import Loss, Losses
 from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_segments
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.recovery.witnesses import index_reach
@@ -152,10 +152,10 @@ def _recover(
     fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
     if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
         mark.sync()
-    cut = Truncation(disk, root).finish()
-    committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
     losses, first = Losses(disk, root), FirstFile(disk, root)
     losses.load()
+    cut = Truncation(disk, root).finish(partial(_note_cut, disk, root, losses, now_ms()))
+    committed = CommittedFile(disk, root / "rocketbox" / "committed") if config.shared else None
     others = {**others, **_witnesses(config, disk, lineage)}
     known = _known_committed(disk, root, committed)
     make = partial(_make_recovery, config, disk, losses=losses, first=first.load(), others=others, committed=known)
@@ -215,6 +215,17 @@ def _note_found(verdict: RecoveryVerdict, cut: CutDone | None, lineage: Lineage,
         verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
     if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
         verdict.verdict = "repaired"
+
+
+def _note_cut(disk: Disk, root: Path, losses: Losses, now_ms: int, cut: CutDone) -> None:
+    """List what a cut takes of the committed part of the log as lost here, before it goes. Raises OSError."""
+    file = CommittedFile(disk, root / "rocketbox" / "committed")
+    known = _known_committed(disk, root, file) or 0
+    if known <= cut.log_offset:
+        return
+    ranges, why = [(cut.log_offset, max(known, cut.end))], f"cut: {cut.reason}; kept in {', '.join(cut.quarantined)}"
+    losses.note(Loss(losses.next_number(ranges), now_ms, ranges, [why], {"the committed mark": known}))
+    file.set_back(cut.log_offset)
 
 
 def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, int]:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from appliance import admin
 from netstack.errors import AskTimeout, ChannelClosed
 from netstack.serving.channel import open_channel
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.real_group import QUEUES, RealMember, bodies, log_files, pair_of, start, until, wait_for
+from tests.waiting import until_it
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 LOST = (OSError, AskTimeout, ChannelClosed, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -51,6 +53,44 @@ async def test_a_send_is_on_both_disks_or_refused_with_14_and_the_copy_catches_u
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def test_what_one_disk_acknowledged_alone_is_cut_when_the_other_took_over_and_is_told(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path, "acknowledge = 'one'")
+    try:
+        await led(a, b)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            assert (await channel.ask(send("T", b"on both"), 10)).code == 0
+            await until(lambda: log_files(a) == log_files(b))
+            await trio.to_thread.run_sync(b.kill)
+            assert (await channel.ask(send("T", b"acknowledged by a alone"), 10)).code == 0
+        await trio.to_thread.run_sync(a.kill)
+        await start(b)
+        with pytest.raises(admin.AdminRefused, match="--accept-loss"):
+            await b.ask("group.promote")
+        await b.ask("group.promote", accept_loss=True)
+        await wait_for(b, serves=True)
+        async with open_channel("127.0.0.1", b.broker_port) as channel:
+            assert (await channel.ask(send("T", b"at b"), 10)).code == 0
+        await start(a)
+        await until(lambda: not a.running or log_files(a) == log_files(b))
+        if not a.running:  # it had saved how far it had acknowledged: its next start cuts the log
+            assert "event=committed_log_cut" in a.log_tail(400)
+            await start(a)
+        await until(lambda: log_files(a) == log_files(b))
+        expected = {b"on both", b"at b"}
+        await until_it(lambda: holds(a, expected))
+        assert set(await bodies(b)) == expected
+        quarantine = b"".join(path.read_bytes() for path in (a.data / "store" / "quarantine").iterdir())
+        assert b"acknowledged by a alone" in quarantine
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def holds(member: RealMember, expected: set[bytes]) -> bool:
+    return set(await bodies(member)) == expected
 
 
 async def send_until(
