@@ -1,16 +1,23 @@
 """Members over real stores and links: what both disks have is acknowledged, and nothing else."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
 from appliance.group.driver import GroupRefused
+from appliance.group.frames import HELLO
+from appliance.group.link_tls import LinkTls
+from appliance.group.message_frames import encode_message
+from storage_driver.consensus.messages import Position, Synced, Vote
+from storage_driver.consensus.terms import Row
 from storage_driver.errors import Full
-from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.appliance.group.members import Group, RunningMember, group
 from tests.storage_driver.test_store import message
 from tests.waiting import until
+from uplink_spark.wire.tls import TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 
@@ -77,6 +84,7 @@ async def test_a_hand_over_loses_nothing_and_goes_both_ways(tmp_path: Path) -> N
 async def test_a_leader_that_comes_back_is_cut_to_the_common_point_and_what_it_alone_had_is_kept(
     tmp_path: Path,
 ) -> None:
+    """Apache's slave connects for ever then, until a person deletes its store: apache/rocketmq issue 3388."""
     async with group(tmp_path, "a", "b") as made:
         a, b = await pair(made)
         end = await a.put_committed(b"common")
@@ -100,5 +108,45 @@ async def test_a_leader_that_comes_back_is_cut_to_the_common_point_and_what_it_a
         kept = (a.store.config.root / "quarantine" / cut.quarantine).read_bytes()
         assert b"a alone 1" in kept
         assert b"a alone 2" in kept
-        await b.put_committed(b"and on both again")
+        connections = b.driver.links.statistics().connections
+        for _ in range(5):
+            await b.put_committed(b"and on both again")
         assert a.store.synced == b.store.committed
+        assert b.driver.links.statistics().connections == connections == 1, "one link since it is back"
+
+
+async def test_a_follower_that_lies_commits_nothing_that_the_leader_has_not_and_garbage_ends_its_link(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        before = await a.put_committed(b"honest")
+        await made.stop("b")
+        liar = await greeted(made, "b", a)
+        for end in (1 << 62, before + 1, before, 0):
+            await liar.send_all(encode_message(Synced(a.driver.leadership.current.term, end)))
+        end = a.put(b"nobody else has it")
+        await until(lambda: a.store.synced == end)
+        assert a.store.committed == before
+        await liar.send_all(encode_message(Position(1 << 40, (Row(5, 1 << 50),), 0, 1 << 60)))
+        await liar.send_all(encode_message(Vote(1 << 41, 1 << 40, 1 << 60, transfer=False)))
+        await liar.send_all(b"\xff" * 100)
+        with trio.fail_after(10), suppress(trio.BrokenResourceError):
+            while await liar.receive_some():
+                pass
+        await until(lambda: a.driver.links.statistics().refused["garbage"] == 1)
+
+
+async def greeted(made: Group, name: str, member: RunningMember) -> TlsStream:
+    """Return a link to a member, in the name of another one that does not run."""
+    address = made.plan(name).members[member.driver.member]
+    stream = TlsStream(
+        await trio.open_tcp_stream(address.host, address.port),
+        LinkTls(certificates() / name, clock_ok=True).dialing,
+        server_side=False,
+    )
+    await stream.do_handshake()
+    own = member.driver.hello()
+    await stream.send_all(own._replace(member=name, session=b"a liar's").encode(HELLO))
+    await until(lambda: name in member.driver.links.statistics().linked)
+    return stream
