@@ -49,6 +49,8 @@ def refusal_of(own: MemberHello, hello: MemberHello) -> LinkRefused | None:
     if (hello.version, hello.layout) != (own.version, own.layout):
         text = f"version {hello.version}, layout {hello.layout}; here {own.version}, {own.layout}: update the older one"
         return LinkRefused("version", text, LATER_MS)
+    if 0 in (hello.segment_bytes, own.segment_bytes):  # a witness has no log
+        return None
     if hello.segment_bytes != own.segment_bytes:
         text = f"segments of {hello.segment_bytes} bytes, here {own.segment_bytes}: set store.segment_mib alike"
         return LinkRefused("segments", text, LATER_MS)

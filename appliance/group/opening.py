@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,18 @@ from appliance.group.link_port import LinkPort, Stock
 from appliance.group.link_tls import LinkTls
 from appliance.group.links import LinkPeer, LinkUser, MemberLinks
 from appliance.group.member_files import MemberFiles
-from appliance.group.member_parts import DriverClocks, MemberRules
+from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.message_frames import APPEND
+from appliance.group.witness_log import WitnessLog
 from appliance.replication.role import BESIDE_BODY, MIB
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import Start
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Rules
 from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.state_file import StateFile
 from storage_driver.log.clock import wall_ms
+from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
@@ -110,29 +113,58 @@ def open_member(
     clock_ok: bool = True,
     committed: int,
     stock: Stock | None = None,
-    now_s: Callable[[], float] = boottime_s,
-    now_ms: Callable[[], int] = wall_ms,
 ) -> OpenedMember:
     """Return a member over its opened store. Blocks.
 
     Raises ConfigError (certificates), VoteFileDamaged, StateDamaged, ConsensusRefused, OSError.
     """
-    tls, files = LinkTls(certificates, clock_ok=clock_ok), MemberFiles(disk, root)
-    hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
-    driver = ConsensusDriver(
-        plan.of_member(),
-        Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), now_s()),
-        store,
-        files=files,
-        leadership=Leadership(),
-        clocks=DriverClocks(now_s, now_ms, SystemRandom().random),
-        session=secrets.token_bytes(8),
-        begin_cut=Truncation(disk, root).begin,
-        make_links=partial(_make_links, plan, tls, LinkClocks(now_s, now_ms)),
-    )
+    driver = make_driver(plan, store, disk, root, certificates, clock_ok=clock_ok, committed=committed)
     waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
     store.when_acknowledged = waiting.when
     return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
+
+
+def make_driver(
+    plan: GroupPlan,
+    store: MemberLog,
+    disk: Disk,
+    root: Path,
+    certificates: Path,
+    *,
+    clock_ok: bool,
+    committed: int,
+) -> ConsensusDriver:
+    """Return the driver of a box or, over a log that is none, of a witness. Blocks. Raises as `open_member`."""
+    tls, files = LinkTls(certificates, clock_ok=clock_ok), MemberFiles(disk, root)
+    hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
+    return ConsensusDriver(
+        plan.of_member(),
+        Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s()),
+        store,
+        files=files,
+        leadership=Leadership(),
+        clocks=DriverClocks(boottime_s, wall_ms, SystemRandom().random),
+        session=secrets.token_bytes(8),
+        begin_cut=Truncation(disk, root).begin,
+        make_links=partial(_make_links, plan, tls, LinkClocks(boottime_s, wall_ms)),
+    )
+
+
+async def run_witness(
+    plan: GroupPlan, data: Path, certificates: Path, listeners: Sequence[trio.SocketListener]
+) -> None:
+    """Vote in a group until cancelled. Raises as `open_member`."""
+    disk = RealDisk()
+
+    def opening() -> ConsensusDriver:
+        (data / "rocketbox").mkdir(parents=True, exist_ok=True)
+        lineage = Lineage(StateFile(disk, data / "rocketbox" / "identity.json"), lambda: 1)
+        return make_driver(plan, WitnessLog(lineage), disk, data, certificates, clock_ok=clock_trusted(), committed=0)
+
+    driver = await trio.to_thread.run_sync(opening)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(LinkPort(driver.links).serve, listeners)
+        await driver.run()
 
 
 def _make_links(plan: GroupPlan, tls: LinkTls, clocks: LinkClocks, user: LinkUser) -> MemberLinks:

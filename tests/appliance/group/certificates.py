@@ -15,7 +15,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 @cache
-def certificates(group: str = "press", members: tuple[str, ...] = ("a", "b", "c")) -> Path:
+def certificates(group: str = "press", members: tuple[str, ...] = ("a", "b", "c", "w")) -> Path:
     """Return a folder with a folder of box.crt, box.key, ca.crt for each member."""
     site = Path(mkdtemp(prefix="group-certs-"))
     make_ca(site)

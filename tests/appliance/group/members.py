@@ -10,7 +10,7 @@ import trio
 from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.leadership import LEADER
 from appliance.group.link import LinkPace
-from appliance.group.opening import GroupPlan, MemberAddress, open_member
+from appliance.group.opening import GroupPlan, MemberAddress, open_member, run_witness
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.rules import Rules
 from storage_driver.files.disk import RealDisk
@@ -62,7 +62,7 @@ class Group:
 
     def plan(self, member: str) -> GroupPlan:
         members = {
-            name: MemberAddress("127.0.0.1", listeners[0].socket.getsockname()[1], f"{name}:10911")
+            name: MemberAddress("127.0.0.1", listeners[0].socket.getsockname()[1], f"{name}:10911", name == "w")
             for name, listeners in self.listeners.items()
         }
         return GroupPlan("press", member, members, self._rules, PACE)
@@ -97,6 +97,11 @@ class Group:
                 nursery.start_soon(made.run, self.listeners[name])
                 task_status.started(RunningMember(store, made.driver, end))
                 await ended.wait()
+
+    async def start_witness(self, name: str) -> None:
+        """Start the member that holds no messages."""
+        running = partial(run_witness, self.plan(name), self._folder / name, certificates() / name)
+        self._nursery.start_soon(running, self.listeners[name])
 
     async def stop(self, name: str) -> None:
         """End a member at once; its port stays, and answers nobody."""
