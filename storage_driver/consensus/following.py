@@ -38,15 +38,18 @@ def on_heartbeat(state: MemberState, now_s: float, sender: str, message: LeaderH
     if state.is_witness or state.cutting is not None or part.trouble:
         return
     end, seen_end = state.log.end, part.seen_end
-    part.seen_end = end
+    part.seen_end, part.asked = end, False
     if not part.matched or message.shipped < 0 or (message.shipped > end and seen_end == end):
-        ask(state, sender)
+        ask(state, part, sender)
     take_committed(state, part, message.committed)
 
 
-def ask(state: MemberState, leader: str) -> None:
-    """Say what this log is."""
+def ask(state: MemberState, part: Following, leader: str) -> None:
+    """Say what this log is, once between two heartbeats: the answer brings bytes, of which each could ask again."""
     log = state.log
+    if part.asked:
+        return
+    part.asked = True
     state.forget_unappended()
     state.send(leader, Position(state.hard.term, log.rows, log.first, log.end))
 
@@ -148,13 +151,13 @@ def on_append(state: MemberState, now_s: float, sender: str, message: Append) ->
         return
     take_committed(state, part, message.committed)
     if not safety.may_take(part.matched):
-        ask(state, sender)
+        ask(state, part, sender)
     elif safety.follows_on(message.start, message.previous_term, log.end, log.last_term):
         _accept(state, message)
     elif message.end <= log.end:
         report(state, part)
     else:
-        ask(state, sender)
+        ask(state, part, sender)
 
 
 def _accept(state: MemberState, message: Append) -> None:

@@ -17,6 +17,7 @@ class Following:
         self.matched = False  # the log is the beginning of the leader's
         self.told = 0  # the leader's committed
         self.seen_end = -1  # own end at the last heartbeat
+        self.asked = False  # its Position was sent since the last heartbeat
         self.trouble = ""  # why nothing can be taken from this leader
 
 

@@ -81,13 +81,6 @@ MUTATIONS = (
     Mutation("committed above the own disk", safety, "bounded_by_own", lambda log_offset, own: log_offset, (0, 1)),
     Mutation("reports before the logs match", safety, "may_report", _yes),
     Mutation(
-        "bytes behind any term, of a leader with another log",
-        safety,
-        "follows_on",
-        lambda start, previous_term, end, own_term: start == end,
-        also=((safety, "may_take", _yes),),
-    ),
-    Mutation(
         "a cut by an old answer",
         safety,
         "answers_this",

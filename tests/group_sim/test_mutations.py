@@ -38,6 +38,14 @@ def _at_once(state: MemberState, now_s: float) -> None:
 
 NAMED = (
     (
+        Mutation("bytes behind any term", safety, "follows_on", lambda start, term, end, own_term: start == end),
+        test_following.test_bytes_are_taken_behind_the_same_term_of_a_log_that_matches,
+    ),
+    (
+        Mutation("bytes before the logs match", safety, "may_take", lambda *_: True),
+        test_following.test_a_log_that_differs_is_cut_to_the_common_point_and_counts_only_then,
+    ),
+    (
         Mutation("a cut below committed", safety, "may_cut", lambda *_: True),
         test_following.test_nothing_below_committed_is_cut_but_by_a_persons_will,
     ),

@@ -31,6 +31,7 @@ def follower(rules: Rules | None = None, committed: int = 50) -> Core:
 def test_a_log_that_differs_is_cut_to_the_common_point_and_counts_only_then() -> None:
     core = follower()
     assert core.synced(1.1, 300).send == ()
+    assert core.step(1.1, "a", Append(3, 300, 50, 3, 300, 2, 0, 0, ())).accepted is None
     effects = core.step(1.2, "a", Match(3, 2, 300, 150, ROWS, CONFIGS))
     assert effects.cut is not None
     assert (effects.cut.log_offset, effects.cut.below_committed) == (150, False)
@@ -67,8 +68,10 @@ def test_nothing_below_committed_is_cut_but_by_a_persons_will() -> None:
 def test_missing_bytes_are_asked_for_and_doubled_ones_are_reported_again() -> None:
     core = follower()
     core.step(1.2, "a", Match(3, 2, 300, 300, ROWS, CONFIGS))
+    core.step(1.25, "a", LeaderHeartbeat(3, 0, 300, 1.25))
     ahead = core.step(1.3, "a", Append(3, 400, 50, 3, 300, 3, 0, 0, ()))
     assert ahead.send == (("a", Position(3, ROWS, 0, 300)),)
+    assert core.step(1.3, "a", Append(3, 450, 50, 3, 300, 3, 0, 0, ())).send == ()  # once between heartbeats
     behind = core.step(1.4, "a", Append(3, 250, 50, 2, 100, 2, 0, 250, ()))
     assert behind.accepted is None
     assert behind.send == (("a", Synced(3, 300)),)
@@ -87,6 +90,7 @@ def test_lost_bytes_are_noticed_at_a_heartbeat_and_lost_reports_are_repeated() -
 def test_bytes_that_were_never_appended_leave_no_row() -> None:
     core = follower()
     core.step(1.2, "a", Match(3, 2, 300, 300, ROWS, CONFIGS))
+    core.step(1.25, "a", LeaderHeartbeat(3, 0, 300, 1.25))
     assert core.step(1.3, "a", Append(3, 300, 50, 3, 300, 2, 0, 0, ())).table is not None
     asked = core.step(1.4, "a", Append(3, 350, 50, 3, 300, 3, 0, 0, ()))  # the driver dropped the one before
     assert asked.table == TermTable(ROWS, CONFIGS)
@@ -117,3 +121,11 @@ def test_a_witness_keeps_the_highest_row() -> None:
     assert first.hard_state == HardState(3, "", 3, 500)
     assert first.send == (("a", WitnessSynced(3, 3, 500)),)
     assert core.step(1.1, "a", WitnessRow(3, 3, 400)).send == ()
+
+
+def test_bytes_are_taken_behind_the_same_term_of_a_log_that_matches() -> None:
+    core = follower()
+    assert core.step(1.2, "a", Append(3, 300, 50, 3, 300, 3, 0, 0, ())).accepted is None  # the byte before is of term 2
+    core.step(1.3, "a", Match(3, 2, 300, 300, ROWS, CONFIGS))
+    assert core.step(1.4, "a", Append(3, 300, 50, 3, 300, 3, 0, 0, ())).accepted is None
+    assert core.step(1.5, "a", Append(3, 300, 50, 3, 300, 2, 0, 0, ())).accepted is not None

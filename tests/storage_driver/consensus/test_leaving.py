@@ -20,7 +20,7 @@ def test_a_transfer_ends_with_the_other_leading_and_everything_there() -> None:
     end = write(world, "a", 5)
     leader = world.members["a"]
     assert leader.order(lambda core: core.transfer(leader.clock(), "c"))
-    world.run_until(world.now + 0.5)
+    world.run_until(world.now + 1.5)
     assert (lead(world), core_of(world, "c").status.ready) == ("c", True)
     assert core_of(world, "c").committed > end
 
