@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from uplink_spark.errors import LandingError
-from uplink_spark.spark.offset_fingerprint import check_stamp, stamped
+from uplink_spark.spark.offset_fingerprint import check_stamp, lag_of, stamped
 from uplink_spark.spark.packs import PieceRef, read_batches
 from uplink_spark.spark.pieces import Pieces, TaskCutter
 from uplink_spark.spark.rows import schema_of
@@ -203,6 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._opened: ZoneReader | None = None
         self._until: Seqs | None = None  # the fixed end under Trigger.AvailableNow
         self._waiting_since: float | None = None
+        self._planned: Seqs = {}  # where the newest batch ends
 
     @property
     def _zone(self) -> ZoneReader:
@@ -227,8 +228,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._zone.ends()
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return to_offset(self._zone.ends())
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """What StreamingQueryProgress shows as latestOffset: the ends, and what waits behind the batch planned last."""
+        ends = self._zone.ends()
+        return {**to_offset(ends), **lag_of(self._zone, self._planned, ends, now_ms())}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         zone = self._zone
@@ -239,6 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._options.fail_on_loss:
             self._check_reached(begin, ends)
         ends = {shard: max(seq, begin[shard]) for shard, seq in ends.items()}
+        self._planned = begin
         if ends == begin:
             return start
         begin = self._from_oldest(begin, ends)
@@ -249,7 +253,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         }
         if self._should_wait(waiting):
             return start
-        return stamped(zone, admit({shard: bound.of(table) for shard, table in waiting.items()}, begin, bound))
+        self._planned = admit({shard: bound.of(table) for shard, table in waiting.items()}, begin, bound)
+        return stamped(zone, self._planned)
 
     def _from_oldest(self, begin: Seqs, ends: Seqs) -> Seqs:
         zone = self._zone

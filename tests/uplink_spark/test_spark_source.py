@@ -266,6 +266,10 @@ def test_filters_are_taken_over_and_prune_pieces_that_are_then_not_opened(spark:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     plan = frame.where("topic = 'B'")._jdf.queryExecution().executedPlan().toString()
     assert "= B" not in plan.split("BatchScan")[0]
+    formatted = spark._jvm.PythonSQLUtils.explainString(
+        frame.where("topic = 'B' and box = 'box-17'")._jdf.queryExecution(), "formatted"
+    )
+    assert "PushedFilters: [EqualTo(topic,B), EqualTo(box,box-17)]" in formatted
 
 
 def test_with_push_down_off_the_same_rows_come_out(spark: Any, landing: MadeLanding) -> None:

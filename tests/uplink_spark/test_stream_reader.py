@@ -84,7 +84,20 @@ def test_what_lands_during_available_now_waits_for_the_next_run(landing: MadeLan
     until = driver.reader.latestOffset(start, driver.reader.getDefaultReadLimit())
     assert (start["0"], until["0"]) == (0, 1)
     assert driver.reader.latestOffset(until, driver.reader.getDefaultReadLimit()) == until
-    assert driver.reader.reportLatestOffset() == {"0": 2}
+    shown = driver.reader.reportLatestOffset()
+    assert (shown["0"], shown["lag"]["ranges"]) == (2, 1)
+    assert shown["lag"]["seconds"] > 0
+
+
+def test_progress_shows_what_waits_behind_the_batch(landing: MadeLanding) -> None:
+    pieces(landing, 3)
+    reader = Driver(landing.root, maxPiecesPerTrigger="2").reader
+    limit = reader.getDefaultReadLimit()
+    assert reader.reportLatestOffset() == {"0": 3}  # nothing was planned yet
+    middle = reader.latestOffset({"0": 0}, limit)
+    assert reader.reportLatestOffset()["lag"]["ranges"] == 1
+    reader.latestOffset(middle, limit)
+    assert reader.reportLatestOffset() == {"0": 3, "lag": {"ranges": 0, "seconds": 0.0}}
 
 
 def test_a_small_batch_waits_for_more_until_the_delay_is_over(landing: MadeLanding) -> None:

@@ -21,6 +21,7 @@ from uplink_spark.zone.manifest import (
     read_head,
     read_items,
     retired_folder,
+    runs_folder,
     shard_of,
 )
 from uplink_spark.zone.reader import ZoneReader
@@ -67,6 +68,8 @@ class BoxFacts:
         if self.retired:
             return "retired"
         seen = max(self.landed_ms, self.status_ms)
+        if not seen:
+            return "new"  # admitted, and nothing has come yet
         if now_ms - seen > SILENT_S * 1000:
             return "silent"
         return "live, backlog" if self.lag() else "live"
@@ -88,6 +91,9 @@ def boxes(zone: ZoneReader) -> list[BoxFacts]:
     for status in _statuses(zone):
         facts = found.setdefault(str(status["box"]), BoxFacts(str(status["box"])))
         facts.durable, facts.status_ms = int(status["durable"]), int(status["received_ms"])
+    for log in zone.shards:
+        for name in zone.files.names(runs_folder(log.shard)):
+            found.setdefault(name, BoxFacts(name))
     retired = {name for log in zone.shards for name in zone.files.names(retired_folder(log.shard))}
     for facts in found.values():
         facts.retired = facts.box in retired

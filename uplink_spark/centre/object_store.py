@@ -21,7 +21,10 @@ class ObjectStore:
         parts = urlparse(url)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         if parts.scheme != "s3" or not parts.netloc:
-            raise LandingError(f"landing zone {url}: write s3://bucket/prefix or a directory")
+            raise LandingError(
+                f"landing zone {url}: a gateway writes into a folder or s3://bucket/prefix; gs:, abfs: and hdfs: are "
+                "for readers, of a copy"
+            )
         try:
             boto3, settings = import_module("boto3"), import_module("botocore.config")
         except ImportError as error:

@@ -23,7 +23,7 @@ from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 from uplink_spark.wire.durable import write_synced
 from uplink_spark.wire.frames import Hello, Status
 from uplink_spark.wire.identity import Run
-from uplink_spark.zone.manifest import ManifestEntry, retired_folder, shard_of
+from uplink_spark.zone.manifest import ManifestEntry, retired_folder, runs_folder, shard_of
 
 QUARANTINE_FILES, QUARANTINE_BYTES, QUARANTINE_OF_BOX = 100, 1 << 30, 20
 STATUS_DAYS = 30
@@ -107,7 +107,7 @@ class CentreRecords:
 
     def known(self) -> set[str]:
         """Return the boxes of which a run list was written down. Raises OSError."""
-        return {name for shard in range(self._shards) for name in self.names(f"manifest/{shard:04x}/runs")}
+        return {name for shard in range(self._shards) for name in self.names(runs_folder(shard))}
 
     def retired(self) -> frozenset[str]:
         """Return the boxes that are not admitted any more. Raises OSError."""

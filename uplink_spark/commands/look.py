@@ -38,8 +38,9 @@ def _boxes(options: argparse.Namespace) -> int:
             )  # fmt: skip
             continue
         shown = "-" if lag is None else human_bytes(lag)
-        landed = human_bytes(facts.landed_end)
-        rows.append([facts.box, f"{facts.epoch:x}"[:8], landed, shown, human_age(seen_s), facts.gaps, facts.state(now)])
+        landed, state = human_bytes(facts.landed_end), facts.state(now)
+        last = "-" if state == "new" else human_age(seen_s)
+        rows.append([facts.box, f"{facts.epoch:x}"[:8], landed, shown, last, facts.gaps, state])
     if not options.json:
         print_table(["BOX", "EPOCH", "LANDED TO", "LAG", "LAST", "GAPS", "STATE"], rows)
     return 0

@@ -15,7 +15,7 @@ from uplink_spark.spark.source_plan import Seqs, to_offset
 from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
 
-ZONE, LAST = "zone", "last"
+ZONE, LAST, LAG = "zone", "last", "lag"
 
 
 def name_of(entry: ManifestEntry) -> str:
@@ -46,6 +46,20 @@ def check_stamp(zone: ZoneReader, offset: Mapping[str, Any], *, back: bool = Tru
                 "zone the checkpoint was made with, and not set back to an older copy since? Re-landed data has new "
                 "sequence numbers: start a new checkpoint"
             )
+
+
+def lag_of(zone: ZoneReader, planned: Seqs, ends: Seqs, now_ms: int) -> dict[str, Any]:
+    """Return how many ranges are behind a position, and how long ago the oldest of them landed."""
+    if not planned:
+        return {}
+    landed = [
+        int(table.numbers["landed_ms"][0])
+        for shard, seq in planned.items()
+        if seq < ends[shard]
+        for table in zone.shards[shard].tables(seq, seq + 1)
+    ]
+    waiting = sum(max(0, ends[shard] - seq) for shard, seq in planned.items())
+    return {LAG: {"ranges": waiting, "seconds": max(0, now_ms - min(landed)) / 1000 if landed else 0.0}}
 
 
 def _before(zone: ZoneReader, shard: int, seq: int) -> str | None:

@@ -66,6 +66,11 @@ def manifest_path(shard: int, first_seq: int, ending: str = "log") -> str:
     return f"manifest/{shard:04x}/{first_seq:020d}.{ending}"
 
 
+def runs_folder(shard: int) -> str:
+    """Where a file of each box that was admitted has its run lists."""
+    return f"manifest/{shard:04x}/runs"
+
+
 def retired_folder(shard: int) -> str:
     """Where an empty file says of each box in it that it is not admitted any more."""
     return f"manifest/{shard:04x}/retired"

@@ -19,6 +19,7 @@ from uplink_spark.zone.manifest import LANDING_NAME, ManifestEntry, Zone, decode
 from uplink_spark.zone.shard_log import ShardLog
 
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
+RETRY_S = 30
 READ_AHEAD = 16  # objects of a bucket at a time: each is a request
 
 
@@ -67,6 +68,15 @@ def shown(url: str) -> str:
     return re.sub(r"//[^@/]*@", "//***@", url)
 
 
+def bounded(url: str) -> str:
+    """Return a URL whose store gives up in time: Google's client tries for a quarter of an hour by itself."""
+    parts = urlparse(url)
+    if parts.scheme not in ("gs", "gcs") or "retry_limit_seconds" in parts.query:
+        return url
+    query = "&".join(filter(None, (parts.query, f"retry_limit_seconds={RETRY_S}")))
+    return parts._replace(query=query).geturl()
+
+
 class RemoteFiles:
     """The files of a landing zone behind any `pyarrow.fs` file system."""
 
@@ -76,7 +86,7 @@ class RemoteFiles:
         from pyarrow import fs
 
         self.root = shown(url)
-        system, base = fs.FileSystem.from_uri(url)
+        system, base = fs.FileSystem.from_uri(bounded(url))
         self._fs: Any = fs.SubTreeFileSystem(base, system)
         self.final = urlparse(url).scheme in OBJECT_STORES
 
@@ -141,6 +151,9 @@ class ZoneReader:
             return read_zone(self.files)
         except ManifestDamaged as error:
             raise LandingError(f"landing zone {self.files.root}: {error}") from error
+        except OSError as error:
+            told = f"landing zone {self.files.root} cannot be read: {error}"
+            raise LandingError(f"{told}; are the URL, the network and the credentials right?") from error
 
     def check_same(self) -> None:
         """Raise LandingError where the landing zone is not there any more, or another one in its place."""

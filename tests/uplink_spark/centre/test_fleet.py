@@ -9,6 +9,7 @@ import pytest
 
 from uplink_spark.centre.fleet import SILENT_S, BoxFacts, boxes, check, consumers, export_log, positions
 from uplink_spark.centre.landing import NewPiece
+from uplink_spark.centre.records import CentreRecords
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, encode_log, raw_piece
 from uplink_spark.zone.manifest import shard_of
@@ -54,6 +55,13 @@ def test_a_status_line_that_is_half_written_is_passed_over_and_the_newest_counts
     assert (facts.durable, facts.landed_end, facts.pending_bytes) == (1100, 10 * SIZE, 4 * SIZE)
     assert facts.lag() == 1100 - 10 * SIZE + 4 * SIZE
     landing.close()
+
+
+def test_a_box_that_was_admitted_is_shown_before_anything_lands(tmp_path: Path) -> None:
+    landing = MadeLanding(tmp_path / "zone", shards=3)
+    CentreRecords(landing.root, 3).save("box-9", 5, ((7, 0),))
+    (facts,) = boxes(ZoneReader(str(landing.root)))
+    assert (facts.box, facts.state(NOW), facts.lag(), facts.landed_end) == ("box-9", "new", None, 0)
 
 
 def test_a_box_that_was_only_heard_of_is_shown(tmp_path: Path) -> None:

@@ -25,5 +25,5 @@ def test_objects_are_listed_read_in_part_and_deleted(url: str) -> None:
 
 
 def test_a_url_of_something_else_is_refused() -> None:
-    with pytest.raises(LandingError, match="write s3://bucket/prefix or a directory"):
+    with pytest.raises(LandingError, match="a gateway writes into a folder or s3://bucket/prefix; gs:"):
         ObjectStore("gs://bucket/zone")

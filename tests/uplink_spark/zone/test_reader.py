@@ -18,7 +18,7 @@ from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import shard_log
-from uplink_spark.zone.reader import LocalFiles, RemoteFiles, ZoneReader, open_files
+from uplink_spark.zone.reader import RETRY_S, LocalFiles, RemoteFiles, ZoneReader, bounded, open_files
 from uplink_spark.zone.shard_log import ShardLog
 
 
@@ -148,6 +148,16 @@ def test_files_are_read_and_replaced_alike_here_and_through_pyarrow(
     assert files.names("nowhere") == []
     with pytest.raises(FileNotFoundError):
         files.read_range("consumers/b.json", 0, 1)
+
+
+def test_a_store_that_does_not_answer_is_told_in_time() -> None:
+    assert bounded("gs://b/z") == f"gs://b/z?retry_limit_seconds={RETRY_S}"
+    assert bounded("gs://b/z?x=1") == f"gs://b/z?x=1&retry_limit_seconds={RETRY_S}"
+    assert bounded("gs://b/z?retry_limit_seconds=2") == "gs://b/z?retry_limit_seconds=2"
+    assert bounded("s3://b/z") == "s3://b/z"
+    url = "gs://anonymous@b/zone?retry_limit_seconds=1&endpoint_override=127.0.0.1:9&scheme=http"
+    with pytest.raises(LandingError, match=r"landing zone gs://.* cannot be read: .*are the URL, the network"):
+        ZoneReader(url)
 
 
 def test_keys_in_a_url_stay_out_of_messages() -> None:
