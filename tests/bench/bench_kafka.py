@@ -112,6 +112,9 @@ def measure(jobs: dict[str, Callable[[], object]], rows: int, rounds: int) -> No
             took, spent = time.perf_counter() - begun, sum(used()) - before
             if number:  # the first is for warming up
                 found[name].append((took, spent))
+                print(
+                    f"  round {number}: {name:36} {rows / took:12,.0f} rows/s {spent / rows * 1e6:8.2f} us", flush=True
+                )
     for name, rounds_of in found.items():
         seconds = statistics.median(took for took, _ in rounds_of)
         spent = statistics.median(cpu for _, cpu in rounds_of)
