@@ -21,6 +21,7 @@ from appliance.group.driver import GroupDriver
 from appliance.group.leadership import LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
+from appliance.group.shared_history import SharedHistory
 from appliance.group.state_applier import StateApplier, StateFiles, open_files
 from appliance.group.state_log import FollowerFiles, LeaderFiles, StateLog
 from appliance.group.state_snapshots import RELEASE, Snapshots, read_release
@@ -99,12 +100,15 @@ class Turn:
             nursery.start_soon(self._end_at_change, nursery.cancel_scope)
             nursery.start_soon(parts.applier.run, self._applied)
             if state.serves:
+                history = SharedHistory(parts.store, self._log, parts.files)
                 size = parts.store.segment_bytes
                 nursery.start_soon(
                     Snapshots(
                         parts.store, self._log, parts.applier, parts.files, segment_bytes=size, below=self._below
                     ).run
                 )
+                await history.take_over()
+                nursery.start_soon(history.run)
             await serve(self._standing())
 
     async def _end_at_change(self, scope: trio.CancelScope) -> None:

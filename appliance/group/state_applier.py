@@ -35,7 +35,7 @@ QUEUE: Final = MessageQueue(STATE_TOPIC, 0)
 EVERY_S: Final = 1.0
 BATCH, BATCH_BYTES = 256, 8 << 20
 CONFIG: Final = ("topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode")
-OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "receipts")
+OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "lineage")
 JOURNALS: Final = ("pop.journal",)
 Applied = Callable[[frozenset[str]], Awaitable[None]]
 

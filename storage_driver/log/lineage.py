@@ -10,6 +10,7 @@ from storage_driver.errors import StateDamaged, StoreRefused
 from storage_driver.files.state_file import StateFile
 
 LAYOUT = 1
+Pairs = Sequence[tuple[int, int]]
 RUNS_KEPT = TERMS_KEPT = 1024
 
 
@@ -91,6 +92,16 @@ class Lineage:
     def land(self, landing: str) -> None:
         """Remember the landing zone and make it durable. Raises OSError."""
         self.landing = landing
+        self.save()
+
+    def take_over(self, epochs: Pairs, runs: Pairs, landing: str | None, log_offset: int) -> None:
+        """Go on with the history that another box wrote of this log; this box writes from a log offset on.
+
+        Raises OSError.
+        """
+        before = [(run, began) for run, began in runs if began <= log_offset]
+        self.epochs, self.landing = list(epochs), landing
+        self.runs = [*before[-(RUNS_KEPT - 1) :], (self._new_id(), log_offset)]
         self.save()
 
     def save(self) -> None:
