@@ -144,6 +144,9 @@ def _of_replication(config: Config) -> Iterator[ConfigProblem]:
             text = "is the group's name, the same on each of its boxes: set it"
             yield ConfigProblem("box.name", config.box.name, text, None)
         yield from problems_of(config.group, config.uplink.certs)
+        if config.group.address and config.listen.host not in ("0.0.0.0", "::"):
+            text = 'clients reach it only where the ports are bound to every address: set listen.host = "0.0.0.0"'
+            yield ConfigProblem("group.address", config.group.address, text, None)
     elif config.group.members:
         text = 'is for a member of a group: set replication.role = "member"'
         yield ConfigProblem("group.members", config.group.members, text, None)

@@ -18,6 +18,8 @@ from appliance.broker.tables.saving import KeptFiles
 from appliance.configuration.group_settings import GroupMember, read_members
 from appliance.configuration.settings import Config
 from appliance.group.driver import GroupDriver
+from appliance.group.floating import Floating
+from appliance.group.floating_frames import read_floating
 from appliance.group.leadership import LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
@@ -50,6 +52,7 @@ class MemberParts(NamedTuple):
     applier: StateApplier
     driver: GroupDriver
     members: dict[str, GroupMember]
+    floating: Floating | None
 
 
 async def run_member(
@@ -59,14 +62,17 @@ async def run_member(
     kv_file(context.data, disk)
     files = open_files(store, disk, context.data)
     async with open_driver(context.config, store, context.ports.replication) as driver:
-        applier, members = StateApplier(store, files), read_members(context.config.group)
-        parts = MemberParts(context, store, files, applier, driver, members)
+        section = context.config.group
+        floating = Floating(read_floating(section.address)) if section.address else None
+        parts = MemberParts(context, store, files, StateApplier(store, files), driver, read_members(section), floating)
+        if floating is not None:
+            floating.give_up()  # a process before this one may have left it
         fixed = group_actions(driver)
         actions: dict[str, admin.Action] = dict(fixed)
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
             while True:
-                await _catch_up(applier)
+                await _catch_up(parts.applier)
                 turn = Turn(parts, driver.leadership.current, lambda more: actions.update({**more, **fixed}))
                 await turn.run(serve)
 
@@ -136,7 +142,10 @@ class Turn:
 
     def _role(self, tables: BrokerTables) -> MemberRole:
         parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
-        return MemberRole(parts.driver, parts.members, parts.store, ha_port=port, serves=self._state.serves)
+        role = MemberRole(parts.driver, parts.members, parts.store, ha_port=port, serves=self._state.serves)
+        if parts.floating is not None:
+            role.floating = str(parts.floating.address)
+        return role
 
     def _composed(self, tables: BrokerTables, may_go: MayGo) -> None:
         self._tables, self._may_go = tables, may_go
@@ -144,6 +153,8 @@ class Turn:
     async def _take_actions(self, nursery: trio.Nursery, runtime: Path, actions: Mapping[str, admin.Action]) -> None:
         await trio.lowlevel.checkpoint()
         self._take(actions)
+        if self._parts.floating is not None and self._state.serves:
+            nursery.start_soon(self._parts.floating.hold)
 
     def _floor(self) -> int:
         return min(self._parts.applier.floor, self._release.floor)

@@ -8,6 +8,7 @@ from appliance.broker.access.request_table import ROWS, AccessClass, Server
 from appliance.configuration.group_settings import GroupMember
 from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.leadership import LeadershipState
+from appliance.namesrv.address import joined
 from appliance.replication.slave import REFUSED
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
@@ -36,6 +37,7 @@ class MemberRole:
     ) -> None:
         self._driver, self._members, self._log = driver, members, log
         self.ha_port, self._serves = ha_port, serves
+        self.floating = ""  # the address that the leader holds
         boxes = [name for name, member in members.items() if not member.witness]
         self._ids = {name: number for number, name in enumerate(boxes, 1)}
 
@@ -57,9 +59,13 @@ class MemberRole:
         if self._serves and state.serves:
             others = (each for each in self._driver.members() if each.connected and not each.witness)
             found = {self._ids[each.member]: self._client(each.member) for each in others if each.member != own}
-            return {MASTER_ID: asked_at, **found}
-        leader = {MASTER_ID: state.address} if state.address and state.leader != own else {}
+            return {MASTER_ID: self._held(asked_at), **found}
+        leader = {MASTER_ID: self._held(state.address)} if state.address and state.leader != own else {}
         return {**leader, self._ids[own]: asked_at}
+
+    def _held(self, address: str) -> str:
+        """Return the leader's address: the floating one, where there is one, with its port."""
+        return joined(self.floating, int(address.rpartition(":")[2])) if self.floating else address
 
     def _client(self, member: str) -> str:
         return self._members[member].client_address

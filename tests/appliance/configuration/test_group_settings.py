@@ -37,7 +37,7 @@ def test_members_are_read_with_their_addresses() -> None:
     [
         {},
         {"members": list(PAIR), "elections": "manual"},
-        {"members": [*PAIR, "c=10.1.0.13:10912"], "preferred": "c", "address": "10.1.0.10/24@eth0"},
+        {"members": [*PAIR, "c=10.1.0.13:10912"], "preferred": "c"},
         {"copies": 1},
         {"members": ["a=127.0.0.1:1", "b=127.0.0.1:2"], "elections": "manual", "certs": ""},
     ],
@@ -61,6 +61,7 @@ def test_groups_that_are_allowed(said: dict[str, object]) -> None:
         ({"certs": ""}, "members know each other by certificates"),
         ({"members": ["a 10.1.0.11"]}, "NAME=HOST:PORT"),
         ({"address": "10.1.0.10"}, "ADDRESS/PREFIX@INTERFACE"),
+        ({"address": "10.1.0.10/24@eth0"}, 'set listen.host = "0.0.0.0"'),
         ({"name": ""}, "is the group's name, the same on each of its boxes"),
         ({"role": "alone"}, 'set replication.role = "member"'),
     ],

@@ -43,6 +43,9 @@ async def test_a_leader_has_the_number_zero_and_followers_their_places(tmp_path:
         assert leader.addresses("h:1") == {0: "h:1", 2: "10.0.0.2:10911"}
         assert follower.addresses("h:1") == {0: "10.0.0.2:10911", 1: "h:1"}
         assert member(store, LeadershipState()).addresses("h:1") == {1: "h:1"}
+        leader.floating = follower.floating = "10.0.0.9"
+        assert leader.addresses("h:1")[0] == "10.0.0.9:1"
+        assert follower.addresses("h:1")[0] == "10.0.0.9:10911"
         assert leader.own_slaves is None
         assert leader.loops(()) == ()
 

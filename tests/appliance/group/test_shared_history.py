@@ -45,7 +45,7 @@ async def test_what_the_uplink_changes_is_told(tmp_path: Path, monkeypatch: pyte
 
         async def told() -> bool:
             await first.applier.apply()
-            return known.load()["landing"] == "ab"
+            return bool(known.load()["landing"] == "ab")
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shared.run)
