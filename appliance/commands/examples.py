@@ -53,6 +53,7 @@ rocketbox uplink identity
 rocketbox replica status
 rocketbox replica promote
 rocketbox replica promote --accept-loss --yes
+rocketbox replica transfer b
 rocketbox replica demote
 rocketbox replica solo
 rocketbox replica resync

@@ -43,18 +43,24 @@ class Floating:
         rounds = 0
         try:
             while True:
-                try:
-                    self._take()
-                    if rounds < ANNOUNCED:
-                        self._announce()
-                    rounds, self.held, self._failure = rounds + 1, True, ""
-                except OSError as exc:
-                    self.held = False
-                    self._note(exc)
+                rounds = self._renew(rounds)
                 await trio.sleep(AGAIN_S)
         finally:
             self.held = False
             self.give_up()
+
+    def _renew(self, rounds: int) -> int:
+        """Renew the address, in the first rounds announce it; return how many rounds it has been held."""
+        try:
+            self._ask(LIFETIME_S)
+            if rounds < ANNOUNCED:
+                self._announce()
+        except OSError as exc:
+            self.held = False
+            self._note(exc)
+            return 0
+        self.held, self._failure = True, ""
+        return rounds + 1
 
     def give_up(self) -> None:
         """Take the address away from the interface if it is there."""
@@ -72,9 +78,6 @@ class Floating:
             )
             text = "event=address_not_held address=%s interface=%s reason=%r next_step=%r"
             log.error(text, self._floating.address, self._floating.interface, str(exc), step)
-
-    def _take(self) -> None:
-        self._ask(LIFETIME_S)
 
     def _ask(self, lifetime_s: int) -> None:
         """Have the kernel add the address, renew it or take it away. Raises OSError."""

@@ -73,9 +73,11 @@ class SharedHistory:
         """Return what the last leader told, None where there was none. Blocks."""
         try:
             content: Any = self._files.tables[HISTORY].load()
+            if content is None:
+                return None
             epochs, runs = ([(int(a), int(b)) for a, b in content[name]] for name in ("epochs", "runs"))
             landing = content["landing"]
         except (StateDamaged, OSError, KeyError, TypeError, ValueError) as exc:
-            log.info("event=history_begins reason=%r", str(exc))
+            log.error("event=table_damaged table=lineage reason=%r", f"{type(exc).__name__}: {exc}")
             return None
         return epochs, runs, landing if isinstance(landing, str) else None

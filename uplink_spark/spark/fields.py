@@ -27,6 +27,8 @@ _NAMED = {
     "rmq_sys_wheel_timer": "delayed",
     "RMQ_SYS_TRACE_TOPIC": "trace",
     "RBX_PROBE": "system",
+    "RBX_RAFT": "system",
+    "RBX_STATE": "system",
 }
 KINDS = ("message", "half", "op", "delayed", "retry", "dlq", "reply", "trace", "system", "filler")
 

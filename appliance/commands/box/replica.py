@@ -17,6 +17,7 @@ COULD_NOT_ASK, REFUSED = 1, 2
 PURPOSES = {
     "status": "who leads, and how far each member is",
     "promote": "make this box the leader; what the leader acknowledged is here first",
+    "transfer": "on the leader: hand over to another box, which has everything first",
     "demote": "stop leading",
     "solo": "on the leader: acknowledge alone until the other copy is level again",
     "resync": "take the copy anew from the leader; what this box alone has goes to quarantine/",
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made = actions.add_parser(name, help=purpose, description=purpose)
         add_config_arguments(made)
         made.add_argument("--json", action="store_true", help="print the answer as JSON")
+        if name == "transfer":
+            made.add_argument("to", metavar="MEMBER", help="the box that leads next")
         if name == "promote":
             made.add_argument("--accept-loss", action="store_true", help="also without what the other box alone has")
         if name in CAREFUL or name == "promote":
@@ -48,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     if warning is not None and not confirmed(warning, arguments.yes):
         print("nothing was changed", file=sys.stderr)
         return COULD_NOT_ASK
-    values = {"accept_loss": True} if loss else {}
+    values: dict[str, object] = {"accept_loss": True} if loss else {}
+    if action == "transfer":
+        values["to"] = arguments.to
     try:
         answer = ask(health_path(arguments).with_name(NAME), f"group.{action}", values)
     except AdminSilent as exc:

@@ -46,8 +46,7 @@ async def main():
     made.give_up()
 
 async def killed():
-    floating.LIFETIME_S = 1
-    made._take()
+    made._ask(1)
     assert address in ip("address", "show", "here")
     while address in ip("address", "show", "here"):
         await trio.sleep(0.1)

@@ -44,6 +44,8 @@ IPV4, IPV6 = bytes([10, 0, 0, 7]) + (10911).to_bytes(4), bytes.fromhex("20010db8
         ("rmq_sys_wheel_timer", "delayed"),
         ("RMQ_SYS_TRACE_TOPIC", "trace"),
         ("RBX_PROBE", "system"),
+        ("RBX_RAFT", "system"),
+        ("RBX_STATE", "system"),
         ("rmq_sys_anything", "system"),
         ("TBW102", "system"),
         ("press-17", "system"),

@@ -80,7 +80,9 @@ def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> No
     assert command(tmp_path, "promote") == 0
     assert command(tmp_path, "promote", "--accept-loss", "--yes") == 0
     assert command(tmp_path, "demote") == 0
-    assert asked == [("group.promote", {}), ("group.promote", {"accept_loss": True}), ("group.demote", {})]
+    assert command(tmp_path, "transfer", "b") == 0
+    promoted = [("group.promote", {}), ("group.promote", {"accept_loss": True})]
+    assert asked == [*promoted, ("group.demote", {}), ("group.transfer", {"to": "b"})]
 
 
 @pytest.mark.parametrize(("raised", "code"), [(AdminSilent("no box"), 1), (AdminRefused("it would lose 3"), 2)])
