@@ -40,6 +40,7 @@ async def test_without_the_second_disk_a_write_fails_after_a_while_and_its_repet
             with pytest.raises(OSError, match="not on the second disk after"):
                 await table.write(GROUPS)
         assert leader.state.following == 1
+        await until(lambda: side.store.synced == side.store.end)
         side.store.commit(side.store.end)
         await table.write(GROUPS)
 

@@ -10,7 +10,7 @@ from appliance.group.state_applier import StateApplier
 from appliance.group.state_snapshots import KeptFrom, Snapshots, read_release
 from tests.appliance.group.following_store import Lead, lead, opened
 from tests.storage_driver.test_store import message, put_all
-from tests.waiting import until, until_it
+from tests.waiting import until_it
 
 
 def snapshots(leader: Lead, below: list[int]) -> Snapshots:
@@ -37,16 +37,17 @@ async def test_tables_are_written_whole_once_a_segment_and_what_may_go_is_told(
         await side.applier.apply()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(snapshots(leader, below).run)
-            await until(lambda: leader.state.following > 2)
-            await side.applier.apply()
+
+            async def told() -> bool:
+                await side.applier.apply()
+                return read_release(side.files).tables > 0
+
+            await until_it(told)
             first = read_release(side.files)
-            assert first.tables > 0
             assert first.floor == 0
             below[0] = first.tables + side.store.segment_bytes
             while side.store.end < first.tables + side.store.segment_bytes:
                 await put_all(side.store, [message(b"x" * 10_000)])
-            await side.applier.apply()
-            await until(lambda: leader.state.following > 5)
 
             async def told_again() -> bool:
                 await side.applier.apply()
