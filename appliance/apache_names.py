@@ -1,15 +1,16 @@
 """The box's settings under the names Apache's tools know (codes 26 and 319). Nothing secret is among them."""
 
-from appliance.configuration.settings import SLAVE_ROLE, Config
+from appliance.configuration.group_settings import BOTH, read_members
+from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config
 from appliance.namesrv.apache_config import namesrv_options
 
 MIB = 1 << 20
 
 
-def broker_properties(config: Config, address: str) -> dict[str, object]:
+def broker_properties(config: Config, address: str, *, follows: bool = False) -> dict[str, object]:
     """Return what GET_BROKER_CONFIG shows; `address` is host:port as routes name it at home."""
     rules, store, limits = config.broker, config.store, config.limits
-    return _place(config, address) | {
+    return _place(config, address, follows=follows) | {
         "brokerPermission": rules.permission,
         "regionId": rules.region,
         "traceOn": rules.trace_on,
@@ -40,15 +41,19 @@ def broker_properties(config: Config, address: str) -> dict[str, object]:
     }
 
 
-def _place(config: Config, address: str) -> dict[str, object]:
+def _place(config: Config, address: str, *, follows: bool) -> dict[str, object]:
     """Return which broker of its cluster it is, and where."""
     host, _, port = address.rpartition(":")
-    is_slave = config.replication.role == SLAVE_ROLE
+    is_slave, number = config.replication.role == SLAVE_ROLE, config.replication.broker_id
+    role = "SLAVE" if is_slave else "ASYNC_MASTER"
+    if config.replication.role == MEMBER_ROLE:  # a follower's number is its place in the list
+        is_slave, number = follows, list(read_members(config.group)).index(config.group.member) + 1
+        role = "SLAVE" if follows else "SYNC_MASTER" if config.group.acknowledge == BOTH else "ASYNC_MASTER"
     return {
         "brokerName": config.box.name,
         "brokerClusterName": config.box.cluster,
-        "brokerId": config.replication.broker_id if is_slave else 0,
-        "brokerRole": "SLAVE" if is_slave else "ASYNC_MASTER",
+        "brokerId": number if is_slave else 0,
+        "brokerRole": role,
         "brokerIP1": host,
         "brokerIP2": host,
         "listenPort": port,

@@ -257,7 +257,9 @@ def _tool_handlers(ground: _Ground, delivery: _Delivery) -> dict[int, Handle]:
         tables.topics, tables.groups, tables.offsets, tables.clients, tables.arrivals, tables.stats, tables.resent
     )
     timers = delivery.waiting(store).timers
-    facts = AdminFacts(config.box.name, address, lambda: broker_properties(config, address), timers)
+    facts = AdminFacts(
+        config.box.name, address, partial(broker_properties, config, address, follows=ground.follows), timers
+    )
     return admin_handlers(store, admin_tables, delivery.delays, facts, now_ms=now_ms)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import trio
 
-from appliance.group.state_records import STATE_TOPIC, Change, Differ, JournalChange, encode
+from appliance.group.state_records import STATE_TOPIC, Change, Differ, JournalChange, TableChange, encode
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.files.journal_file import Frames, JournalFile
 from storage_driver.files.state_file import StateFile
@@ -82,7 +82,7 @@ class LogTable:
 
     def __init__(self, state: StateLog, table: str, file: StateFile, told: "Told" = dict) -> None:
         self._state, self._file, self._differ, self._told = state, file, Differ(table), told
-        self._mark = 0
+        self._mark, self._one = 0, trio.Lock()
         self.path, self._took_s, self.period_s = file.path, 0.0, PERIOD_S
 
     @property
@@ -99,17 +99,26 @@ class LogTable:
 
     async def write(self, table: object) -> None:
         """Have the log take what changed, and wait until that is safe. Raises OSError."""
-        told = self._told(table) if isinstance(table, Mapping) else table
-        began_s = trio.current_time()
-        change = self._differ.change_to(told)
-        self._took_s = trio.current_time() - began_s
+        async with self._one:
+            began_s = trio.current_time()
+            change = self._differ.change_to(self._told_of(table))
+            self._took_s = trio.current_time() - began_s
+            await self._write(change)
+
+    async def write_bytes(self, raw: bytes) -> None:
+        """Do the same for JSON in UTF-8; a large table is looked through in a thread. Raises OSError."""
+        async with self._one:
+            await self._write(
+                await trio.to_thread.run_sync(lambda: self._differ.change_to(self._told_of(json.loads(raw))))
+            )
+
+    def _told_of(self, table: object) -> object:
+        return self._told(table) if isinstance(table, Mapping) else table
+
+    async def _write(self, change: TableChange | None) -> None:
         if change is not None:
             self._mark = self._state.append(change)
         await self._state.wait(self._mark)
-
-    async def write_bytes(self, raw: bytes) -> None:
-        """Do the same for JSON in UTF-8. Raises OSError."""
-        await self.write(json.loads(raw))
 
 
 Told = Callable[[Mapping[str, Any]], Mapping[str, Any]]

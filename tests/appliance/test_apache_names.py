@@ -1,7 +1,15 @@
 """Settings under Apache's names: units as its tools expect them, and nothing that opens a door."""
 
 from appliance.apache_names import MIB, broker_properties, namesrv_properties
-from appliance.configuration.settings import AccessSection, BoxSection, Config, NamesrvSection, TlsSection
+from appliance.configuration.group_settings import GroupSection
+from appliance.configuration.settings import (
+    AccessSection,
+    BoxSection,
+    Config,
+    NamesrvSection,
+    ReplicationSection,
+    TlsSection,
+)
 
 
 def test_units_are_those_of_apache() -> None:
@@ -42,3 +50,13 @@ def test_no_path_and_no_secret_is_told() -> None:
     for found in (broker_properties(config, "h:1"), namesrv_properties(config)):
         assert not any("/secret" in str(value) for value in found.values())
         assert not any(word in name.lower() for name in found for word in ("secret", "password", "private"))
+
+
+def test_a_member_of_a_group_is_named_by_how_it_stands() -> None:
+    group = GroupSection(member="b", members=("a=h:2", "b=h:4", "w=h:6 witness"))
+    config = Config(replication=ReplicationSection(role="member"), group=group)
+    leader, follower = (broker_properties(config, "h:1", follows=follows) for follows in (False, True))
+    assert (leader["brokerId"], leader["brokerRole"]) == (0, "SYNC_MASTER")
+    assert (follower["brokerId"], follower["brokerRole"]) == (2, "SLAVE")
+    config = config._replace(group=group.changed(acknowledge="one"))
+    assert broker_properties(config, "h:1")["brokerRole"] == "ASYNC_MASTER"
