@@ -37,6 +37,7 @@ sys.path.insert(0, str(TOP))
 from provisioning.packaging.library import digest_of  # noqa: E402, of the checkout
 
 FLAGS = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG", "-w", "-ffunction-sections")
+NO_TABLES = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables")  # for debuggers: 8 % of the library
 # mypyc 2.4: a slice of bytes that ends before it begins asks for a negative size, and raises SystemError.
 SLICE = ("Py_ssize_t slice_len = endn - startn;", "Py_ssize_t slice_len = endn > startn ? endn - startn : 0;")
 
@@ -105,7 +106,7 @@ def link(folder: Path, target: Target, library: Path) -> None:
 
     def one(at: int) -> str:
         made = str(objects / f"{at}.o")
-        run([*target.compiler, *FLAGS, *include, "-c", str(files[at]), "-o", made])
+        run([*target.compiler, *FLAGS, *NO_TABLES, *include, "-c", str(files[at]), "-o", made])
         return made
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as workers:

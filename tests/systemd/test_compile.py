@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+LIBRARY_BYTES = 3_900_000  # tests/provisioning/packaging/test_app_tree.py adds it to the rest
 UNCOMPILED = {"Protocol", "NamedTuple", "Exception"}  # as bases: what inherits from these is an ordinary class
 BUILD = Path(__file__).resolve().parents[2] / "systemd/compiled/build.py"
 _spec = importlib.util.spec_from_file_location("compile_build", BUILD)
@@ -90,3 +91,8 @@ def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
         if base not in plain
     ]
     assert not wrong, f"add their modules to [tool.rocketbox] compiled, or take the base's out: {wrong}"
+
+
+def test_the_library_leaves_a_box_within_its_size() -> None:
+    libraries = list((build.TOP / "appliance/native").glob("*.so"))
+    assert all(library.stat().st_size < LIBRARY_BYTES for library in libraries)
