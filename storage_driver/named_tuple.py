@@ -4,6 +4,8 @@ typing compiles the constructor of each class from text; here that waits for the
 see before the box serves. To a type checker it is typing's own.
 """
 
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,11 +47,18 @@ else:
         def __getnewargs__(self):
             return tuple(self)
 
+    def _annotations_of(body):
+        if "__annotations__" in body or sys.version_info < (3, 14):
+            return body.get("__annotations__", ())
+        annotationlib = import_module("annotationlib")  # from 3.14 on a class body holds a function instead
+        annotate = annotationlib.get_annotate_from_class_namespace(body)
+        return annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF) if annotate else ()
+
     class _Made(type):
         """Turns the body of a class into a tuple with names; its own kind is `type`."""
 
         def __new__(kind, name, bases, body):
-            fields = tuple(body.get("__annotations__", ()))
+            fields = tuple(_annotations_of(body))
             defaults = {field: body[field] for field in fields if field in body}
             if tuple(defaults) != fields[len(fields) - len(defaults) :]:
                 raise TypeError(f"{name}: a field without a default behind one with a default")
