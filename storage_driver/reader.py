@@ -11,18 +11,21 @@ from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, C
 from storage_driver.reading import WouldBlock
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, parse_record, stored_ms_of
 
+MOST_BETWEEN: Final = 8 << 10  # bytes; to copy them takes less than another call
+_UNWANTED: Final = memoryview(bytearray(MOST_BETWEEN))  # where they go
 HEAD_BYTES: Final = 76  # enough of any record to read its store time
 
 
 class HotSource:
     """Memory and page cache; raises WouldBlock where the disk would be needed."""
 
-    __slots__ = ("_damaged", "_files", "_log", "_queue")
+    __slots__ = ("_damaged", "_files", "_log", "_queue", "most_between")
 
     def __init__(
         self, log: CommitLog, files: QueueFiles, queue: ConsumeQueue, damaged: Sequence[tuple[int, int, str]] = ()
     ) -> None:
         self._log, self._files, self._queue, self._damaged = log, files, queue, damaged
+        self.most_between = MOST_BETWEEN
 
     def entries(self, queue_offset: int, count: int) -> bytes:
         held = self._queue.held(queue_offset, count)
@@ -33,7 +36,25 @@ class HotSource:
             raise WouldBlock
         return raw
 
+    def records(self, places: list[tuple[int, int]], total: int) -> bytes | None:
+        first, end = places[0][0], places[-1][0] + places[-1][1]
+        if end - first == total:
+            return self.log(first, total)
+        segment = self._log.segment_of(first)
+        if segment is not None and not self._damaged and end <= segment.end:
+            buffer = bytearray(total)
+            if segment.file.fill_hot(_scattered(places, memoryview(buffer)), first - segment.base):
+                return bytes(buffer)
+        parts: list[bytes] = []
+        for log_offset, size in places:  # what lies between them may be what is not in memory
+            part = self.log(log_offset, size)
+            if part is None:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
     def log(self, log_offset: int, count: int) -> bytes | None:
+        """Return bytes of one segment, None when they are gone. Raises WouldBlock."""
         segment = self._log.segment_of(log_offset)
         if segment is None or log_offset + count > segment.end:
             return None
@@ -45,13 +66,29 @@ class HotSource:
         return data
 
 
+def _scattered(places: list[tuple[int, int]], target: memoryview) -> list[memoryview]:
+    """Return where a read of all that lies from the first record to the last goes: the records into the target."""
+    buffers: list[memoryview] = []
+    at = begin = 0
+    end = places[0][0]
+    for log_offset, size in places:
+        if log_offset > end:
+            buffers.append(target[begin:at])
+            buffers.append(_UNWANTED[: log_offset - end])
+            begin = at
+        at += size
+        end = log_offset + size
+    buffers.append(target[begin:at])
+    return buffers
+
+
 class ColdSource:
     """A snapshot of one queue and the log for a thread; checks the body CRC of what it reads."""
 
     def __init__(self, segments: Sequence[Segment], files: QueueFiles, queue: ConsumeQueue) -> None:
         self.damaged: list[tuple[int, int, str]] = []  # log ranges that the disk no longer gives back intact, why
         self.last_read = -1  # highest log offset read
-        self.files = files
+        self.files, self.most_between = files, 0
         self._segments, self._key = segments, queue.key
         self._alone = -1
         self._held, self._written = queue.waiting(), queue.written
@@ -62,7 +99,11 @@ class ColdSource:
             return self._held[at : at + count * ENTRY_BYTES]
         return self.files.read(self._key, queue_offset, min(count, self._written - queue_offset))
 
+    def records(self, places: list[tuple[int, int]], total: int) -> bytes | None:
+        return self.log(places[0][0], total)
+
     def log(self, log_offset: int, count: int) -> bytes | None:
+        """Return whole records that follow one another, None when they are gone or damaged. Raises OSError."""
         data, at = read_log(self._segments, log_offset, count), 0
         if data is None or len(data) < count:
             return None

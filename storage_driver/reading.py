@@ -70,8 +70,10 @@ class Source(Protocol):
     def entries(self, queue_offset: int, count: int) -> bytes:
         """Return up to count entries of the queue, none when they cannot be read."""
 
-    def log(self, log_offset: int, count: int) -> bytes | None:
-        """Return bytes of the log within one segment, None when they are gone."""
+    most_between: int  # bytes of others' between two records that are read together
+
+    def records(self, places: list[tuple[int, int]], total: int) -> bytes | None:
+        """Return the records at rising places of one segment, `total` bytes, joined; None when they are gone."""
 
 
 def edge(wanted: ReadRequest, low: int, high: int) -> ReadResult | None:
@@ -146,16 +148,18 @@ def fetch(
     """Return the records at these places, neighbours joined, their number, and the places that hold no such record."""
     chunks: list[bytes] = []
     missing: list[int] = []
-    count = i = 0
-    while i < len(picked):
-        start, size = picked[i]
-        j, end = i + 1, start + size
-        while j < len(picked) and picked[j][0] == end and end + picked[j][1] - start <= RUN_BYTES:
-            end += picked[j][1]
-            j += 1
-        data = source.log(start, end - start)
-        run, i = picked[i:j], j
-        if data is None or len(data) < end - start:
+    count, first, most_between = 0, 0, source.most_between
+    while first < len(picked):
+        start, size = picked[first]
+        behind, end, total = first + 1, start + size, size
+        while behind < len(picked):
+            log_offset, size = picked[behind]
+            if not 0 <= log_offset - end <= most_between or log_offset + size - start > RUN_BYTES:
+                break
+            behind, end, total = behind + 1, log_offset + size, total + size
+        run, first = picked[first:behind], behind
+        data = source.records(run, total)
+        if data is None or len(data) < total:
             if len(run) == 1:
                 missing.append(start)
                 continue
@@ -163,18 +167,33 @@ def fetch(
                 more, n, lost = fetch(source, [one], accepts)
                 chunks, count, missing = chunks + more, count + n, missing + lost
             continue
-        good = [(at - start, size) for at, size in run if _is_record(data, at - start, at, size)]
-        if len(good) < len(run):
-            missing += [at for at, size in run if not _is_record(data, at - start, at, size)]
-        if accepts is not None:
-            view = memoryview(data)
-            good = [(at, size) for at, size in good if accepts(view[at : at + size])]
+        good, lost = _whole(data, run, accepts)
+        missing += lost
         if len(good) == len(run):
             chunks.append(data)
         else:
             chunks += [data[at : at + size] for at, size in good]
         count += len(good)
     return chunks, count, missing
+
+
+def _whole(
+    data: bytes, run: list[tuple[int, int]], accepts: Callable[[memoryview], bool] | None
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return where in data the records are that are wanted, and the places of this run that hold no such record."""
+    good: list[tuple[int, int]] = []
+    missing: list[int] = []
+    at = 0
+    for log_offset, size in run:
+        if _is_record(data, at, log_offset, size):
+            good.append((at, size))
+        else:
+            missing.append(log_offset)
+        at += size
+    if accepts is not None:
+        view = memoryview(data)
+        good = [(at, size) for at, size in good if accepts(view[at : at + size])]
+    return good, missing
 
 
 def _is_record(data: bytes, at: int, log_offset: int, size: int) -> bool:

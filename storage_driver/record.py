@@ -387,7 +387,7 @@ def tags_codes(
     topic: str, properties: Sequence[bytes], stored_ms: int, delays_ms: tuple[int, ...] = DELAY_LEVELS_MS
 ) -> list[int]:
     """Return the `tags_code` of each message of a batch: one look when none has tags."""
-    if topic != SCHEDULE_TOPIC and b"TAGS\x01" not in b"".join(properties):
+    if topic != SCHEDULE_TOPIC and b"".join(properties).find(b"TAGS\x01") < 0:
         return [0] * len(properties)
     return [tags_code(topic, one, stored_ms, delays_ms) for one in properties]
 
@@ -402,7 +402,7 @@ def index_keys(topic: str, properties: bytes) -> list[str]:
         unique = find_property(properties, b"UNIQ_KEY")
     if unique:
         keys.append(f"{topic}#{str(unique, 'utf-8', 'replace')}")
-    if b"KEYS\x01" in properties and (named := find_property(properties, b"KEYS")):
+    if properties.find(b"KEYS\x01") >= 0 and (named := find_property(properties, b"KEYS")):
         keys += [f"{topic}#{part}" for part in str(named, "utf-8", "replace").split(" ") if part]
     return keys
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from storage_driver.files.disk import FileFacts, ShortWrite, SyncFailed, Usage
-from storage_driver.files.memory_layer import NoLock
+from storage_driver.files.memory_layer import NoLock, fill
 from storage_driver.named_tuple import NamedTuple
 
 V1 = bytes.fromhex(
@@ -177,6 +177,9 @@ class MemoryFile:
     def read_hot(self, count: int, at: int) -> bytes | None:
         data = self.read(count, at)
         return data if len(data) == count else None
+
+    def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
+        return fill(buffers, self.read_hot(sum(map(len, buffers)), at))
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         data, end = b"".join(pieces), self._disk.ends.get(self._inode.number)

@@ -77,6 +77,9 @@ class DiskFile(Protocol):
     def read_hot(self, count: int, at: int) -> bytes | None:
         """Return what `read` does when that needs no disk, else None."""
 
+    def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
+        """Fill the buffers one after the other from a position; False, as `read_hot`, when that needs the disk."""
+
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         """Write all pieces one after the other from a position. Raises ShortWrite when a part of them was taken."""
 
@@ -172,15 +175,18 @@ class RealFile:
 
     def read_hot(self, count: int, at: int) -> bytes | None:
         buffer = bytearray(count)
+        return bytes(buffer) if self.fill_hot((memoryview(buffer),), at) else None
+
+    def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
         try:
-            got = os.preadv(self._fd, [buffer], at, os.RWF_NOWAIT)
+            got = os.preadv(self._fd, buffers, at, os.RWF_NOWAIT)
         except BlockingIOError:
-            return None
+            return False
         except OSError as exc:
             if exc.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                return None
+                return False
             raise
-        return bytes(buffer) if got == count else None
+        return got == sum(map(len, buffers))
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         if len(pieces) > IOV_MAX:

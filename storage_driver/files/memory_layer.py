@@ -13,6 +13,15 @@ from storage_driver.files.disk import Disk, DiskFile, FileFacts, FileLock, RealD
 PAGE = 4096
 
 
+def fill(buffers: Sequence[memoryview], data: bytes | None) -> bool:
+    """Put data into the buffers, one after the other; False when there is none."""
+    at = 0
+    for buffer in buffers if data is not None else ():
+        buffer[:] = memoryview(data or b"")[at : at + len(buffer)]
+        at += len(buffer)
+    return data is not None
+
+
 class LayeredFile:
     """An open file: pages in memory over the file below, which may be missing."""
 
@@ -42,6 +51,9 @@ class LayeredFile:
         if self._below is None or self._pages or at + count > self._kept:
             return self.read(count, at) if self._below is None else None
         return self._below.read_hot(count, at)
+
+    def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
+        return fill(buffers, self.read_hot(sum(map(len, buffers)), at))
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         data = memoryview(b"".join(pieces))

@@ -41,7 +41,7 @@ class SlowFile:
     def __init__(self, file: DiskFile, sync_s: float) -> None:
         self._file, self._sync_s = file, sync_s
         self.size, self.read, self.read_hot, self.resize = file.size, file.read, file.read_hot, file.resize
-        self.allocate, self.punch = file.allocate, file.punch
+        self.fill_hot, self.allocate, self.punch = file.fill_hot, file.allocate, file.punch
         self.next_data, self.advise = file.next_data, file.advise
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from storage_driver.log.segment import Segment, segment_name
 from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue, QueueFiles
-from storage_driver.reader import ColdSource, first_from, lowest, nearest, read_log, read_record, segment_at
+from storage_driver.reader import (
+    ColdSource,
+    first_from,
+    lowest,
+    nearest,
+    read_log,
+    read_record,
+    segment_at,
+)
 from storage_driver.record import BLANK, MAGIC_BLANK, Message, MessageQueue, encode_host, encode_record, encode_topic
 from storage_driver.testing import MemoryDisk
 
@@ -143,9 +151,9 @@ def test_a_run_with_one_bad_body_is_refused_whole_and_only_the_bad_record_is_not
         put(segments, number * size, record(number * size))
     put(segments, size + 84, b"X")  # in the body of the second
     source = cold(disk, segments)
-    assert source.log(0, 3 * size) is None
+    assert source.records([(number * size, size) for number in range(3)], 3 * size) is None
     assert source.damaged == [], "which of the run it is was not asked yet"
-    assert [source.log(number * size, size) is None for number in range(3)] == [False, True, False]
+    assert [source.records([(number * size, size)], size) is None for number in range(3)] == [False, True, False]
     assert [damage[:2] for damage in source.damaged] == [(size, 2 * size)]
     assert source.last_read == 2 * size
 

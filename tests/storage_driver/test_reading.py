@@ -32,8 +32,8 @@ def record(number: int, log_offset: int, body_bytes: int = 1, sys_flag: int = 0)
 class Memory:
     """A queue and its log: `tags` has a code for each message, None for a hole; every message is `body_bytes` long."""
 
-    def __init__(self, tags: Sequence[int | None], body_bytes: int = 1) -> None:
-        self.queue, self.bytes = bytearray(), bytearray()
+    def __init__(self, tags: Sequence[int | None], body_bytes: int = 1, most_between: int = 0) -> None:
+        self.queue, self.bytes, self.most_between = bytearray(), bytearray(), most_between
         self.gone: set[int] = set()  # log offsets that cannot be read
         self.places: list[int] = []
         for number, code in enumerate(tags):
@@ -49,10 +49,13 @@ class Memory:
     def entries(self, queue_offset: int, count: int) -> bytes:
         return bytes(self.queue[queue_offset * ENTRY_BYTES : (queue_offset + count) * ENTRY_BYTES])
 
-    def log(self, log_offset: int, count: int) -> bytes | None:
-        if any(log_offset <= gone < log_offset + count for gone in self.gone):
+    def records(self, places: list[tuple[int, int]], total: int) -> bytes | None:
+        if any(at <= gone < at + size for at, size in places for gone in self.gone):
             return None
-        return bytes(self.bytes[log_offset : log_offset + count])
+        assert total == sum(size for _, size in places)
+        ends = [at + size for at, size in places]
+        assert all(0 <= after[0] - end <= self.most_between for end, after in zip(ends, places[1:], strict=False))
+        return b"".join(bytes(self.bytes[at : at + size]) for at, size in places)
 
 
 def numbers(chunks: Sequence[bytes]) -> list[int]:
@@ -73,11 +76,12 @@ def numbers(chunks: Sequence[bytes]) -> list[int]:
     max_bytes=st.integers(-1, 2000),
     by_tag=st.booleans(),
     every=st.integers(1, 4),
+    most_between=st.sampled_from([0, 200, 5000]),
 )
 def test_reading_on_gives_each_wanted_message_once_in_order_and_within_the_limits(
-    tags: list[int | None], max_count: int, max_bytes: int, by_tag: bool, every: int
+    tags: list[int | None], max_count: int, max_bytes: int, by_tag: bool, every: int, most_between: int
 ) -> None:
-    source, high, at, found = Memory(tags), len(tags), 0, list[int]()
+    source, high, at, found = Memory(tags, most_between=most_between), len(tags), 0, list[int]()
     wanted_numbers = [
         n for n, code in enumerate(tags) if code is not None and not (by_tag and code != 1) and n % every == 0
     ]
@@ -151,6 +155,15 @@ def test_neighbours_in_the_log_come_in_one_piece_and_runs_end_at_their_limit() -
     assert numbers(found.chunks) == list(range(20))
     assert len(found.chunks) == -(-20 // (RUN_BYTES // source.size))
     assert max(map(len, found.chunks)) <= RUN_BYTES
+
+
+def test_what_lies_closely_together_in_the_log_comes_in_one_piece() -> None:
+    size = Memory([0]).size
+    for most_between, pieces in ((0, 10), (size - 1, 10), (size, 1)):
+        source = Memory([1, 0] * 10, most_between=most_between)
+        found = collect(source, ReadRequest(QUEUE, 0, 32, ANY, lambda code: code == 1), 0, 20)
+        assert numbers(found.chunks) == list(range(0, 20, 2))
+        assert len(found.chunks) == pieces
 
 
 @pytest.mark.parametrize("wrong", [ENTRY.pack(0, 0, 0), ENTRY.pack(0, -5, 0)])

@@ -278,6 +278,26 @@ async def test_reads_outside_the_queue_say_where_it_is(tmp_path: Path) -> None:
         assert ask(0, MessageQueue("None", 0)) == (FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0)
 
 
+async def test_messages_of_several_queues_are_read_across_what_lies_between_them(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        sent = [((b"%d " % number) * 200, number % 3) for number in range(300)]
+        await put_all(store, [message(body, queue_id=queue_id) for body, queue_id in sent])
+        for queue_id in range(3):
+            at, found_bodies = 0, list[bytes]()
+            while at < 100:
+                found = store.read_hot(ReadRequest(MessageQueue("T", queue_id), at, 32, 1 << 20))
+                assert found is not None
+                assert found.records == min(32, 100 - at)
+                for chunk in found.chunks:
+                    inside = 0
+                    while inside < len(chunk):
+                        one = decode_record(chunk, inside)
+                        found_bodies.append(one.body)
+                        inside += one.size
+                at = found.next_offset
+            assert found_bodies == [body for body, its_queue in sent if its_queue == queue_id]
+
+
 async def test_filters_are_asked_and_scanned_entries_count(tmp_path: Path) -> None:
     async with open_store(small(tmp_path, max_message_bytes=32 * 1024), now_ms=Clock()) as store:
         await put_all(store, [message(b"%d" % i, TAGS="a" if i % 100 == 99 else "b") for i in range(1000)])

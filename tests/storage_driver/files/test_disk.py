@@ -86,6 +86,16 @@ def test_hot_reads_give_whole_pieces_or_nothing(tmp_path: Path) -> None:
     assert file.read_hot(100, 50) is None
 
 
+def test_hot_reads_fill_one_buffer_after_the_other_or_say_no(tmp_path: Path) -> None:
+    file = RealDisk().open(tmp_path / "f", create=True)
+    file.write([b"abcdefgh"], 0)
+    target, unwanted = bytearray(5), bytearray(3)
+    buffers = [memoryview(target)[:2], memoryview(unwanted)[:2], memoryview(target)[2:]]
+    if file.fill_hot(buffers, 1):
+        assert (bytes(target), bytes(unwanted)) == (b"bcfgh", b"de\0")
+    assert not file.fill_hot(buffers, 2)  # beyond the end
+
+
 def test_holes_are_skipped_and_zeros_are_made_only_where_needed(tmp_path: Path) -> None:
     file = RealDisk().open(tmp_path / "f", create=True)
     file.resize(10 << 20)

@@ -28,7 +28,11 @@ def step(disk: Disk, folder: Path, chance: random.Random) -> object:
         if what == "w":
             disk.open(path, create=True).write([byte * (count // 2), byte * (count - count // 2)], at)
         elif what == "r":
-            return disk.open(path, read_only=True).read(count, at)
+            file, filled = disk.open(path, read_only=True), bytearray(count)
+            data = file.read(count, at)
+            if len(data) == count and file.fill_hot([memoryview(filled)[:9], memoryview(filled)[9:]], at):
+                assert data == bytes(filled)
+            return data
         elif what == "t":
             disk.open(path).resize(at)
         elif what == "n":
