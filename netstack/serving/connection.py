@@ -18,7 +18,7 @@ from netstack.serving.limits import PARTIAL_FREE
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
-from netstack.wire.command import ONEWAY, RESPONSE, RemotingCommand, encode_command
+from netstack.wire.command import ONEWAY, RESPONSE, RemotingCommand, encode_command, encode_head
 from netstack.wire.conversation import Answer, AsyncReply, DeferredBatch, DeferredReply, Reply
 from netstack.wire.frame import KIB, FrameDecoder
 
@@ -204,9 +204,11 @@ class Connection:
         elif isinstance(answer, Reply):
             self._made += 1
             if not flag & ONEWAY:
-                frame = encode_command(answer.response)
-                self._made += len(frame)
-                self._replies.append(frame)
+                head, body = encode_head(answer.response), answer.response.body
+                self._made += len(head) + len(body)
+                self._replies.append(head)
+                if body:
+                    self._replies.append(body)
         elif answer is not None:
             self._start_later(answer, command, size)
 

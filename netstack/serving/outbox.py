@@ -9,6 +9,8 @@ import trio
 from netstack.wire.frame import KIB, MIB
 
 CHUNK: Final = MIB  # progress is seen per chunk, so a slow peer is told from a stuck one
+GATHERED: Final = 16 * KIB  # from here on the system joins frames in less time than a copy takes
+IOV_MAX: Final = 1024  # buffers in one call
 SHARE: Final = 256 * KIB  # what one peer may leave unread while all together leave too much
 
 
@@ -88,17 +90,21 @@ class Outbox:
     def send(self, frames: Sequence[bytes]) -> None:
         """Queue frames that leave together: at once where nothing waits and the socket takes them, without a task."""
         if self._fd is not None and self._writer is not None and frames and not self._frames:
-            ready = frames[0] if len(frames) == 1 else b"".join(frames)
+            size = sum(map(len, frames))
             try:
-                sent = os.write(self._fd, ready)
+                if len(frames) == 1 or size < GATHERED or len(frames) > IOV_MAX:
+                    frames = (b"".join(frames),)
+                    sent = os.write(self._fd, frames[0])
+                else:
+                    sent = os.writev(self._fd, frames)
             except OSError:  # full, or gone: the writer finds out
                 sent = 0
             if sent:
                 self.sent_bytes += sent
                 self.progress_at = trio.current_time()
-            if sent == len(ready):
+            if sent == size:
                 return
-            frames = (ready[sent:],)
+            frames = (b"".join(frames)[sent:],)
         self.put_all(frames)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import orjson
 from netstack.errors import ProtocolError
 from netstack.wire import fastjson
 from netstack.wire.codes import ResponseCode
-from netstack.wire.frame import BINARY, JSON, Frame, encode_frame
+from netstack.wire.frame import BINARY, JSON, Frame, encode_frame_head
 
 if TYPE_CHECKING:
     from netstack.wire.message_headers import SendMessageHeader
@@ -29,7 +29,6 @@ LANGUAGES: Final = (
     "NODE_JS",
 )
 _LANGUAGE_CODES: Final = {name: code for code, name in enumerate(LANGUAGES)}
-_INT32: Final = range(-(1 << 31), 1 << 31)
 _FIXED, _SHORT, _INT = Struct(">hBhiii"), Struct(">h"), Struct(">i")
 _MARKS: Final = Struct(">ii")
 _DUMPS: Final = orjson.dumps
@@ -142,7 +141,7 @@ def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingComma
         code, opaque, flag, version = fields["code"], fields["opaque"], fields["flag"], fields["version"]
     if not (type(code) is type(opaque) is type(flag) is type(version) is int):
         code, opaque, flag, version = (_integer(value) for value in (code, opaque, flag, version))
-    if not (code in _INT32 and opaque in _INT32 and flag in _INT32 and version in _INT32):
+    if not (_is_int32(code) and _is_int32(opaque) and _is_int32(flag) and _is_int32(version)):
         raise ProtocolError(f"header numbers outside 32 bits: {code}, {opaque}, {flag}, {version}")
     if len(ext) > max_ext:
         raise ProtocolError(f"{len(ext)} ext fields, limit {max_ext}")
@@ -152,6 +151,10 @@ def decode_command(frame: Frame, max_ext: int = MAX_EXT_FIELDS) -> RemotingComma
     if remark is not None and type(remark) is not str:
         remark = _text(remark)
     return RemotingCommand(code, opaque, flag, language, version, remark, ext, body, JSON)
+
+
+def _is_int32(number: int) -> bool:
+    return -0x80000000 <= number <= 0x7FFFFFFF
 
 
 def _lenient(header: bytes) -> dict[str, Any]:
@@ -168,9 +171,15 @@ def _lenient(header: bytes) -> dict[str, Any]:
 
 def encode_command(command: RemotingCommand) -> bytes:
     """Return the whole frame."""
+    return encode_head(command) + command.body
+
+
+def encode_head(command: RemotingCommand) -> bytes:
+    """Return the frame without its body."""
+    body_bytes = len(command.body)
     if command.serialize_type == BINARY:
-        return encode_frame(BINARY, _encode_binary(command), command.body)
-    ext, remark, flag, body = command.ext, command.remark, command.flag, command.body
+        return encode_frame_head(BINARY, _encode_binary(command), body_bytes)
+    ext, remark, flag = command.ext, command.remark, command.flag
     if flag == RESPONSE and remark is None and ext and command.language == "JAVA":  # most answers
         header = _ANSWER % (command.code, _json(ext), command.opaque, command.version)
     else:
@@ -184,7 +193,7 @@ def encode_command(command: RemotingCommand) -> bytes:
             command.version,
         )
     size = len(header)
-    return _MARKS.pack(4 + size + len(body), size) + header + body
+    return _MARKS.pack(4 + size + body_bytes, size) + header
 
 
 def _json(value: object) -> bytes:

@@ -124,4 +124,9 @@ class FrameDecoder:
 
 def encode_frame(kind: int, header: bytes, body: bytes) -> bytes:
     """Return one whole frame. The caller keeps header and body within the peer's limits."""
-    return _BOTH.pack(4 + len(header) + len(body), kind << 24 | len(header)) + header + body
+    return encode_frame_head(kind, header, len(body)) + body
+
+
+def encode_frame_head(kind: int, header: bytes, body_bytes: int) -> bytes:
+    """Return a frame without its body of so many bytes."""
+    return _BOTH.pack(4 + len(header) + body_bytes, kind << 24 | len(header)) + header

@@ -123,6 +123,13 @@ class SendMessageHeader:
         return ext
 
 
+def _check_widths(narrow: Iterable[int], wide: Iterable[int]) -> None:
+    """Raise ValueError for a number that needs more than 32 or 64 bits."""
+    for numbers, allowed in ((narrow, INT32), (wide, INT64)):
+        if not all(number in allowed for number in numbers):
+            raise ValueError
+
+
 def _number_at_fault(
     header: type, ext: Mapping[str, str], narrow: Iterable[str], wide: Iterable[str], optional: Iterable[str]
 ) -> Refused:
@@ -264,10 +271,10 @@ class PullMessageHeader:
                 int(ext["subVersion"]),
                 get("maxMsgBytes"),
             )
-            if not (queue_id in INT32 and sys_flag in INT32 and max_count in INT32 and int(max_bytes or 0) in INT32):
-                raise ValueError
-            if not (queue_offset in INT64 and commit_offset in INT64 and suspend_ms in INT64 and sub_version in INT64):
-                raise ValueError
+            narrow, wide = queue_id | max_count | sys_flag, queue_offset | commit_offset | suspend_ms | sub_version
+            if narrow >> 31 or wide >> 63 or max_bytes:  # most have none and are not negative
+                narrower = (queue_id, max_count, sys_flag, int(max_bytes or 0))
+                _check_widths(narrower, (queue_offset, commit_offset, suspend_ms, sub_version))
             fixed = (ext["consumerGroup"], ext["topic"], queue_id, queue_offset, max_count, sys_flag, commit_offset)
         except KeyError as absent:
             raise missing(cls, absent.args[0]) from None

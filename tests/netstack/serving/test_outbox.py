@@ -86,6 +86,27 @@ async def test_what_the_socket_does_not_take_is_the_writers() -> None:
         assert b"".join(sink.calls) == (bytes(range(256)) * 8192)[sent:] + b"zgone"
 
 
+async def test_large_frames_leave_together_without_being_joined_and_what_is_left_in_order() -> None:
+    for count in (3, 2000):
+        frames = [bytes((number % 251,)) * 300_000 if number < 3 else b"%d" % number for number in range(count)]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            outbox, sink = Outbox(socket_fd=ours.fileno()), Sink()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(outbox.run, sink)
+                await trio.testing.wait_all_tasks_blocked()
+                outbox.send(frames)
+                sent = outbox.sent_bytes
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+            taken = bytearray()
+            while len(taken) < sent:
+                taken += theirs.recv(1 << 20)
+        assert bytes(taken) + b"".join(sink.calls) == b"".join(frames)
+        assert 0 < sent < len(b"".join(frames))
+
+
 async def test_what_is_larger_than_a_chunk_leaves_in_pieces() -> None:
     outbox, sink = Outbox(), Sink()
     outbox.put(bytes(CHUNK))
