@@ -26,6 +26,7 @@ _END, _END_BYTES = "\x02", b"\x02"
 _JAVA_WAIT: Final = "WAIT\x01true"  # what Java's properties end with, when they begin with UNIQ_KEY, most of the time
 _JAVA_WAIT_BYTES: Final = _JAVA_WAIT.encode()
 _JAVA_END, _JAVA_END_BYTES = _END + _JAVA_WAIT, _END_BYTES + _JAVA_WAIT_BYTES
+_OTHERS_WAIT, _OTHERS_END_BYTES = _JAVA_WAIT + _END, _JAVA_END_BYTES + _END_BYTES  # Go's, and of Java before 4.9
 
 
 class PropertyRules:
@@ -58,13 +59,16 @@ class PropertyRules:
 
     def stored_bytes(self, raw: bytes) -> bytes:
         """Return the properties to store of one message of a batch."""
-        if raw.startswith(_UNIQUE_BYTES) and raw.endswith(_JAVA_END_BYTES):
-            return raw[: -len(_JAVA_WAIT)] + self._suffix_bytes
-        if _JAVA_WAIT_BYTES in raw:
+        if raw.startswith(_UNIQUE_BYTES):
+            if raw.endswith(_JAVA_END_BYTES):
+                return raw[: -len(_JAVA_WAIT)] + self._suffix_bytes
+            if raw.endswith(_OTHERS_END_BYTES):
+                return raw[: -len(_JAVA_WAIT) - 1] + self._suffix_bytes
+        if raw.find(_JAVA_WAIT_BYTES) >= 0:  # `in` raises and catches an error first
             raw = without_bytes(raw, _JAVA_WAIT_BYTES)
         if raw and raw[-1] != 2:
             raw += _END_BYTES
-        if not raw.startswith(_UNIQUE_BYTES) and _END_BYTES + _UNIQUE_BYTES not in raw:
+        if not raw.startswith(_UNIQUE_BYTES) and raw.find(_END_BYTES + _UNIQUE_BYTES) < 0:
             raw += _UNIQUE_BYTES + self._new_unique_key().encode() + _END_BYTES
         return raw + self._suffix_bytes
 
@@ -83,9 +87,9 @@ class PropertyRules:
 
 
 def bare_key(text: str) -> str | None:
-    """Return UNIQ_KEY when it is all that is said, with WAIT, as by Java when the application sets no properties."""
+    """Return UNIQ_KEY when it is all that is said, with WAIT, as when the application sets no properties."""
     first, _, rest = text.partition(_END)
-    if rest == _JAVA_WAIT and first.startswith(_UNIQUE) and first.count("\x01") == 1:
+    if rest in (_JAVA_WAIT, _OTHERS_WAIT) and first.startswith(_UNIQUE) and first.count("\x01") == 1:
         return first[len(_UNIQUE) :]
     return None
 

@@ -149,7 +149,7 @@ def test_a_property_the_broker_acts_on_is_never_passed_by(name: str) -> None:
     ("text", "key"),
     [
         (JAVA, "U1"),
-        (JAVA + "\x02", None),
+        (JAVA + "\x02", "U1"),
         ("UNIQ_KEY\x01DELAY\x02WAIT\x01true", "DELAY"),
         ("UNIQ_KEY\x01\u00fc\x02WAIT\x01true", "\u00fc"),
         ("UNIQ_KEY\x01U\x01V\x02WAIT\x01true", None),
@@ -158,7 +158,7 @@ def test_a_property_the_broker_acts_on_is_never_passed_by(name: str) -> None:
         ("", None),
     ],
 )
-def test_only_what_java_sends_for_a_bare_message_is_bare(text: str, key: str | None) -> None:
+def test_only_what_clients_send_for_a_bare_message_is_bare(text: str, key: str | None) -> None:
     assert bare_key(text) == key
     assert not needs_draft(text)
     if key is not None:
