@@ -161,9 +161,11 @@ soak: .venv/java/.ready compiled
 	$(IN) nice $(PY) tests/fuzz/run.py --minutes $$(( $(or $(MINUTES),60) / 2 )) || bad=1; \
 	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
 
-# Processor time of a send, in turns with another commit (AGAINST=…): part of the release check.
-bench-cost: .venv/java/.ready compiled
-	@mkdir -p .build/tmp; $(IN) $(PY) tests/bench/bench_cost.py --against $(or $(AGAINST),HEAD~1) $(ARGS)
+# Processor time of a send and of each step, in turns with the last release (AGAINST=…): part of the release check.
+bench-cost: .venv/java/.ready compiled library
+	@mkdir -p .build/tmp; last=$(AGAINST); [ -n "$$last" ] || last=$$(git describe --tags --abbrev=0 2>/dev/null) || last=HEAD~1; \
+	$(IN) $(PY) tests/bench/bench_steps.py --against $$last && \
+	$(IN) $(PY) tests/bench/bench_cost.py --against $$last $(ARGS)
 
 # A million simulated groups of boxes (SEEDS=…, ARGS='--minutes 30'), for the table of docs/group.md.
 group-sim: .venv/java/.ready

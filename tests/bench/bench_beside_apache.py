@@ -2,14 +2,16 @@
 
     make bench BENCH=tests/bench/bench_beside_apache.py ARGS='--seconds 10 --rounds 3'
 
-Every figure is taken from both in turn, round after round, on the same disk; compare only figures of one run. The
+Every figure is taken from all in turn, round after round, on the same disk; compare only figures of one run. The
 script named by APACHE_SH (../shared/bench/apache.sh) starts Apache and drives the client; it needs java and mvn.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -23,12 +25,13 @@ import psutil
 
 from tests.bench.harness import machine, table
 from tests.interop.box import Box
+from tests.interop.wire import command, frame, what_comes_back
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 APACHE_SH = Path(os.environ.get("APACHE_SH", ROOT.parent / "shared" / "bench" / "apache.sh"))
 LOADS = [("sync", 1), ("sync", 64), ("sync", 256), ("batch", 16), ("consume", 1)]
-SIZE = 1024
+SIZE, QUEUES, GET_MAX_OFFSET = 1024, 8, 30
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class Contender:
 
     name: str
     namesrv: str
+    broker_port: int
     pids: list[int]
     ready_s: float
     idle_mb: float = 0
@@ -45,6 +49,21 @@ class Contender:
 
     def resident_mb(self) -> float:
         return float(sum(psutil.Process(pid).memory_info().rss for pid in self.pids)) / 1e6
+
+    def processor_s(self) -> float:
+        times = [psutil.Process(pid).cpu_times() for pid in self.pids]
+        return float(sum(each.user + each.system for each in times))
+
+    def stored(self, topic: str) -> int:
+        """Return how many messages a topic ever had."""
+        count = 0
+        with socket.create_connection(("127.0.0.1", self.broker_port), 10) as connection:
+            for queue_id in range(QUEUES):
+                connection.sendall(frame(command(GET_MAX_OFFSET, topic=topic, queueId=str(queue_id))))
+                answer = what_comes_back(connection)
+                header = json.loads(answer[8 : 8 + (int.from_bytes(answer[4:8], "big") & 0xFFFFFF)])
+                count += int(header["extFields"]["offset"]) if header["code"] == 0 else 0
+        return count
 
     def median(self, load: tuple[str, int], name: str) -> float:
         seen = [figures[name] for figures in self.figures[load] if name in figures]
@@ -70,7 +89,7 @@ def apache(version: str, folder: Path) -> Iterator[Contender]:
     took = time.monotonic() - began
     pids = [int((folder / name).read_text()) for name in ("n.pid", "b.pid")]
     try:
-        yield Contender(f"Apache {version}", f"127.0.0.1:{namesrv}", pids, took)
+        yield Contender(f"Apache {version}", f"127.0.0.1:{namesrv}", broker, pids, took)
     finally:
         apache_sh("stop", str(folder))
         for pid in pids:
@@ -84,7 +103,7 @@ def our_box(folder: Path) -> Iterator[Contender]:
     box = Box(folder)
     box.start()
     try:
-        yield Contender("the box", box.namesrv, [box.pid], box.ready_s)
+        yield Contender("the box", box.namesrv, box.broker_port, [box.pid], box.ready_s)
     finally:
         box.stop()
 
@@ -93,29 +112,34 @@ def run_load(contender: Contender, load: tuple[str, int], warm_s: int, run_s: in
     """Let the stock client work on it once and keep the figures."""
     mode, threads = load
     topic = "bench_batch" if mode in ("batch", "consume") else f"bench_{threads}"
+    had, spent_s = 0 if mode == "consume" else contender.stored(topic), contender.processor_s()
     said = apache_sh("load", contender.namesrv, topic, mode, str(threads), str(SIZE), str(warm_s), str(run_s))
     figures = {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", said) if name != "mode"}
+    count = figures.get("total") or contender.stored(topic) - had  # with those before it counts
+    figures["cpu_us"] = (contender.processor_s() - spent_s) / max(1, count) * 1e6
     contender.figures.setdefault(load, []).append(figures)
     contender.busy_mb = max(contender.busy_mb, contender.resident_mb())
-    print(f"  {contender.name:14} {said.strip()}", flush=True)
+    print(f"  {contender.name:14} {said.strip()} cpu_us={figures['cpu_us']:.1f}", flush=True)
 
 
 def report(contenders: list[Contender], loads: list[tuple[str, int]]) -> str:
     """Return the table: one line per load, throughput and p99 side by side."""
-    heads = ["load", *(f"{c.name} {what}" for c in contenders for what in ("msg/s", "p99 ms")), "ratio msg/s"]
+    heads = ["load", *(f"{c.name} {what}" for c in contenders for what in ("msg/s", "p99 ms", "cpu us")), "ratio msg/s"]
     rows: list[list[object]] = []
     for load in loads:
         cells: list[object] = []
         for contender in contenders:
             p99 = contender.median(load, "p99_us") / 1000
             cells += [f"{contender.median(load, 'tps'):,.0f}", "" if p99 != p99 else f"{p99:.1f}"]
-        ratio = contenders[-1].median(load, "tps") / contenders[0].median(load, "tps") if len(contenders) > 1 else 1
+            cells.append(f"{contender.median(load, 'cpu_us'):.1f}")
+        best = max(each.median(load, "tps") for each in contenders[:-1]) if len(contenders) > 1 else float("nan")
+        ratio = contenders[-1].median(load, "tps") / best
         rows.append(
             [f"{load[0]} {load[1]} threads" if load[0] != "consume" else "push consumer", *cells, f"{ratio:.2f}"]
         )
     facts: list[list[object]] = []
     for name, unit in (("ready_s", "s"), ("idle_mb", "MB"), ("busy_mb", "MB")):
-        cells = [cell for c in contenders for cell in (f"{getattr(c, name):.1f} {unit}", "")]
+        cells = [cell for c in contenders for cell in (f"{getattr(c, name):.1f} {unit}", "", "")]
         facts.append(
             [{"ready_s": "ready in", "idle_mb": "resident, idle", "busy_mb": "resident, loaded"}[name], *cells, ""]
         )
@@ -151,7 +175,7 @@ def main() -> int:
         for contender in contenders:
             contender.idle_mb = contender.resident_mb()
         for load in loads:
-            for _ in range(1 if load[0] == "consume" else options.rounds):
+            for _ in range(options.rounds):
                 for contender in contenders:
                     run_load(contender, load, options.warm, options.seconds)
         print(report(contenders, loads))

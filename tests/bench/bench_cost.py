@@ -200,6 +200,16 @@ def checked_out(commit: str) -> Path:
     return tree
 
 
+def with_library(tree: Path) -> Path:
+    """Compile the modules of another commit's tree, if this one's are and it has a compiler for them."""
+    build = tree / "systemd/compiled/build.py"
+    if list((ROOT / "appliance/native").glob("*.so")) and build.exists():
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        words = [sys.executable, str(build), str(tree / "appliance/native"), "--if-changed"]
+        subprocess.run(words, cwd=tree, env=environment, check=True)
+    return tree
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Processor time of a request, of two commits in turns.")
     parser.add_argument("--load", choices=LOADS, default="sends")
@@ -208,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=float, help="the largest ratio of the medians that is good")
     given = parser.parse_args(arguments)
     load = Load(given.load)
-    trees = {"this tree": ROOT} | ({given.against: checked_out(given.against)} if given.against else {})
+    trees = {"this tree": ROOT} | ({given.against: with_library(checked_out(given.against))} if given.against else {})
     costs: dict[str, list[float]] = {name: [] for name in trees}
     for _ in range(given.rounds):
         for name, tree in trees.items():
