@@ -26,6 +26,7 @@ from provisioning.packaging.wheels import fetch
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 ELSEWHERE = ("uplink_spark/jobs", "uplink_spark/spark", "uplink_spark/spark_source.py", "provisioning/packaging")
+AT_THE_CENTRE = ("uplink_spark/centre", "uplink_spark/zone", "uplink_spark/commands", "uplink_spark/__main__.py")
 TESTING = "testing*.py"
 NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of libraries
     r"psutil/_ps(windows|osx|bsd|aix|sunos)|trio/testing/|_windows|_kqueue|serial/(win32|serialwin32|serialcli|serialjava|"
@@ -55,6 +56,7 @@ def build_tree(
         shutil.rmtree(target)
     site.mkdir(parents=True)
     copy_packages(top, site)
+    leave_out(site, AT_THE_CENTRE)  # a slot has no libraries for them either
     if compiled is not None:
         copy_library(top, compiled, site, machine or platform.machine(), number)
     libraries = fetch_libraries(top, site, machine, number) if foreign else copy_libraries(top, site)
@@ -84,7 +86,11 @@ def copy_packages(top: Path, site: Path) -> None:
     make_proto_modules(top)
     for name in PACKAGES:
         shutil.copytree(top / name, site / name, ignore=shutil.ignore_patterns("__pycache__", "native", TESTING))
-    for name in ELSEWHERE:
+    leave_out(site, ELSEWHERE)
+
+
+def leave_out(site: Path, names: Iterable[str]) -> None:
+    for name in names:
         unwanted = site / name
         shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ ALL = """
 import sys; sys.path.insert(0, sys.argv[1])
 from importlib import import_module
 from pathlib import Path
-for name in ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark/box"):
+for name in ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"):
     for path in sorted(Path(sys.argv[1], name).rglob("*.py")):
         if path.name not in ("__main__.py", "telemetry.py"):
             import_module(".".join(path.relative_to(sys.argv[1]).with_suffix("").parts).removesuffix(".__init__"))
