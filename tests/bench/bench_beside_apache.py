@@ -40,9 +40,9 @@ class Contender:
 
     name: str
     namesrv: str
-    broker_port: int
     pids: list[int]
     ready_s: float
+    broker_port: int = 0
     idle_mb: float = 0
     busy_mb: float = 0
     figures: dict[tuple[str, int], list[dict[str, float]]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def apache(version: str, folder: Path) -> Iterator[Contender]:
     took = time.monotonic() - began
     pids = [int((folder / name).read_text()) for name in ("n.pid", "b.pid")]
     try:
-        yield Contender(f"Apache {version}", f"127.0.0.1:{namesrv}", broker, pids, took)
+        yield Contender(f"Apache {version}", f"127.0.0.1:{namesrv}", pids, took, broker)
     finally:
         apache_sh("stop", str(folder))
         for pid in pids:
@@ -103,7 +103,7 @@ def our_box(folder: Path) -> Iterator[Contender]:
     box = Box(folder)
     box.start()
     try:
-        yield Contender("the box", box.namesrv, box.broker_port, [box.pid], box.ready_s)
+        yield Contender("the box", box.namesrv, [box.pid], box.ready_s, box.broker_port)
     finally:
         box.stop()
 
