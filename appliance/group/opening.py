@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from random import SystemRandom
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.configuration.group_settings import BOTH, MANUAL, ONE, read_members
+from appliance.configuration.group_settings import BOTH, MANUAL, ONE, GroupMember, read_member, read_members
 from appliance.configuration.settings import Config
 from appliance.group.acknowledging import Acknowledgements
 from appliance.group.consensus_driver import ConsensusDriver
@@ -150,6 +150,16 @@ def make_driver(
     )
 
 
+def witness_plan(group: str, member: str, members: Sequence[str], scale: float) -> GroupPlan:
+    """Return the plan of a witness; `members` as in `group.members` of the boxes."""
+    return GroupPlan(group, member, addresses_of(map(read_member, members)), Rules(scale=scale))
+
+
+def addresses_of(members: Iterable[GroupMember]) -> dict[str, MemberAddress]:
+    """Return members by name."""
+    return {each.name: MemberAddress(each.host, each.port, each.client_address, each.witness) for each in members}
+
+
 async def run_witness(
     plan: GroupPlan, data: Path, certificates: Path, listeners: Sequence[trio.SocketListener]
 ) -> None:
@@ -179,10 +189,7 @@ def _make_links(plan: GroupPlan, tls: LinkTls, clocks: LinkClocks, user: LinkUse
 def plan_of(config: Config, host: bytes) -> GroupPlan:
     """Return what is configured."""
     said = config.group
-    members = {
-        name: MemberAddress(member.host, member.port, member.client_address, member.witness)
-        for name, member in read_members(said).items()
-    }
+    members = addresses_of(read_members(said).values())
     rules = Rules(
         elections="manual" if said.elections == MANUAL else "automatic",
         acknowledge="both" if said.acknowledge == BOTH else "one" if said.acknowledge == ONE else "local",

@@ -1,0 +1,79 @@
+"""`rocketbox witness`: votes in a group of two boxes, so that one of them can lead while the other is out."""
+
+import argparse
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from appliance import sockets
+from appliance.commands.box.serve import CODES, EXPECTED, only_cause
+from appliance.configuration.group_settings import MEMBER, read_member
+from appliance.errors import ConfigError, ConfigProblem
+from appliance.logs import start_logging
+from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
+from uplink_spark.errors import ConfigError as CertificateError
+
+EXAMPLE = """examples:
+  rocketbox witness --group press --as w --member "w=10.1.0.20:10912 witness" --data votes --certs keys
+
+Each member of group.members needs its --member.
+"""
+REFUSED: tuple[type[Exception], ...] = (CertificateError, ConsensusRefused, VoteFileDamaged, StateDamaged)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog, parser.formatter_class = EXAMPLE, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--group", required=True, help="box.name of the boxes")
+    parser.add_argument("--as", dest="name", required=True, help="which member this is")
+    parser.add_argument(
+        "--member", action="append", required=True, metavar="MEMBER", help="as in group.members of the boxes; repeat"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of the votes; never delete or copy it")
+    parser.add_argument("--certs", type=Path, required=True, help="folder with box.crt, box.key, ca.crt")
+    parser.add_argument("--timing", type=float, default=1.0, help="group.timing of the boxes")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Vote until a signal; return the exit code."""
+    handler = start_logging()
+    try:
+        trio.run(_until_signal, arguments)
+    except (*EXPECTED, *REFUSED) as exc:
+        cause = only_cause(exc)
+        code = next((code for kind, code in CODES if isinstance(cause, kind)), None)
+        if code is None and not isinstance(cause, REFUSED):
+            raise
+        handler.say(f"rocketbox: {cause}")
+        return code if code is not None else 78
+    return 0
+
+
+def members_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the members when they are a list in which this one is a witness. Raises ConfigError."""
+    for text in texts:
+        try:
+            MEMBER.read(text)
+        except ValueError as exc:
+            raise ConfigError("--member", [ConfigProblem("--member", text, str(exc), None)]) from exc
+    if not any(member.name == name and member.witness for member in map(read_member, texts)):
+        text = f'is no witness in the list: --member "{name}=HOST:PORT witness"'
+        raise ConfigError("--as", [ConfigProblem("--as", name, text, None)])
+    return tuple(texts)
+
+
+async def _until_signal(arguments: argparse.Namespace) -> None:
+    from appliance.group.opening import run_witness, witness_plan  # with all that a group needs
+
+    texts = members_of(arguments.member, arguments.name)
+    plan = witness_plan(arguments.group, arguments.name, texts, arguments.timing)
+    own = plan.members[arguments.name]
+    listeners = await sockets.open_port("::", own.port, "--member")
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_witness, plan, arguments.data, arguments.certs, listeners)
+            print(f"ready witness={own.host}:{own.port} group={plan.group}", flush=True)
+            await anext(signals)
+            nursery.cancel_scope.cancel()
