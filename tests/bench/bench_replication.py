@@ -4,7 +4,8 @@
 
 `cost`: microseconds of processor time of a box for one message of 1 KiB, alone, as a master without slaves, and with
 slaves that take everything, in turns. `copy`: MB/s at which a log reaches an empty raw slave, and an empty box, whose
-syncs count.
+syncs count. `pair`: messages a second and processor time of a box alone and of two that hold one log, acknowledged by
+one disk and by both, in turns; how fast a follower that was away catches up.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from appliance import admin
 from netstack.wire.replication import REPORT, SliceDecoder
+from tests.appliance.group.real_group import RealMember, pair_of
 from tests.bench.bench_cost import ROOT, Load, cost_us, drive, sends
 from tests.bench.harness import machine
 from tests.interop.box import Box, until
@@ -122,6 +128,89 @@ def copies() -> None:
         )
 
 
+class Measured(NamedTuple):
+    """What one run of senders took."""
+
+    per_s: float
+    leader_us: float  # of processor time, for a message
+    follower_us: float
+
+
+def pairs(rounds: int, connections: int) -> None:
+    """Send to a box alone and to pairs, in turns; then let a follower catch up."""
+    kinds = ("alone", "one", "both")
+    seen: dict[str, list[Measured]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind in kinds:
+            with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
+                seen[kind].append(_sent_to(kind, Path(folder), running, connections))
+    for kind, found in seen.items():
+        rate, leader, follower = (statistics.median(values) for values in zip(*found, strict=True))
+        print(f"{kind}: {rate:.0f} messages/s, leader {leader:.1f} us a message, follower {follower:.1f}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
+        _caught_up(Path(folder), running)
+
+
+def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> Measured:
+    boxes = [Box(folder / "a")] if kind == "alone" else _started_pair(folder, f"acknowledge = '{kind}'")
+    if kind == "alone":
+        boxes[0].start()
+    for box in boxes:
+        running.callback(box.stop)
+    opened = [socket.create_connection(("127.0.0.1", boxes[0].broker_port)) for _ in range(connections)]
+    drive(opened, sends(64 * connections))
+    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(64 * connections * 20)
+    before, began = [sum(each.cpu_times()[:2]) for each in processes], time.monotonic()
+    drive(opened, frames)
+    took = time.monotonic() - began
+    time.sleep(1)  # what the follower still does belongs to these messages
+    spent = [
+        (sum(each.cpu_times()[:2]) - base) / len(frames) * 1e6 for each, base in zip(processes, before, strict=True)
+    ]
+    for connection in opened:
+        connection.close()
+    return Measured(len(frames) / took, spent[0], spent[-1] if len(spent) > 1 else 0.0)
+
+
+def _started_pair(folder: Path, more: str) -> list[Box]:
+    """Return two boxes of which the first one leads."""
+    members: list[RealMember] = list(pair_of(folder, more))
+    for member in members:
+        member.start()
+    admin.ask(members[0].data / "run" / admin.NAME, "group.promote", timeout_s=30)
+    until(lambda: _standing(members[0])["serves"], seconds=30, what="the first box does not lead")
+    return list(members)
+
+
+def _standing(box: Box) -> dict[str, Any]:
+    return dict(admin.ask(box.data / "run" / admin.NAME, "group.status", timeout_s=30))
+
+
+def _caught_up(folder: Path, running: ExitStack) -> None:
+    leader, follower = _started_pair(folder, "acknowledge = 'one'")
+    running.callback(leader.stop)
+    follower.kill()
+    drive([socket.create_connection(("127.0.0.1", leader.broker_port))], sends(LOG_MB * 1024 // 50, batches=True))
+    end = max(member["synced"] for member in _standing(leader)["members"])
+    began, of_leader = time.monotonic(), psutil.Process(leader.pid)
+    before = sum(of_leader.cpu_times()[:2])
+    follower.start()
+    running.callback(follower.stop)
+    until(lambda: _own_synced(follower) >= end, seconds=600, what="the copy does not end")
+    rate, memory = end / (time.monotonic() - began) / 1e6, (leader.resident_mb(), follower.resident_mb())
+    spent = sum(of_leader.cpu_times()[:2]) - before, sum(psutil.Process(follower.pid).cpu_times()[:2])
+    leader_ms, follower_ms = (each / end * 1e9 for each in spent)
+    print(
+        f"catch-up: {rate:.0f} MB/s of {end / 1e6:.0f} MB, start included; resident {memory[0]:.0f}, {memory[1]:.0f} MB"
+    )
+    print(f"catch-up: processor time of a MB {leader_ms:.2f} ms at the leader, {follower_ms:.2f} ms at the follower")
+
+
+def _own_synced(box: Box) -> int:
+    standing = _standing(box)
+    return int(next(each["synced"] for each in standing["members"] if each["member"] == standing["member"]))
+
+
 def copied_to(box: Box) -> int:
     """Return how far a slave's log goes, by GET_BROKER_HA_STATUS (907)."""
     with socket.create_connection(("127.0.0.1", box.broker_port), 5) as connection:
@@ -134,13 +223,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="What slaves cost, and how fast a log is copied.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slaves", type=int, default=1)
-    parser.add_argument("--only", choices=("cost", "copy"))
+    parser.add_argument("--connections", type=int, default=4, help="of the senders to pairs, 64 messages together each")
+    parser.add_argument("--only", choices=("cost", "copy", "pair"))
     given = parser.parse_args(arguments)
     print(machine())
-    if given.only != "copy":
+    if given.only in (None, "cost"):
         costs(given.rounds, given.slaves)
-    if given.only != "cost":
+    if given.only in (None, "copy"):
         copies()
+    if given.only in (None, "pair"):
+        pairs(given.rounds, given.connections)
     return 0
 
 
