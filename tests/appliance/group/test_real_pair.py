@@ -1,8 +1,11 @@
 """Two boxes as processes: an answered send is on both disks, whatever is killed; without the second disk it is 14."""
 
+import os
 import random
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -87,6 +90,45 @@ async def test_what_one_disk_acknowledged_alone_is_cut_when_the_other_took_over_
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def test_a_follower_that_hangs_is_left_and_comes_back_level(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path)
+    try:
+        await led(a, b)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            assert (await channel.ask(send("T", b"before"), 10)).code == 0
+            os.kill(b.pid, signal.SIGSTOP)  # its sockets stay open, as behind a cable that is pulled
+            answers = [await channel.ask(send("T", b"%d" % number), 10) for number in range(3)]
+            assert [answer.code for answer in answers] == [NOT_AVAILABLE] * 3
+            await until_it(lambda: is_cut_off(a, "b"))
+            os.kill(b.pid, signal.SIGCONT)
+            await until_it(lambda: is_level(a, "b"))
+            with trio.fail_after(60):
+                while (await channel.ask(send("T", b"after"), 10)).code != 0:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+        await until(lambda: log_files(a) == log_files(b))
+        assert a.resident_mb() < 192
+        assert b.resident_mb() < 192
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def seen_at(leader: RealMember, name: str) -> dict[str, Any]:
+    """Return how a leader sees a member."""
+    members = (await leader.status()).get("members", [])
+    return next((each for each in members if each["member"] == name), {})
+
+
+async def is_cut_off(leader: RealMember, name: str) -> bool:
+    return (await seen_at(leader, name)).get("connected") is False
+
+
+async def is_level(leader: RealMember, name: str) -> bool:
+    seen = await seen_at(leader, name)
+    return seen.get("connected") is True and seen.get("behind_bytes") == 0
 
 
 async def holds(member: RealMember, expected: set[bytes]) -> bool:
