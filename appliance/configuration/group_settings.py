@@ -106,6 +106,9 @@ def problems_of(section: GroupSection, uplink_certs: str) -> Iterator[ConfigProb
         yield _problem("member", section.member, text)
     elif section.member not in {box.name for box in boxes}:
         yield _problem("member", section.member, "is a witness, which holds no messages: run `rocketbox witness` there")
+    if section.topics:
+        text = "is not supported yet: group.acknowledge holds for every topic; leave it out"
+        yield _problem("topics", section.topics, text)
     yield from _of_counts(section, len(boxes), len(members) - len(boxes))
     if section.preferred and section.preferred not in {box.name for box in boxes}:
         yield _problem("preferred", section.preferred, "is not a box of group.members")

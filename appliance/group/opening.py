@@ -13,6 +13,7 @@ import trio
 from appliance.clock import clock_trusted
 from appliance.configuration.group_settings import BOTH, MANUAL, ONE, GroupMember, read_member, read_members
 from appliance.configuration.settings import Config
+from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.acknowledging import Acknowledgements
 from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.frames import LinkFrameDecoder
@@ -30,6 +31,7 @@ from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import Start
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Rules
+from storage_driver.errors import ConsensusRefused, StateDamaged, StoreRefused, VoteFileDamaged
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
 from storage_driver.log.clock import wall_ms
@@ -37,6 +39,7 @@ from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
+from uplink_spark.errors import ConfigError as CertificateError
 
 WITH_BYTES = frozenset({APPEND})
 COPIES_ONLY = "this member of a group does not lead it"
@@ -205,7 +208,7 @@ def plan_of(config: Config, host: bytes) -> GroupPlan:
 async def open_driver(
     config: Config, store: MessageStore, listeners: Sequence[trio.SocketListener]
 ) -> AsyncIterator[ConsensusDriver]:
-    """Take part in the configured group; yields what is asked and ordered. Raises as `open_member`."""
+    """Take part in the configured group; yields what is asked. Raises ConfigError, StoreRefused, OSError."""
     opening = partial(
         open_member,
         plan_of(config, store.config.store_host),
@@ -216,7 +219,13 @@ async def open_driver(
         clock_ok=clock_trusted(),
         committed=store.committed,
     )
-    member = await trio.to_thread.run_sync(opening)
+    try:
+        member = await trio.to_thread.run_sync(opening)
+    except CertificateError as exc:
+        certs = config.group.certs or config.uplink.certs
+        raise ConfigError("group", [ConfigProblem("group.certs", certs, str(exc), None)]) from exc
+    except (ConsensusRefused, VoteFileDamaged, StateDamaged) as exc:
+        raise StoreRefused(str(exc)) from exc
     async with trio.open_nursery() as nursery:
         nursery.start_soon(member.run, listeners)
         yield member.driver

@@ -7,16 +7,16 @@ import trio
 
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.settings import Config
+from appliance.errors import ConfigError
 from appliance.group.opening import boottime_s, open_driver, plan_of
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Rules
-from storage_driver.errors import VoteFileDamaged
+from storage_driver.errors import StoreRefused
 from storage_driver.store import open_store
 from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.storage_driver.test_store import Clock, small
 from tests.waiting import until
-from uplink_spark.errors import ConfigError
 
 CONFIG = """
 [box]
@@ -67,7 +67,7 @@ async def test_a_member_runs_as_long_as_it_is_open_and_a_lost_vote_stops_it(tmp_
             assert [each.member for each in driver.members()] == ["a", "b", "w"]
         vote = store_config.root / "rocketbox" / "vote"
         vote.write_bytes(bytes(vote.stat().st_size))
-        with pytest.raises(VoteFileDamaged):
+        with pytest.raises(StoreRefused, match="let it join under a new id"):
             async with open_driver(config, store, listeners):
                 raise AssertionError("it has no vote")
         vote.unlink()
