@@ -28,7 +28,7 @@ from appliance.group.greeting import hello_of, refusal_of
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.link import Link
 from appliance.group.links import MemberLinks
-from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy
+from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy, LogShrunk
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, why_not_copied
@@ -186,7 +186,7 @@ class ConsensusDriver:
     # ---- events
 
     async def run(self) -> None:
-        """Take part in the group until cancelled. Raises CutAtStart, and OSError when promises cannot be kept."""
+        """Take part in the group until cancelled. Raises CutAtStart, LogShrunk, OSError: the process ends."""
         self._follow("this box has just started")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
@@ -214,6 +214,8 @@ class ConsensusDriver:
                 self._core.retained(first)
             if self._store.failure is not None:
                 self._fail(self._store.failure)
+            elif self._store.end < self._told_end:
+                raise LogShrunk(f"the log ended at {self._told_end}, the disk took it up to {self._store.end}")
             await self._carry_out(event.run(self._clocks.now_s()), event)
             self._publish(self._core.status)
 
@@ -380,10 +382,8 @@ class ConsensusDriver:
 
     async def resync(self) -> None:
         """As follower, forget the copy and take it from the leader again."""
-        raise GroupRefused(
-            "a copy is replaced by hand: stop this box, move its store folder away, remove this member from the group "
-            "and let it join under a new id"
-        )
+        text = "stop this box, move its store folder away, remove this member, let it join under a new id"
+        raise GroupRefused(f"a copy is replaced by hand: {text}")
 
     # ---- what is seen
 

@@ -33,6 +33,8 @@ class FollowerLog(Protocol):
     def synced(self) -> int: ...
     @property
     def failure(self) -> str | None: ...
+    @property
+    def full(self) -> str | None: ...
     def append_raw(self, log_offset: int, data: bytes, /) -> int: ...
     def when_synced(self, log_offset: int, wake: Wake, /) -> None: ...
     def read_log(self, start: int, max_bytes: int, /, *, synced: bool = False) -> bytes: ...
@@ -51,6 +53,10 @@ class _Written(NamedTuple):
 
 class CopyFailed(Exception):
     """This disk does not hold what it was given; the member takes no part any more."""
+
+
+class LogShrunk(Exception):
+    """The disk did not take what was appended, and the core knows of it: the next start sees where the log ends."""
 
 
 class CutAtStart(Exception):
@@ -79,6 +85,8 @@ class LogCopy:
         if self._restarted is not None:
             return None
         try:
+            if self._store.full is not None:
+                raise LogFailed(self._store.full)
             end = self._store.append_raw(append.start, data)
         except QueueRestarted as exc:
             self._restarted = exc.topic

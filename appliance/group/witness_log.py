@@ -16,6 +16,7 @@ class WitnessLog:
 
     first = end = synced = truncations = segment_bytes = 0
     failure: str | None = None
+    full: str | None = None
 
     def __init__(self, lineage: Lineage) -> None:
         self.lineage = lineage

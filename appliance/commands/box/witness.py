@@ -59,7 +59,7 @@ def members_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
         except ValueError as exc:
             raise ConfigError("--member", [ConfigProblem("--member", text, str(exc), None)]) from exc
     if not any(member.name == name and member.witness for member in map(read_member, texts)):
-        text = f'is no witness in the list: --member "{name}=HOST:PORT witness"'
+        text = f'is not a witness in the list: --member "{name}=HOST:PORT witness"'
         raise ConfigError("--as", [ConfigProblem("--as", name, text, None)])
     return tuple(texts)
 

@@ -9,6 +9,7 @@ import trio
 from appliance.group.driver import GroupRefused
 from appliance.group.frames import HELLO
 from appliance.group.link_tls import LinkTls
+from appliance.group.log_copy import LogShrunk
 from appliance.group.message_frames import encode_message
 from storage_driver.consensus.messages import Position, Synced, Vote
 from storage_driver.consensus.terms import Row
@@ -135,6 +136,24 @@ async def test_a_follower_that_lies_commits_nothing_that_the_leader_has_not_and_
             while await liar.receive_some():
                 pass
         await until(lambda: a.driver.links.statistics().refused["garbage"] == 1)
+
+
+async def test_a_member_whose_disk_took_less_than_was_appended_ends_and_is_right_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    with pytest.RaisesGroup(LogShrunk, flatten_subgroups=True):
+        async with group(tmp_path, "a", "b") as made:
+            a, b = await pair(made)
+            end = await a.put_committed(b"on both")
+            await until(lambda: b.store.synced == end)
+            b.store._log._go_on_at(0)  # as after a write that found no room
+            await trio.sleep(30)
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        await a.put_committed(b"goes on")
+        assert await a.bodies() == [b"on both", b"goes on"]
+        await until(lambda: same(a, b))
+        assert await b.bodies() == [b"on both", b"goes on"]
 
 
 async def greeted(made: Group, name: str, member: RunningMember) -> TlsStream:

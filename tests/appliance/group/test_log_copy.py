@@ -45,6 +45,17 @@ async def test_records_that_do_not_continue_the_log_are_dropped_and_told_once(
     assert [record.getMessage().count("append_refused") for record in caplog.records] == [1, 1]
 
 
+async def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
+    data = await records(tmp_path / "a", b"1")
+    async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
+        copy = LogCopy(store, no_cut)
+        store.full = "the disk is full"
+        assert copy.append(append_of(0, data), data) is None
+        assert "the disk is full" in copy.refused
+        store.full = None
+        assert copy.append(append_of(0, data), data) == len(data)
+
+
 async def test_a_topic_that_begins_anew_waits_until_its_old_queues_are_gone(tmp_path: Path) -> None:
     async with open_store(small(tmp_path / "a"), now_ms=Clock()) as source:
         await put_all(source, [message(b"old")])

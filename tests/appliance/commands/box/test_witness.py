@@ -23,8 +23,8 @@ MEMBERS = ("a=127.0.0.1:1", "b=127.0.0.1:2", "w=127.0.0.1:3 witness")
 @pytest.mark.parametrize(
     ("members", "name", "says"),
     [
-        (MEMBERS, "a", "is no witness in the list"),
-        (MEMBERS, "x", "is no witness in the list"),
+        (MEMBERS, "a", "is not a witness in the list"),
+        (MEMBERS, "x", "is not a witness in the list"),
         (("w:3 witness",), "w", "NAME=HOST:PORT"),
     ],
 )
