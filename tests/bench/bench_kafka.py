@@ -128,6 +128,7 @@ def main() -> None:
     asked.add_argument("--rows", type=int, default=1_200_000)
     asked.add_argument("--rounds", type=int, default=3)
     asked.add_argument("--body", type=int, default=120)
+    asked.add_argument("--match", default="", help="only the variants with this in their name")
     asked.add_argument("--seed", type=int, default=7)
     given = asked.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-kafka-"))
@@ -140,6 +141,7 @@ def main() -> None:
         jobs = variants(spark, str(folder / "landing"), kafka)
         sent = jobs["kafka, count"]()
         print(f"{given.rows:,} messages, {sent:,} of them in Kafka, Spark {spark.version}, seed {given.seed}")
+        jobs = {name: job for name, job in jobs.items() if given.match in name}
         measure(jobs, given.rows, given.rounds)
         spark.stop()
     finally:
