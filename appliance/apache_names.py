@@ -23,6 +23,7 @@ def broker_properties(config: Config, address: str, *, follows: bool = False) ->
         "useTLS": config.tls.mode == "enforcing",
         "registerNameServerPeriod": config.namesrv.register_s * 1000,
         "longPollingEnable": rules.long_poll,
+        "maxTransferCountOnMessageInMemory": rules.pull_messages,
         "notifyConsumerIdsChangedEnable": rules.notify_members,
         "enablePropertyFilter": rules.property_filter,
         "rejectTransactionMessage": rules.reject_transactions,

@@ -322,6 +322,7 @@ def _pulls(ground: _Ground, intake: Intake) -> Pulls:
             readable=bool(rules.permission & READ),
             property_filter=rules.property_filter,
             long_poll=rules.long_poll,
+            most=rules.pull_messages,
             slave_reads=ground.config.replication.slave_reads,
             corrects=not ground.follows,
         ),

@@ -176,6 +176,9 @@ class BrokerSection(Section):
     auto_create_groups: bool = key(True, Flag(), "an unknown consumer group is created")
     permission: int = key(6, Whole(0, 6), "broker-wide permission: 4 read, 2 write, 6 both")
     property_filter: bool = key(True, Flag(), "SQL92 filters")
+    pull_messages: int = key(
+        32, Whole(1, 1024), "messages of one pull at most, 256 KiB together; Apache's maxTransferCountOnMessageInMemory"
+    )
     long_poll: bool = key(True, Flag(), "hold pulls until a message arrives")
     notify_members: bool = key(True, Flag(), "tell consumers at once when their group changes")
     reject_transactions: bool = key(False, Flag(), "refuse half messages")

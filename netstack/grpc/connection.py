@@ -303,8 +303,8 @@ class GrpcConnection:
         try:
             with one.scope:
                 await run()
-        except CallFailed as exc:
-            failed = exc
+        except CallFailed as told:
+            failed = told
         except Exception as exc:
             failed = self._failed(one.call, exc)
         finally:

@@ -75,6 +75,21 @@ def node5_program() -> Program:
     return Program("node5", ("node", str(install_node(HERE / "node5", BUILD / "node5") / "main.js")))
 
 
+def rust5_program() -> Program:
+    """Return the program on the official Rust client of RocketMQ 5. Raises Unavailable."""
+    return Program("rust5", (str(build_rust(HERE / "rust5")),))
+
+
+def build_rust(folder: Path) -> Path:
+    """Build a folder by its lock and return the program; what it needs is built once. Raises Unavailable."""
+    if shutil.which("cargo") is None:
+        raise Unavailable("no cargo here: apt-get install cargo")
+    target = CACHE / "cargo-target"
+    with alone():
+        _build(["cargo", "build", "--quiet", "--locked"], folder, {"CARGO_TARGET_DIR": str(target)})
+    return target / "debug" / "rust5"
+
+
 def python5_program() -> Program:
     """Return the program on the official Python client of RocketMQ 5, with an environment. Raises Unavailable."""
     folder = BUILD / "python5"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import jars
-from tests.interop.programs import node5_program, python5_program
+from tests.interop.programs import HERE, build_rust, node5_program, python5_program
 from tests.interop.test_grpc import GrpcBox
 from tests.interop.wire import make_topic
 
@@ -45,7 +46,18 @@ def java(name: str, classes: list[Path], file: Path) -> list[str]:
     return [*jars.java_command(), "-cp", ":".join(map(str, classes)), str(file)]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def rust_program(folder: Path, source: str) -> Path:
+    """Return a program with the dependencies of the test's own. Raises jars.Unavailable."""
+    (folder / "src").mkdir()
+    (folder / "src" / "main.rs").write_text(source)
+    for name in ("Cargo.toml", "Cargo.lock"):
+        shutil.copy(HERE / "rust5" / name, folder)
+    return build_rust(folder)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name == "rust5" else name for name in PROGRAMS]
+)
 def test_a_program_of_the_page_gets_what_it_sent(name: str, box: GrpcBox, tmp_path: Path) -> None:
     source = PROGRAMS[name].replace("127.0.0.1:8081", box.endpoint).replace("127.0.0.1:9876", box.namesrv)
     file = tmp_path / {"python5": "orders.py", "node5": "orders.js"}.get(name, "Orders.java")
@@ -56,6 +68,8 @@ def test_a_program_of_the_page_gets_what_it_sent(name: str, box: GrpcBox, tmp_pa
         elif name == "node5":
             modules = Path(node5_program().command[1]).parent / "node_modules"
             said = run(["node", str(file)], tmp_path, NODE_PATH=str(modules))
+        elif name == "rust5":
+            said = run([str(rust_program(tmp_path, source))], tmp_path)
         elif name == "java5":
             said = run(java(name, jars.fetch("5.0.8", "rocketmq-client-java"), file), tmp_path)
         else:
@@ -66,4 +80,4 @@ def test_a_program_of_the_page_gets_what_it_sent(name: str, box: GrpcBox, tmp_pa
 
 
 def test_every_program_is_run() -> None:
-    assert set(PROGRAMS) == {"java5", "python5", "node5", "java4"}
+    assert set(PROGRAMS) == {"java5", "python5", "node5", "rust5", "java4"}

@@ -12,7 +12,7 @@ from tests.interop import jars
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
-from tests.interop.programs import Program, finished, node5_program, python5_program
+from tests.interop.programs import Program, finished, node5_program, python5_program, rust5_program
 from tests.interop.wire import command, frame, make_topic, what_comes_back
 from tests.ports import free_port
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 JAVA_VERSION = "5.0.8"
 JAVA, PYTHON, NODE = f"Java gRPC {JAVA_VERSION}", "Python gRPC 5.1.2", "Node gRPC 1.0.8"
+RUST = "Rust gRPC 5.0.0"
 APIS = "client.apis"
 QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 
@@ -84,6 +85,11 @@ def node5() -> Program:
     return _program(node5_program)
 
 
+@pytest.fixture(scope="module")
+def rust5() -> Program:
+    return _program(rust5_program)
+
+
 def check_intact(seen: list[Any], sender: str, count: int) -> None:
     """Compare what a stock remoting consumer got, or a consumer of another program, with what was sent."""
     fields = [each if isinstance(each, dict) else _fields(each) for each in seen]
@@ -123,6 +129,33 @@ def test_python_sends_to_a_remoting_consumer(python5: Program, box5: GrpcBox, jv
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=NODE)
 def test_node_sends_to_a_remoting_consumer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     send_to_remoting(node5, box5, jvm4, home, "node")
+
+
+@pytest.mark.soak  # the client and what it needs are built first, two minutes
+@pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=RUST)
+def test_rust_sends_to_a_remoting_consumer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(rust5, box5, jvm4, home, "rust")
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: FIFO and delay", client=RUST)
+def test_rust_sends_in_order_and_for_later(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    topic = box5.topic("rust_kinds")
+    with push_consumer(jvm4, box5.namesrv, topic) as collected:
+        (delayed,) = rust5.run("delay", box5.endpoint, topic, 2, **home)
+        rust5.run("fifo", box5.endpoint, topic, "one-group", 10, **home)
+        seen = collected.wait_count(11)
+    (later,) = [each for each in seen if each.body == b"later"]
+    assert later.store_ms >= delayed["due_s"] * 1000
+    ordered = [each for each in seen if each.body != b"later"]
+    assert len({each.queue_id for each in ordered}) == 1
+    assert [each.body for each in sorted(ordered, key=lambda one: one.queue_offset)] == [b"%d" % n for n in range(10)]
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=RUST)
+def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    receive_from_remoting(rust5, box5, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)

@@ -69,6 +69,7 @@ class PullRules(NamedTuple):
     readable: bool = True
     property_filter: bool = True
     long_poll: bool = True
+    most: int = MAX_COUNT  # messages of one pull
     slave_reads: bool = False  # who is far behind is sent to a slave
     corrects: bool = True  # offsets beyond the end; a slave that is behind does not
 
@@ -114,7 +115,7 @@ class Pulls:
             with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
                 self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = MessageQueue(header.topic, header.queue_id)
-        count = min(header.max_count, MAX_COUNT)
+        count = min(header.max_count, self._rules.most)
         tags, record = tags_predicate(subscription), _record_predicate(subscription)
         pull = Pull(request, header, ReadRequest(queue, header.queue_offset, count, _max_bytes(header), tags, record))
         if self._tables.offsets.resets and (moved := self._reset(pull)) is not None:

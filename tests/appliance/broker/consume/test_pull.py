@@ -89,6 +89,13 @@ async def test_at_most_32_messages_and_256_kib_come_at_once(tmp_path: Path) -> N
         assert len(messages_of(await channel.ask(pull("T", queue_id=2)))) == 1
 
 
+async def test_more_messages_come_at_once_where_the_box_allows_it(tmp_path: Path) -> None:
+    async with channel_to_box(tmp_path, "[broker]\npull_messages = 50\n") as channel:
+        await filled(channel, 60)
+        assert len(messages_of(await channel.ask(pull("T", 0, max_count=100)))) == 50
+        assert len(messages_of(await channel.ask(pull("T", 0, max_count=40)))) == 40
+
+
 async def test_only_the_wanted_tags_come_and_the_offset_passes_the_others(tmp_path: Path) -> None:
     async with channel_to_box(tmp_path) as channel:
         for tag in ("A", "B", "A", "C"):
