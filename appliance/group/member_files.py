@@ -33,7 +33,7 @@ class MemberFiles:
         Raises VoteFileDamaged, StateDamaged, OSError.
         """
         had = end > first
-        hard = HardState(FIRST_TERM if had else 0)
+        hard = HardState(FIRST_TERM if had else 0, filling=True)
         saved = self._load_table()
         if saved is None:
             if self._disk.exists(self._vote.path):

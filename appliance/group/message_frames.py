@@ -63,6 +63,7 @@ _FROM_MINUS_ONE: Final = _Codec(lambda value: value + 1, lambda fields, key: fie
 _OTHERS: Final[Mapping[str, _Codec]] = {
     "granted": _FLAG,
     "transfer": _FLAG,
+    "filling": _FLAG,
     **dict.fromkeys(("shipped", "synced"), _FROM_MINUS_ONE),
     "sent_s": _Codec(lambda value: int(value * 1e6), lambda fields, key: fields.uint(key) / 1e6),
     "rows": _Codec(lambda rows: [list(row) for row in rows], _unpack_rows),

@@ -152,6 +152,8 @@ class Core:
         state, part = self._state, self._state.part
         if isinstance(part, Leading) and member in part.progress:
             part.progress[member].matched = False
+            if member in state.log.members.witnesses:
+                part.progress[member].next = part.progress[member].synced = 0
             state.send(member, LeaderHeartbeat(state.hard.term, state.log.committed, -1, now_s))
         return self._done(now_s)
 

@@ -62,7 +62,10 @@ def _begin(state: MemberState, now_s: float, *, pre: bool, transfer: bool = Fals
         state.promise(state.hard._replace(term=term, voted_for=state.me))
     state.part = Campaigning(state.me, term, pre=pre, transfer=transfer)
     log = state.log
-    ask = PreVote(term, log.last_term, log.end) if pre else Vote(term, log.last_term, log.end, transfer)
+    filling = state.hard.filling
+    ask = (
+        PreVote(term, log.last_term, log.end, filling) if pre else Vote(term, log.last_term, log.end, transfer, filling)
+    )
     for voter in log.members.voters:
         if voter != state.me:
             state.send(voter, ask)
@@ -117,6 +120,9 @@ def _refuses(state: MemberState, now_s: float) -> bool:
 
 def _has_all(state: MemberState, message: PreVote | Vote) -> bool:
     own_term, own_end = safety.row_counts(state.hard, state.log.last_term, state.log.end)
+    all_have_all = state.rules.copies >= len(state.log.members.boxes) and not (state.is_witness and message.filling)
+    if not safety.may_elect(state.hard.filling, message.filling, all_have_all):
+        return False
     return safety.has_all(message.last_term, message.end, own_term, own_end)
 
 

@@ -10,3 +10,4 @@ class HardState(NamedTuple):
     voted_for: str = ""  # in this term; empty: nobody
     row_term: int = 0  # of a witness: last term and end of the log that it vouches for
     row_end: int = 0
+    filling: bool = False  # this disk is new: until it has all that is committed it may lack what it once acknowledged

@@ -171,10 +171,11 @@ def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: b
         return
     quorum = QUORUM_S * rules.scale
     boxes = [part.progress[name] for name in log.members.boxes if name in part.progress]
-    if all(progress.matched and now_s - progress.heard_s < quorum for progress in boxes):
-        return
+    level = all(progress.matched and now_s - progress.heard_s < quorum for progress in boxes)
     for name in log.members.witnesses:
         progress = part.progress[name]
+        if level and progress.synced:
+            continue  # it needs one row of each leader, in case that its disk is new
         if log.synced > progress.next or (again and log.synced > progress.synced):
             progress.next = log.synced
             state.send(name, WitnessRow(state.hard.term, log.term_below(log.synced), log.synced))

@@ -68,8 +68,11 @@ class MemberState:
 
     def commit(self, log_offset: int) -> None:
         """Let committed rise."""
-        if log_offset > self.log.committed:
-            self.log.committed = self.out.committed = log_offset
+        log = self.log
+        if log_offset > log.committed:
+            log.committed = self.out.committed = log_offset
+        if self.hard.filling and log.committed and log.term_below(log.committed) == self.hard.term:
+            self.promise(self.hard._replace(filling=False))  # all that was committed before this term is here
 
     def status(self) -> MemberStatus:
         """Return what this member is now."""

@@ -22,8 +22,18 @@ def propose(state: MemberState, part: Leading, now_s: float, members: Members) -
     for name in members.boxes:
         if name in log.members.learners:
             _check_level(state, part, name, now_s)
+    _check_copies(state, part, members)
     log.add_config(MembersAt(log.end, members))
     state.out.table, state.out.members = log.table, members
+
+
+def _check_copies(state: MemberState, part: Leading, members: Members) -> None:
+    """Raise ConsensusRefused when the boxes that stay would not have enough copies."""
+    others = [part.progress[name] for name in members.boxes if name in part.progress]
+    level = 1 + sum(each.matched and state.log.end - each.synced <= LEVEL_BYTES for each in others)
+    gone = set(state.log.members.boxes) - set(members.boxes)
+    if gone and level < min(state.rules.copies, len(members.boxes)):
+        raise ConsensusRefused(f"without {', '.join(gone)} only {level} box has the log: wait until the others follow")
 
 
 def _check_level(state: MemberState, part: Leading, learner: str, now_s: float) -> None:

@@ -15,6 +15,7 @@ class PreVote(NamedTuple):
     term: int  # the term that the sender would begin, its own + 1
     last_term: int
     end: int
+    filling: bool = False  # as in the sender's hard state
 
 
 class PreVoteReply(NamedTuple):
@@ -32,6 +33,7 @@ class Vote(NamedTuple):
     last_term: int
     end: int
     transfer: bool  # the leader of the term before gave its lease up for this: it need not have run out
+    filling: bool = False
 
 
 class VoteReply(NamedTuple):

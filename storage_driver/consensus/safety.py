@@ -22,6 +22,15 @@ def vote_is_free(hard: HardState, candidate: str) -> bool:
     return hard.voted_for in ("", candidate)
 
 
+def may_elect(voter_is_filling: bool, candidate_is_filling: bool, all_have_all: bool) -> bool:
+    """Whether a vote says what it seems to: that whatever this member acknowledged the candidate has.
+
+    A member whose disk was replaced does not know what it acknowledged. It votes where every box has everything that is
+    committed, and for its like, as when a group begins.
+    """
+    return all_have_all or voter_is_filling == candidate_is_filling
+
+
 def refuses_to_vote(now_s: float, heard_s: float, refusal_s: float) -> bool:
     """Whether a leader was heard so shortly ago that its lease may hold; a start counts as heard."""
     return now_s - heard_s < refusal_s

@@ -2,10 +2,11 @@
 
 A slot, 64 bytes, big-endian, at 0 and at 4096, so that one torn or unreadable block spares the other:
 
-    0  8 bytes  "RBXVOTE1"        24  16 bytes  voted_for, UTF-8, filled up with zeros
+    0  8 bytes  "RBXVOTE1"  (*)   24  16 bytes  voted_for, UTF-8, filled up with zeros
     8  u64      sequence          40  u64       row_term (a witness's row)
     16 u64      term              48  u64       row_end
                                   56  u32       CRC-32 of the 56 bytes before    60  4 bytes zero
+    (*) "RBXVOTE0" while the member is filling
 """
 
 import struct
@@ -17,7 +18,7 @@ from storage_driver.consensus.hard_state import HardState
 from storage_driver.errors import VoteFileDamaged
 from storage_driver.files.disk import Disk, DiskFile
 
-MAGIC = b"RBXVOTE1"
+MAGIC, MAGIC_FILLING = b"RBXVOTE1", b"RBXVOTE0"
 SLOT = struct.Struct(">8sQQ16sQQ")
 SLOT_BYTES, BLOCK_BYTES = 64, 4096
 
@@ -27,7 +28,9 @@ def encode_slot(sequence: int, state: HardState) -> bytes:
     voted_for = state.voted_for.encode()
     if len(voted_for) > 16:
         raise ValueError(f"member id {state.voted_for!r} has {len(voted_for)} bytes, allowed 16")
-    head = SLOT.pack(MAGIC, sequence, state.term, voted_for, state.row_term, state.row_end)
+    head = SLOT.pack(
+        MAGIC_FILLING if state.filling else MAGIC, sequence, state.term, voted_for, state.row_term, state.row_end
+    )
     return (head + struct.pack(">I", crc32(head))).ljust(SLOT_BYTES, b"\0")
 
 
@@ -36,10 +39,10 @@ def decode_slot(raw: bytes) -> tuple[int, HardState] | None:
     if len(raw) != SLOT_BYTES or crc32(raw[: SLOT.size]) != int.from_bytes(raw[SLOT.size : SLOT.size + 4], "big"):
         return None
     magic, sequence, term, voted_for, row_term, row_end = SLOT.unpack_from(raw)
-    if magic != MAGIC or any(raw[SLOT.size + 4 :]):
+    if magic not in (MAGIC, MAGIC_FILLING) or any(raw[SLOT.size + 4 :]):
         return None
     try:
-        return sequence, HardState(term, voted_for.rstrip(b"\0").decode(), row_term, row_end)
+        return sequence, HardState(term, voted_for.rstrip(b"\0").decode(), row_term, row_end, magic == MAGIC_FILLING)
     except UnicodeDecodeError:
         return None
 

@@ -179,6 +179,20 @@ def force(world: World) -> None:
         world.note(f"{member.name} leads by force")
 
 
+def replace_disk(world: World) -> None:
+    """One member's disk is replaced by an empty one; it comes back under its own name. Once in a schedule."""
+    status = world.leader()
+    boxes = [name for name in world.first_members.boxes if not world.disks[name].hard.filling]
+    if status is None or world.replaced or len(boxes) < len(world.first_members.boxes):
+        return
+    member = world.members[world.pick.choice(sorted(boxes))]
+    world.replaced = True
+    world.note(f"{member.name} gets a new disk")
+    member.crash()
+    world.replace_disk(member)
+    world.restart_later(member)
+
+
 def force_both(world: World) -> None:
     """Two persons do so at once."""
     for member in world.members.values():
@@ -188,4 +202,9 @@ def force_both(world: World) -> None:
 Fault = Callable[[World], None]
 ALWAYS: tuple[Fault, ...] = (crash, crash, partition, partition, partition, stall, full, broken, suspend, transfer)
 MORE: tuple[Fault, ...] = (*ALWAYS, reconnect, campaign, blink, cut_pair)
-STORM: tuple[Fault, ...] = (*[lonely_leader] * 4, *[crash] * 3, *[blink] * 3, cut_pair, cut_pair, full, full, stall)
+STORM: tuple[Fault, ...] = (
+    *(replace_disk, replace_disk, cut_pair, cut_pair, full, full, stall),
+    *[lonely_leader] * 4,
+    *[crash] * 3,
+    *[blink] * 3,
+)

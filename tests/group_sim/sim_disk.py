@@ -14,7 +14,7 @@ class SimDisk:
     """What survives a power cut, and what does not yet."""
 
     def __init__(self, table: TermTable, first: int = 0) -> None:
-        self.hard = HardState()
+        self.hard = HardState(filling=True)
         self.slots = [encode_slot(1, self.hard), encode_slot(2, self.hard)]
         self.sequence = 2
         self.table = table

@@ -29,7 +29,7 @@ class World:
         self.loss = self.doubled = self.slow = 0.0
         self.cut_chance = 0.0  # of a power cut at each effect
         self.cuts: set[tuple[str, str]] = set()  # directed
-        self.calm = False
+        self.calm = self.replaced = False
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = self._number = 0
         self.first_members = members
@@ -46,6 +46,12 @@ class World:
         self.disks[name] = disk
         member = self.members[name] = SimMember(self, name, self.rules, disk)
         return member
+
+    def replace_disk(self, member: SimMember) -> None:
+        """Give a member that is down an empty disk."""
+        disk = SimDisk(TermTable((), (MembersAt(-1, self.first_members),)))
+        self.disks[member.name] = member.disk = disk
+        member.committed = 0
 
     # ---- time
 
@@ -138,7 +144,7 @@ class World:
         if self.pick.random() < 0.3:
             member.disk.committed = committed
         if len(invariants.committed) > known:
-            if not status.solo and member.rules.counts_copies:
+            if not status.solo and member.rules.counts_copies and not self.replaced:
                 invariants.check_copies(self.disks, status, committed, member.rules.copies)
             for name, other in self.roles.items():
                 if other.role == "leader" and other.term > status.term:

@@ -27,7 +27,7 @@ def make(root: Path) -> MemberFiles:
 def test_an_empty_log_begins_without_terms_and_one_with_records_in_term_one(tmp_path: Path) -> None:
     for name, first, end, rows in (("empty", 0, 0, ()), ("had", 96, 500, (Row(1, 96),))):
         (tmp_path / name).mkdir()
-        expected = HardState(len(rows)), TermTable(rows, (MembersAt(-1, PAIR),))
+        expected = HardState(len(rows), filling=True), TermTable(rows, (MembersAt(-1, PAIR),))
         for _ in range(2):
             assert make(tmp_path / name).open(PAIR, first=first, end=end) == expected
 
@@ -51,7 +51,11 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new() -> None:
             files.save_table(TABLE)
             files.save_hard(HardState(4, "b"))
         found = MemberFiles(disk.after_power_cut(Random(seed)).restarted(), Path("/s")).open(PAIR, first=0, end=0)
-        assert found in ((HardState(), first), (HardState(), TABLE), (HardState(4, "b"), TABLE)), f"seed {seed}"
+        assert found in (
+            (HardState(filling=True), first),
+            (HardState(filling=True), TABLE),
+            (HardState(4, "b"), TABLE),
+        ), f"seed {seed}"
 
 
 @pytest.mark.parametrize("lost", ["vote", "terms.json"])

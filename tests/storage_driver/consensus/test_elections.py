@@ -115,3 +115,23 @@ def test_who_voted_for_itself_led_before() -> None:
     assert led_before(HardState(3, "a"), "a")
     assert not led_before(HardState(3, "b"), "a")
     assert not led_before(HardState(), "")
+
+
+def test_a_box_with_a_new_disk_elects_nobody_who_may_lack_what_it_had() -> None:
+    world = led_world(THREE)
+    isolate(world, "c")
+    world.run_until(world.now + 3)
+    write(world, "a", 3)
+    world.run_until(world.now + 1)
+    for name in ("a", "b"):
+        crash(world.members[name])
+    world.roles.clear()
+    world.replace_disk(world.members["b"])
+    world.cuts.clear()
+    world.members["b"].start()
+    world.run_until(world.now + 20)
+    assert world.leader() is None  # c lacks what a and b had acknowledged
+    world.members["a"].start()
+    world.run_until(world.now + 12)
+    assert world.disks["c"].log == world.disks["a"].log == world.disks["b"].log
+    assert not world.disks["b"].hard.filling

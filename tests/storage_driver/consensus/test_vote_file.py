@@ -9,7 +9,13 @@ from storage_driver.errors import VoteFileDamaged
 from storage_driver.files.disk import RealDisk
 from storage_driver.testing import MemoryDisk
 
-STATES = [HardState(), HardState(1, "a"), HardState(2), HardState(2, "b"), HardState(7, "witness-of-sixte", 6, 1 << 40)]
+STATES = [
+    HardState(),
+    HardState(1, "a"),
+    HardState(2),
+    HardState(2, "b", filling=True),
+    HardState(7, "witness-of-sixte", 6, 1 << 40),
+]
 
 
 def test_a_slot_has_these_bytes() -> None:
