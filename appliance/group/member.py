@@ -6,7 +6,7 @@ the broker is made of them. The ports stay open; connections of clients end, so 
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.saving import KeptFiles
 from appliance.configuration.group_settings import GroupMember, read_members
 from appliance.configuration.settings import Config
+from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.driver import GroupDriver
 from appliance.group.floating import Floating
 from appliance.group.floating_frames import read_floating
@@ -35,6 +36,7 @@ from appliance.standing import MayGo, Standing
 from storage_driver.files.disk import Disk
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
+from uplink_spark.errors import ConfigError as CertificateError
 
 log = logging.getLogger("appliance.group")
 AGAIN_S = 1.0
@@ -61,8 +63,13 @@ async def run_member(
     """Follow or lead until cancelled; `serve` runs the broker of one standing until it is cancelled."""
     kv_file(context.data, disk)
     files = open_files(store, disk, context.data)
-    async with open_driver(context.config, store, context.ports.replication) as driver:
-        section = context.config.group
+    section = context.config.group
+    async with AsyncExitStack() as stack:
+        try:
+            opening = open_driver(context.config, store, context.ports.replication)
+            driver = await stack.enter_async_context(opening)
+        except CertificateError as exc:
+            raise ConfigError("group", [ConfigProblem("group.certs", section.certs, str(exc), None)]) from exc
         floating = Floating(read_floating(section.address)) if section.address else None
         parts = MemberParts(context, store, files, StateApplier(store, files), driver, read_members(section), floating)
         if floating is not None:

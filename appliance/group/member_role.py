@@ -85,7 +85,7 @@ class MemberRole:
         """Return why this member takes no messages, and who does."""
         state = self._state
         if state.leader == self._driver.member:
-            return "this box leads its group in a moment, try again"
+            return "this box leads its group, and waits for another disk with its log: try again later"
         if state.leader:
             return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
         return "its group has no leader, try again later"
