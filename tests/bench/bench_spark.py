@@ -175,7 +175,7 @@ def bench_spark(spark: Any, landing: Path, folder: Path, given: argparse.Namespa
     show("data source, 8 columns, of the rows alone", given.rows, [took - fixed for took in slim])
     ratio("8 columns / all columns", wide, slim)
     ratio("bronze / Spark's own writer", own, job_s)
-    stored = sum(path.stat().st_size for path in (folder / "bronze").glob("data/*/*"))
+    stored = sum(path.stat().st_size for path in (folder / "bronze").glob("part=data/*/*"))
     print(f"{'bronze Parquet / bytes shipped':45} {stored / given.shipped:12.2f}")
 
 

@@ -1,12 +1,13 @@
 """Source and jobs with the PySpark of this interpreter; prints one line of JSON: what works, what does not and why.
 
-one.py FOLDER [JAR...]      run by run.py with one environment for each version of PySpark
+one.py FOLDER [JAR...]      run by run.py with one environment for each version of PySpark; CHECKS=...: these
 one.py --make FOLDER        the landing zone, and a table of it made without Spark
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import traceback
@@ -22,6 +23,10 @@ from uplink_spark.jobs.testing import Fleet
 from uplink_spark.testing import MadeLanding
 
 Check = Callable[[], Any]
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def example(name: str) -> Any:
@@ -42,16 +47,13 @@ class Checks:
         self.spark = self._session()
 
     def _session(self) -> Any:
-        to_delta, to_iceberg = example("to_delta"), example("to_iceberg")
         from uplink_spark.jobs.session import open_session
 
         chosen: dict[str, str] = {"spark.sql.shuffle.partitions": "2"}
         if self.jars:
             chosen["spark.jars"] = ",".join(self.jars)
         if any("delta-spark" in jar for jar in self.jars):
-            chosen |= to_delta.DELTA
-        if any("iceberg" in jar for jar in self.jars):
-            chosen |= to_iceberg.settings(str(self.folder / "warehouse"))
+            chosen |= DELTA
         return open_session("versions", master="local[2]", settings=chosen)
 
     def same(self, rows: Any) -> str:
@@ -126,17 +128,6 @@ class Checks:
         to_delta.run(self.spark, str(self.landing.root), table, str(checkpoint))
         return self.same(self.spark.read.format("delta").load(table))
 
-    def to_iceberg(self) -> str:
-        to_iceberg = example("to_iceberg")
-        checkpoint = self.folder / "ice-ck"
-        to_iceberg.run(self.spark, str(self.landing.root), str(checkpoint))
-        forget_last_commit(checkpoint)
-        to_iceberg.run(self.spark, str(self.landing.root), str(checkpoint))
-        shutil.rmtree(checkpoint)
-        self.fleet.land("box-2", 5)
-        to_iceberg.run(self.spark, str(self.landing.root), str(checkpoint))
-        return self.same(self.spark.table(to_iceberg.TABLE))
-
 
 def filled(landing: MadeLanding) -> Fleet:
     fleet = Fleet(landing)
@@ -179,8 +170,8 @@ def main() -> None:
     checks = Checks(folder, jars)
     names = ["batch", "push_down", "stream", "bronze", "care"]
     names += ["delta_reads_bronze", "to_delta"] if any("delta-spark" in jar for jar in jars) else []
-    names += ["to_iceberg"] if any("iceberg" in jar for jar in jars) else []
-    told = {name: tried(getattr(checks, name)) for name in names}
+    wanted = os.environ.get("CHECKS", " ".join(names)).split()
+    told = {name: tried(getattr(checks, name)) for name in names if name in wanted}
     print(json.dumps({"pyspark": pyspark.__version__} | told), flush=True)
 
 

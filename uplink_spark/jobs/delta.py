@@ -1,7 +1,7 @@
 """A table in Delta's open format: tasks write its Parquet files, the driver lists them in Delta's log.
 
     <table>/_delta_log/            Delta's log: columns, files with statistics, how far each input is read
-    <table>/data|ranges|gaps/landed_day=<day>/*.parquet
+    <table>/part=data|ranges|gaps/landed_day=<day>/*.parquet
 
 Rows, ranges and gaps are one Delta table, divided by the column `part`: one commit lists all three, so every version
 that any engine reads is consistent. How far an input is read is an application transaction of the same commit

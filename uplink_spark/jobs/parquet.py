@@ -30,8 +30,8 @@ def day_of(landed_ms: int) -> str:
 
 
 def folder_of(part: str, day: str) -> str:
-    """Return where files of a part and landed day are."""
-    return f"{part}/landed_day={day}"
+    """Return where files of a part and landed day are: polars takes the values of partitions from the path alone."""
+    return f"part={part}/landed_day={day}"
 
 
 def _settings(schema: pa.Schema) -> dict[str, Any]:

@@ -28,7 +28,9 @@ def commit(
         "writer": "bronze",
         "from": {},
         "to": {"0": version} if end is None else dict(end),
-        "add": [{"path": path, "rows": 1, "bytes": 1, "part": path.split("/")[0]} for path in add],
+        "add": [
+            {"path": path, "rows": 1, "bytes": 1, "part": path.split("/")[0].removeprefix("part=")} for path in add
+        ],
         "remove": list(remove),
         "schema": 1,
         "at": 0,

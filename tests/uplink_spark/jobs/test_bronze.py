@@ -81,7 +81,7 @@ def test_of_two_drivers_with_the_same_batch_one_commits(spark: Any, fleet: Fleet
     assert in_table(config.table) == fleet.expected
     table = Table(config.table)
     assert [table.snapshot(version).end for version in (1, 2)] == [{"0": 1}, {"0": 2}]
-    files = len(list(Path(config.table).glob("data/*/*.parquet")))
+    files = len(list(Path(config.table).glob("part=data/*/*.parquet")))
     assert files > len(Table(config.table).snapshot().part("data"))  # the loser's files lie there unlisted
 
 
@@ -260,7 +260,9 @@ def test_writers_killed_at_each_step_leave_each_row_once(fleet: Fleet, config: B
         process = commit_process(config, stop_at=stop_at)
         assert process.wait(60) == -signal.SIGKILL
         assert Table(config.table).snapshot().version == versions
-    assert len(list(Path(config.table).glob("data/*/*.parquet"))) > len(Table(config.table).snapshot().part("data"))
+    assert len(list(Path(config.table).glob("part=data/*/*.parquet"))) > len(
+        Table(config.table).snapshot().part("data")
+    )
     assert commit_process(config).wait(60) == 0
     assert in_table(config.table) == fleet.expected
 

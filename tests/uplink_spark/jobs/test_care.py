@@ -101,7 +101,7 @@ def test_vacuum_removes_what_no_recent_version_lists_and_nothing_else(
     kept = Path(config.table, "_spark/offsets/0")
     kept.parent.mkdir(parents=True)
     kept.touch()
-    stray = Path(config.table, f"data/landed_day={DAY}/stray.parquet")
+    stray = Path(config.table, f"part=data/landed_day={DAY}/stray.parquet")
     stray.write_bytes(b"left by a killed task")
     assert care.vacuum(config.table, 7) == []  # all of it is younger than 24 hours
     assert care.vacuum(config.table, 0) == []

@@ -70,7 +70,7 @@ def test_a_commit_of_an_earlier_program_that_comes_between_is_taken_over_too(
     fleet: Fleet, config: BronzeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old_bronze(fleet, config)
-    path = next(iter(Path(config.table).rglob("data/*/*.parquet")))
+    path = next(iter(Path(config.table).rglob("part=data/*/*.parquet")))
     late = path.with_name("late.parquet")
     shutil.copy(path, late)
     relative = late.relative_to(config.table).as_posix()
@@ -88,7 +88,7 @@ def test_a_commit_of_an_earlier_program_that_comes_between_is_taken_over_too(
 
 def test_a_file_that_is_gone_is_named_and_nothing_is_half_taken(fleet: Fleet, config: BronzeConfig) -> None:
     old_bronze(fleet, config)
-    path = next(iter(Path(config.table).rglob("data/*/*.parquet")))
+    path = next(iter(Path(config.table).rglob("part=data/*/*.parquet")))
     path.rename(path.with_suffix(".away"))
     with pytest.raises(TableError, match=r"\.parquet belongs to the table and cannot be read"):
         migrate.migrate(config.table)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from uplink_spark.jobs import parquet
 from uplink_spark.jobs.parquet import write_file
@@ -55,3 +56,10 @@ def test_offsets_are_stored_as_differences_and_bodies_without_statistics(tmp_pat
     assert "RLE_DICTIONARY" in columns["topic"].encodings
     assert columns["log_offset"].is_stats_set
     assert not columns["body"].is_stats_set
+
+
+def test_the_values_of_partitions_are_in_the_path_for_readers_that_take_them_from_there(tmp_path: Path) -> None:
+    columns = pa.schema([("box", pa.string())])
+    entry = write_file(str(tmp_path), "2026-11-03", columns, [pa.record_batch({"box": ["a"]}, columns)], part="gaps")
+    found = dataset.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
+    assert [(row["box"], row["part"], row["landed_day"]) for row in found] == [("a", entry.part, entry.day)]

@@ -15,7 +15,7 @@ DAY = "2026-11-03"
 
 def leave(root: Path, name: str, hours: float) -> str:
     """Leave a file that no version lists, written so many hours ago."""
-    path = f"data/landed_day={DAY}/{name}"
+    path = f"part=data/landed_day={DAY}/{name}"
     (root / path).write_bytes(b"left")
     written = time.time() - hours * 3600
     os.utime(root / path, (written, written))
