@@ -7,7 +7,14 @@ from typing import Final, Protocol
 
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
-from storage_driver.record import MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, TRANSACTION_ROLLBACK, MessageQueue
+from storage_driver.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    MessageQueue,
+)
 
 MOST_SCANNED: Final = 800  # entries, as Apache's 16000 bytes
 SLICE: Final = 64
@@ -109,13 +116,13 @@ def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: 
         begin = at
         room = max(1, wanted.max_count) - count
         for log_offset, size, code in ENTRY.iter_unpack(raw[: len(raw) - len(raw) % ENTRY_BYTES]):
-            if size != HOLE_SIZE and size > 0 and (wanted.accepts is None or wanted.accepts(code)):
+            if size != HOLE_SIZE and size >= SMALLEST_RECORD and (wanted.accepts is None or wanted.accepts(code)):
                 if len(picked) >= room or (taken and taken + size > wanted.max_bytes):
                     full = True
                     break
                 picked.append((log_offset, size))
                 taken += size
-            elif size <= 0 and doubt:
+            elif size < SMALLEST_RECORD and doubt:
                 raise SuspectEntry(at)
             at += 1
         matched += len(picked)

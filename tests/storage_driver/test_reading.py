@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE
 from storage_driver.reading import MOST_SCANNED, RUN_BYTES, FoundStatus, ReadRequest, SuspectEntry, collect, edge, fetch
 from storage_driver.record import (
+    SMALLEST_RECORD,
     TRANSACTION_ROLLBACK,
     Message,
     MessageQueue,
@@ -166,8 +167,8 @@ def test_what_lies_closely_together_in_the_log_comes_in_one_piece() -> None:
         assert len(found.chunks) == pieces
 
 
-@pytest.mark.parametrize("wrong", [ENTRY.pack(0, 0, 0), ENTRY.pack(0, -5, 0)])
-def test_an_entry_of_zeros_is_doubted_by_its_number_and_skipped_only_when_told_so(wrong: bytes) -> None:
+@pytest.mark.parametrize("wrong", [ENTRY.pack(0, size, 0) for size in (0, -5, 1, 39, SMALLEST_RECORD - 1)])
+def test_an_entry_of_no_record_is_doubted_by_its_number_and_skipped_only_when_told_so(wrong: bytes) -> None:
     source = Memory([0] * 100)
     source.queue[70 * ENTRY_BYTES : 71 * ENTRY_BYTES] = wrong
     with pytest.raises(SuspectEntry) as doubt:
