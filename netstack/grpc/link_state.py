@@ -11,11 +11,13 @@ from h2.exceptions import ProtocolError as BrokenHttp2
 from h2.settings import SettingCodes, Settings
 
 from netstack.errors import ProtocolError
-from netstack.grpc.frame_gate import HEADERS, PREFACE, WINDOW_UPDATE, Frame, frame_bytes
+from netstack.grpc.frame_gate import HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame_bytes
 from netstack.grpc.header_block import NO_TABLE
 from netstack.grpc.limits import GrpcLimits
 
 GIVE_BACK = 128 << 10  # bytes of the connection's window: given back together, not after each message
+SETTING = 6  # bytes: u16 name, u32 value
+KNOWN_SETTINGS = frozenset(int(each) for each in SettingCodes)
 
 
 class LinkState:
@@ -48,6 +50,8 @@ class LinkState:
     def take(self, frame: Frame) -> list[Event]:
         """Return what a frame of the connection changes. Raises ProtocolError."""
         kind, flags, stream, payload = frame
+        if kind == SETTINGS:
+            payload = _known_settings(payload)
         try:
             events: list[Event] = self._h2.receive_data(frame_bytes(kind, flags, stream, payload))
         except BrokenHttp2 as exc:
@@ -99,6 +103,14 @@ class LinkState:
         self._out, self._sent = [], 0
         own = bytes(self._h2.data_to_send())
         return b"".join([own, *out]) if out else own, sent
+
+
+def _known_settings(payload: bytes) -> bytes:
+    """Return the settings that mean something: h2 remembers each of the 65,536 that a client may name."""
+    if len(payload) % SETTING:
+        return payload  # h2 says what is wrong with it
+    rows = (payload[at : at + SETTING] for at in range(0, len(payload), SETTING))
+    return b"".join(row for row in rows if int.from_bytes(row[:2], "big") in KNOWN_SETTINGS)
 
 
 def _started(limits: GrpcLimits, window: int) -> H2Connection:

@@ -51,3 +51,13 @@ def test_the_window_is_given_back_many_messages_at_a_time() -> None:
 def test_a_frame_that_is_none_ends_the_connection() -> None:
     with pytest.raises(ProtocolError, match="HTTP/2"):
         joined()[0].take((4, 0, 0, bytes(5)))
+
+
+def test_settings_that_mean_nothing_are_not_remembered() -> None:
+    link, _ = joined()
+    for first in range(16, 65_536, 2700):
+        names = range(first, min(first + 2700, 65_536))
+        link.take((4, 0, 0, b"".join(name.to_bytes(2, "big") + bytes(4) for name in names)))
+    link.take((4, 0, 0, b"\x00\x04" + (1000).to_bytes(4, "big")))
+    assert link.first_window == 1000
+    assert len(link._h2.remote_settings) < 10
