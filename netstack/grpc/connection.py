@@ -228,6 +228,8 @@ class GrpcConnection:
             if one.message is not None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "a second message, this method takes one")
             one.message = event.message
+            if not last:
+                self._http2.hold(number, len(event.message))
         if last:
             if one.message is None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")

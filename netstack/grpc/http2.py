@@ -34,11 +34,13 @@ DATA_FRAME = bytes((wire.DATA, 0))
 class _Stream:
     """A call: what came of its next message, what it may still send, what waits to be sent and how much may be."""
 
-    __slots__ = (*("buffer", "granted", "half_closed", "head_sent", "pending", "room", "since", "trailers", "window"),)
+    __slots__ = (
+        *("buffer", "granted", "half_closed", "head_sent", "held", "pending", "room", "since", "trailers", "window"),
+    )
 
     def __init__(self, window: int, room: int, now: float) -> None:
         self.buffer = bytearray()
-        self.window, self.granted, self.room = window, 0, room
+        self.window, self.granted, self.room, self.held = window, 0, room, 0
         self.since: float | None = now  # when the message that is on its way began
         self.half_closed = self.head_sent = False
         self.pending = bytearray()
@@ -226,6 +228,13 @@ class Http2Server:
         if not one.granted:
             self.partial_bytes += change
 
+    def hold(self, number: int, size: int) -> None:
+        """Count a message that waits for the end of its call like an unfinished one: its bytes and its age."""
+        one = self._streams.get(number)
+        if one is not None and not one.half_closed:
+            one.held, one.since = size, self._now()
+            self.partial_bytes += size
+
     def _next_message(self, one: _Stream) -> bytes | None:
         buffer = one.buffer
         if len(buffer) < PREFIX:
@@ -280,6 +289,7 @@ class Http2Server:
         if one is None:
             return
         one.half_closed = True
+        self.partial_bytes, one.held = self.partial_bytes - one.held, 0
         if one.buffer:
             self._reject(number, GrpcStatus.INTERNAL, "the call ends inside a message", found)
             return
@@ -377,6 +387,7 @@ class Http2Server:
             self._uploads.forget(grant)
         self.blocked_bytes -= len(one.pending)
         self._count(one, -len(one.buffer))
+        self.partial_bytes -= one.held
         if one.granted:
             self._give_back(one)
         return True

@@ -253,3 +253,18 @@ async def test_a_second_message_of_a_unary_call_is_refused_as_is_none() -> None:
         await client.flush()
         await client.calls[none].ended.wait()
         assert [client.calls[each].status for each in (two, none)] == [3, 3]
+
+
+async def test_whole_messages_of_calls_that_do_not_end_are_counted_and_closed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    governor, most = Governor(Limits(idle_s=1000.0)), 0
+    async with grpc_serving(ECHO, GrpcLimits(partial_s=30.0), governor=governor) as port, grpc_client(port) as client:
+        for _ in range(3):
+            await client.send(await client.begin("/s/Echo"), enveloped(bytes(MIB // 4)))
+        began = trio.current_time()
+        while not client.closed.is_set():
+            most = max(most, governor.in_flight.partial)
+            await trio.sleep(1)
+        assert 30 <= trio.current_time() - began < 35
+        assert most == 3 * MIB // 4

@@ -319,3 +319,23 @@ def test_the_goodbye_of_a_client_is_seen() -> None:
         both.server.send(number, b"late")
         both.server.finish(number)
     assert [type(event) for event in found] in ([], [CallOpened, Received])
+
+
+@pytest.mark.parametrize("over", ["end", "reset", "answer"])
+def test_a_message_that_waits_for_the_end_of_its_call_is_counted_until_then(over: str) -> None:
+    both = Both()
+    number = both.begin()
+    both.client.send_data(number, enveloped(b"hello"))
+    both.exchange()
+    both.now = 7.0
+    both.server.hold(number, 5)
+    assert (both.server.partial_bytes, both.server.oldest_partial()) == (5, 7.0)
+    if over == "end":
+        both.client.end_stream(number)
+    elif over == "reset":
+        both.client.reset_stream(number)
+    else:
+        both.server.answer(number, b"early")
+    both.exchange()
+    both.server.hold(number, 5)  # too late
+    assert (both.server.partial_bytes, both.server.oldest_partial()) == (0, None)
