@@ -11,6 +11,7 @@ from netstack.serving.peer import Peer
 from netstack.wire.conversation import Wake
 
 MOST_UNREAD = 64  # messages of a streaming call that its handler has not taken yet
+MOST_UNREAD_BYTES = 64 << 10  # and of them
 
 
 class Deferred(NamedTuple):
@@ -59,16 +60,21 @@ class Call:
         return self._messages.popleft()
 
     async def send(self, message: bytes) -> None:
-        """Send a message; return when the client's windows have taken it, so that no more than one waits."""
+        """Send a message; return when the client's windows have taken it, so that no more than one waits.
+
+        A client may open its windows wide and read nothing: then the connection has to take it too.
+        """
         if self._send(message):
             await trio.lowlevel.checkpoint()
-            return
-        self._stuck, self._drained = True, trio.Event()
-        await self._drained.wait()
+        else:
+            self._stuck, self._drained = True, trio.Event()
+            await self._drained.wait()
+        if self.peer.full:
+            await self.peer.reserve(0)
 
     def post(self, message: bytes) -> bool:
         """Send a message without waiting; False when it is dropped, since the client does not read."""
-        if self._stuck:
+        if self._stuck or self.peer.full:
             return False
         self._stuck = not self._send(message)
         return True
@@ -79,6 +85,9 @@ class Call:
             self._messages = deque()
         if len(self._messages) >= MOST_UNREAD:
             raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"{MOST_UNREAD} messages of this call are not read yet")
+        if (size := sum(map(len, self._messages)) + len(message)) > MOST_UNREAD_BYTES:
+            text = f"{size} bytes of this call are not read yet, at most {MOST_UNREAD_BYTES} are allowed"
+            raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
         self._messages.append(message)
         self._wake()
 

@@ -120,6 +120,11 @@ class Peer:
         """Return when the peer has read enough for an answer of about this size; `give_back` follows."""
         await self._outbox.reserve(size)
 
+    @property
+    def full(self) -> bool:
+        """Whether the peer leaves too much unread."""
+        return self._outbox.full
+
     def give_back(self, size: int) -> None:
         """The answer is made, or there is none."""
         self._outbox.give_back(size)

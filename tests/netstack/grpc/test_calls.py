@@ -4,18 +4,18 @@ import pytest
 import trio
 import trio.testing
 
-from netstack.grpc.calls import MOST_UNREAD, Call
+from netstack.grpc.calls import MOST_UNREAD, MOST_UNREAD_BYTES, Call
 from netstack.grpc.status import CallFailed
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 
 
-def call(taken: list[bytes] | None = None, *, room: bool = True) -> Call:
+def call(taken: list[bytes] | None = None, *, room: bool = True, outbox: Outbox | None = None) -> Call:
     def send(message: bytes) -> bool:
         (taken if taken is not None else []).append(message)
         return room
 
-    peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
+    peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), outbox or Outbox())
     return Call(peer, {b"x-mq-client-id": "ü".encode()}, float("inf"), send)
 
 
@@ -73,3 +73,34 @@ async def test_what_is_posted_to_a_client_that_does_not_read_is_dropped() -> Non
 
 async def test_metadata_is_text() -> None:
     assert (call().text(b"x-mq-client-id"), call().text(b"absent")) == ("ü", "")
+
+
+async def test_few_large_messages_that_nobody_reads_end_the_stream_too() -> None:
+    one = call()
+    one.arrived(bytes(MOST_UNREAD_BYTES))
+    assert await one.receive()
+    one.arrived(bytes(MOST_UNREAD_BYTES))
+    with pytest.raises(CallFailed, match="bytes of this call"):
+        one.arrived(b"x")
+
+
+async def test_wide_windows_of_a_client_that_reads_nothing_let_it_have_no_more() -> None:
+    outbox, done = Outbox(limit_bytes=10), trio.Event()
+    one = call(outbox=outbox)
+    outbox.put(bytes(11))
+
+    async def send() -> None:
+        await one.send(b"x")
+        done.set()
+
+    theirs, ours = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done.is_set()
+        assert not one.post(b"dropped")
+        nursery.start_soon(outbox.run, ours)
+        await theirs.receive_some()
+        await done.wait()
+        assert one.post(b"now")
+        nursery.cancel_scope.cancel()
