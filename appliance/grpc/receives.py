@@ -29,6 +29,7 @@ from netstack.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageRe
 from storage_driver.record import StoredMessage, decode_record
 
 SHORTEST_POLL_S, LONGEST_POLL_S = 5.0, 20.0
+ON_ITS_WAY_S = 0.5  # before the deadline of a call, which some clients set to their polling time: its answer leaves
 SHORTEST_INVISIBLE_MS, LONGEST_INVISIBLE_MS = 10_000, 12 * 3_600_000
 UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its answer
 MOST_BATCH = 32
@@ -89,7 +90,7 @@ class Receives:
             raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         queue = request.message_queue
         topic_name, group_name = topic_of(queue.topic), group_of(request.group)
-        poll_s = _poll_s(request, call.deadline - trio.current_time())
+        poll_s = polling_s(request, call.deadline - trio.current_time())
         invisible_ms = _invisible_ms(request)
         topic, group = self._consumers.receiver(session, group_name, topic_name, queue.id)
         subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
@@ -194,18 +195,16 @@ def _is_wanted(subscription: Subscription, stored: StoredMessage) -> bool:
     return stored.property_map.get("TAGS", "") in subscription.tags
 
 
-def _poll_s(request: Any, left_s: float) -> float:
+def polling_s(request: Any, left_s: float) -> float:
     """Return how long to wait for a first message. Raises Rejection when the call is over before."""
     asked_s = LONGEST_POLL_S
     if request.HasField("long_polling_timeout"):
         asked_s = request.long_polling_timeout.ToMilliseconds() / 1000
     wanted_s = min(max(asked_s, SHORTEST_POLL_S), LONGEST_POLL_S)
-    if left_s >= wanted_s:
-        return wanted_s
-    if left_s < SHORTEST_POLL_S:
+    if left_s < SHORTEST_POLL_S - ON_ITS_WAY_S:
         text = "The deadline time remaining is not enough for polling, please check network condition"
         raise Rejection(Code.ILLEGAL_POLLING_TIME, text)
-    return left_s
+    return min(wanted_s, left_s - ON_ITS_WAY_S)
 
 
 def _invisible_ms(request: Any) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import trio
 
+from appliance.grpc.outcome import Rejection
+from appliance.grpc.receives import polling_s
 from netstack.grpc.testing import enveloped
 from netstack.grpc.v2 import definition_pb2
 from tests.appliance.box import ask, connected, send
@@ -247,3 +249,12 @@ async def test_two_generations_share_a_group_offset(tmp_path: Path) -> None:
         async with connected(box) as line:
             answer = await line.ask(ask(14, consumerGroup="G", topic="T", queueId=0))
         assert answer.ext["offset"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "left_s", "polls_s"), [(5, 30, 5), (1, 30, 5), (60, 60, 20), (20, 20, 19.5), (5, 4.99, 4.49)]
+)
+def test_an_answer_leaves_before_the_deadline_of_its_call(asked_s: int, left_s: float, polls_s: float) -> None:
+    assert polling_s(receiving("G", "T", poll_s=asked_s), left_s) == pytest.approx(polls_s)
+    with pytest.raises(Rejection, match="not enough"):
+        polling_s(receiving("G", "T", poll_s=asked_s), 4.4)
