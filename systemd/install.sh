@@ -13,6 +13,7 @@ put 644 "$here/preset" /usr/lib/systemd/system-preset/10-rocketbox.preset
 put 644 "$here/drop-ins/system.conf" /usr/lib/systemd/system.conf.d/10-rocketbox.conf
 put 644 "$here/drop-ins/journald.conf" /usr/lib/systemd/journald.conf.d/10-rocketbox.conf
 put 644 "$here/drop-ins/timesyncd.conf" /usr/lib/systemd/timesyncd.conf.d/10-rocketbox.conf
+put 644 "$here/drop-ins/floating-address.conf" /usr/lib/rocketbox/floating-address.conf  # whose group needs it copies it
 put 644 "$here/sysusers.conf" /usr/lib/sysusers.d/rocketbox.conf
 put 644 "$here/tmpfiles.conf" /usr/lib/tmpfiles.d/rocketbox.conf
 put 644 "$here/sysctl.conf" /usr/lib/sysctl.d/60-rocketbox.conf

@@ -1,5 +1,6 @@
 """The unit files by systemd's own judgement; needs no PID 1."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -53,6 +54,9 @@ def test_an_installation_is_complete_and_its_helpers_run_without_the_product(tmp
     subprocess.run([TOP / "systemd/install.sh", tmp_path], check=True)
     for name in ("lib/systemd/system/rocketbox.service", "lib/sysusers.d/rocketbox.conf", "lib/rocketbox/slot.py"):
         assert (tmp_path / "usr" / name).is_file()
+    told = re.findall(r"`/(usr/lib/rocketbox/[^`]+)`", (TOP / "docs/replication.md").read_text())
+    assert told, "the drop-in that a group copies"
+    assert all((tmp_path / name).is_file() for name in told)
     root = tmp_path / "box"
     (root / "proc/sys/kernel/random").mkdir(parents=True)
     (root / "proc/sys/kernel/random/boot_id").write_text("x\n")
