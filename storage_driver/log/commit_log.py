@@ -220,6 +220,8 @@ class CommitLog:
         """
         if not self.committed <= log_offset <= self.synced:
             raise ValueError(f"a cut at {log_offset}: committed is {self.committed}, synced {self.synced}")
+        if self.failure is not None:
+            raise LogFailed(self.failure)
         if log_offset == self.end:
             return None
         cut = self._cut = CutRequest(log_offset, reason, truncation)
@@ -380,6 +382,8 @@ class CommitLog:
         """Refuse every append from now on; waiters for a sync get the reason."""
         self.failure = reason
         self._fail_above(self._synced.at, reason)
+        if self._cut is not None:
+            self._cut.ended.set()  # the thread takes nothing any more
 
     def segment_of(self, log_offset: int) -> Segment | None:
         """Return the segment that holds a log offset, None when there is no such file."""

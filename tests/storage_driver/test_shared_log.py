@@ -174,6 +174,20 @@ async def test_committed_bytes_are_never_cut(tmp_path: Path, at: str) -> None:
         assert await store.truncate(store.end, "nothing lies above") is None
 
 
+async def test_a_log_that_is_sealed_is_not_cut_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"a")
+        await until(lambda: store.synced == end)
+        with trio.fail_after(5), pytest.RaisesGroup(LogFailed):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.truncate, 0, "why")
+                put(store, b"b")
+                store.seal("the sync before it failed")
+        with trio.fail_after(5), pytest.raises(LogFailed, match="the sync before"):
+            await store.truncate(0, "why")
+
+
 async def test_a_disk_that_fails_during_a_cut_seals_the_log(tmp_path: Path) -> None:
     config = small(tmp_path)
     async with open_store(config, now_ms=Clock()) as store:
