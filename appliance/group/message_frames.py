@@ -9,8 +9,9 @@ from zlib import crc32
 
 from appliance.group.frames import MESSAGES, MOST_TEXT, LinkFrame, encode_frame, typed
 from storage_driver.consensus import messages as m
-from storage_driver.consensus.members import CONFIGS_KEPT, MOST_MEMBERS, Members, MembersAt
+from storage_driver.consensus.members import CONFIGS_KEPT, MOST_MEMBERS, Members, MembersAt, check_members
 from storage_driver.consensus.terms import ROWS_KEPT, Row, are_rising
+from storage_driver.errors import ConsensusRefused
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 from uplink_spark.errors import PieceDamaged, ProtocolError
@@ -40,7 +41,13 @@ def _unpack_configs(fields: Fields, key: str) -> tuple[MembersAt, ...]:
     rows: list[list[Any]] = fields.rows(key, int, list, list, list)
     if len(rows) > CONFIGS_KEPT:
         raise PieceDamaged(f"{key}: {len(rows)} rows, at most {CONFIGS_KEPT} are allowed")
-    return tuple(MembersAt(row[0] - 1, Members(*map(_names, row[1:]))) for row in rows)
+    configs = tuple(MembersAt(row[0] - 1, Members(*map(_names, row[1:]))) for row in rows)
+    try:
+        for config in configs:
+            check_members(config.members)
+    except ConsensusRefused as exc:
+        raise PieceDamaged(f"{key}: {exc}") from exc
+    return configs
 
 
 def _names(value: list[object]) -> tuple[str, ...]:

@@ -83,6 +83,17 @@ class Core:
         """The log offset below which everything is committed, as far as this member knows."""
         return self._state.log.committed
 
+    @property
+    def told_committed(self) -> int:
+        """What the group has committed, as far as this member was told: its own log may not have all of it."""
+        own = self._state.log.committed
+        return own if isinstance(self._state.part, Leading) else max(own, self._state.told)
+
+    @property
+    def heard_s(self) -> float | None:
+        """When a leader last said what is committed; None: not since the start."""
+        return self._state.heard_s if self._state.told else None
+
     def next_tick_s(self) -> float:
         """Return when `tick` has something to do if nothing else happens; calling it earlier does no harm."""
         state, part = self._state, self._state.part

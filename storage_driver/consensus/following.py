@@ -59,7 +59,7 @@ def ask(state: MemberState, part: Following, leader: str) -> None:
 def take_committed(state: MemberState, part: Following, told: int) -> None:
     """Commit what the leader says, as far as it is known to be the same and is on this disk."""
     if told > part.told:
-        part.told = told
+        part.told = state.told = told
     if safety.may_report(part.matched):
         state.commit(safety.bounded_by_own(part.told, state.log.synced))
 
@@ -78,7 +78,7 @@ def on_match(state: MemberState, now_s: float, sender: str, message: Match) -> N
         return
     if not safety.answers_this((message.last_term, message.end), (log.last_term, log.end)):
         return
-    if len(message.rows) > ROWS_KEPT or not are_rising(message.rows):
+    if len(message.rows) > ROWS_KEPT or not are_rising((*message.rows, Row(message.term + 1, 1 << 63))):
         return
     if not log.rows and log.end == log.first and message.start >= log.end:
         _restart(state, part, message)
@@ -166,7 +166,7 @@ def _accept(state: MemberState, message: Append) -> None:
     log = state.log
     state.forget_unappended()
     if message.bytes_term != log.last_term:
-        if message.bytes_term < log.last_term or message.row_start != message.start:
+        if not log.last_term < message.bytes_term <= message.term or message.row_start != message.start:
             return
         log.begin_row(Row(message.bytes_term, message.start))
         state.out.table = log.table

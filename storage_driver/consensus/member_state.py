@@ -24,6 +24,7 @@ class MemberState:
         self.part: Following | Campaigning | Leading = Following()
         self.leader = ""
         self.heard_s = now_s  # before the start it may have promised a leader not to vote
+        self.told = 0  # what the last leader has said to be committed
         self.timer_s, self.timeout_s = now_s, 0.0  # the election timer; 0: to be drawn
         self.cutting: OpenCut | None = None
         self.disk_error = ""

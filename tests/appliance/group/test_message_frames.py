@@ -75,6 +75,8 @@ def test_an_append_covers_the_blank_whose_head_it_ends_with() -> None:
         m.Match(7, 5, 1000, 900, (), tuple(MembersAt(at, Members(("a",))) for at in range(65))),
         m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a" * 17,))),)),
         m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("",))),)),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(())),)),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a", "b"), ("a",))),)),
     ],
 )
 def test_tables_that_cannot_be_are_refused(changed: m.Message) -> None:

@@ -129,3 +129,23 @@ def test_bytes_are_taken_behind_the_same_term_of_a_log_that_matches() -> None:
     core.step(1.3, "a", Match(3, 2, 300, 300, ROWS, CONFIGS))
     assert core.step(1.4, "a", Append(3, 300, 50, 3, 300, 3, 0, 0, ())).accepted is None
     assert core.step(1.5, "a", Append(3, 300, 50, 3, 300, 2, 0, 0, ())).accepted is not None
+
+
+def test_nobody_hands_on_bytes_of_a_term_that_is_yet_to_come() -> None:
+    core = follower()
+    core.step(1.1, "a", Match(3, 2, 300, 300, ROWS, CONFIGS))
+    assert core.step(1.2, "a", Append(3, 300, 50, 4, 300, 2, 0, 0, ())).accepted is None
+    empty = Core("b", Rules(), Start(HardState(), TermTable((), CONFIGS), 0, 0, 0), 0.0)
+    empty.step(1.0, "a", LeaderHeartbeat(3, 0, -1, 1.0))
+    assert empty.step(1.1, "a", Match(3, 0, 0, 4096, (*ROWS, Row(4, 200)), CONFIGS)).cut is None
+
+
+def test_a_member_remembers_what_its_leader_told_of_committed() -> None:
+    core = Core("b", Rules(), Start(HardState(2), TermTable(ROWS, CONFIGS), 0, 300, 50), 0.0)
+    assert (core.told_committed, core.heard_s) == (50, None)
+    core.step(1.0, "a", LeaderHeartbeat(3, 900, -1, 1.0))
+    core.tick(9.0, 0.5)
+    core.tick(19.0, 0.5)  # it has become a candidate
+    assert (core.told_committed, core.heard_s) == (900, 1.0)
+    core.step(20.0, "w", LeaderHeartbeat(4, 400, -1, 20.0))
+    assert (core.told_committed, core.heard_s) == (400, 20.0)  # a leader by force has less
