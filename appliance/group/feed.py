@@ -5,7 +5,7 @@ records of one segment; the head of the blank at a segment's end goes along, wha
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import trio
@@ -75,9 +75,7 @@ class Feed:
     def _from_memory(self, start: int, upto: int) -> LogPiece | None:
         """Return the batches from there on, several small ones together."""
         parts, end, size = list[bytes](), start, 0
-        for kept in self._kept:
-            if kept.end <= start:
-                continue
+        for kept in self._from(start):
             if parts and (kept.start != end or size + len(kept.data) > MOST_PIECE or self._ends_segment(end)):
                 break
             data = kept.data[start - kept.start :] if kept.start < start else kept.data
@@ -91,6 +89,15 @@ class Feed:
             return None
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         return cut_piece(LogPiece(start, data, end), MOST_PIECE) if size > MOST_PIECE else LogPiece(start, data, end)
+
+    def _from(self, start: int) -> Iterable[LogPiece]:
+        """Return the batches that end above a log offset, oldest first: mostly the newest of thousands."""
+        found = deque[LogPiece]()
+        for kept in reversed(self._kept):
+            if kept.end <= start:
+                break
+            found.appendleft(kept)
+        return found
 
     def _ends_segment(self, log_offset: int) -> bool:
         return log_offset % self._segment_bytes == 0

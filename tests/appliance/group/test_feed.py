@@ -111,3 +111,20 @@ def test_pieces_are_cut_between_records() -> None:
     for most, kept in ((1, 100), (100, 100), (299, 100), (300, 300), (399, 300), (400, 400)):
         assert cut_piece(LogPiece(0, data, 400), most).end == kept
     assert cut_piece(LogPiece(0, blank, 1000), 1) == LogPiece(0, blank, 1000)
+
+
+def test_the_newest_of_many_batches_is_found_without_a_look_at_all_of_them() -> None:
+    looked = 0
+
+    class Counting(LogPiece):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looked
+            looked += name == "end"
+            return super().__getattribute__(name)
+
+    feed = Feed(lambda start, count: b"", segment_bytes=SEGMENT, synced=lambda: 0)
+    feed._kept.extend(Counting(at, b"x" * 10, at + 10) for at in range(0, 50_000, 10))
+    assert feed._from_memory(49_990, 50_000) == LogPiece(49_990, b"x" * 10, 50_000)
+    assert looked < 20
+    assert [piece.start for piece in feed._from(49_985)] == [49_980, 49_990]
+    assert feed._from_memory(0, 30) == LogPiece(0, b"x" * 30, 30)
