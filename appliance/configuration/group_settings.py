@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from appliance.configuration.config_rules import Choice, Many, Real, Record, Section, Text, Whole, key
+from appliance.configuration.config_rules import Choice, Many, Real, Section, Text, Whole, key
 from appliance.errors import ConfigProblem
 from storage_driver.named_tuple import NamedTuple
 
@@ -13,16 +13,8 @@ MEMBER = Text(
     '"NAME=HOST:PORT", for a witness "NAME=HOST:PORT witness"; NAME is 1 to 16 of a-z 0-9 -',
 )
 ADDRESS = Text(r"|[0-9a-fA-F.:]+/\d{1,3}@[\w.-]{1,15}", '"ADDRESS/PREFIX@INTERFACE" such as "10.1.0.10/24@eth0"')
-PATTERN = Text(r"[%|a-zA-Z0-9_*?-]{1,127}", "a topic name, * and ? allowed")
 BROKER_BELOW = 1  # a member's broker port is the one below its port for copies: Apache's rule
 MOST_BOXES = 3
-
-
-class AcknowledgeOf(NamedTuple):
-    """Topics that are acknowledged otherwise than the rest; a name may hold * and ?."""
-
-    topics: tuple[str, ...]
-    acknowledge: str
 
 
 class GroupMember(NamedTuple):
@@ -58,21 +50,13 @@ class GroupSection(Section):
         Choice((LOCAL, ONE, BOTH)),
         "when a send is answered: both: on two disks; one: on the leader's, others follow; local: the same, no alarm",
     )
-    topics: tuple[AcknowledgeOf, ...] = key(
-        (),
-        Many(
-            Record(
-                AcknowledgeOf,
-                {"topics": Many(PATTERN), "acknowledge": Choice((LOCAL, ONE, BOTH))},
-                needed=frozenset({"topics", "acknowledge"}),
-            )
-        ),
-        "topics that are acknowledged otherwise; the first match wins",
-    )
     copies: int = key(
         2, Whole(1, 2), "disks with the log that a witness may not stand in for; 1: one box and the witness go on"
     )
     wait_ms: int = key(3000, Whole(100, 60_000), "time a send waits for the second disk, then code 14")
+    catch_up_mib_s: int = key(
+        0, Whole(0, 10_000), "MiB a second that a member which is behind is sent from the disk; 0: what it takes"
+    )
     preferred: str = key("", Text(r"|[a-z0-9-]{1,16}", "a member"), "the member that leads when it can")
     address: str = key("", ADDRESS, "address that the leader takes, for clients; empty: none")
     timing: float = key(1.0, Real(0.5, 10), "factor of all times of elections; above 1 for slow links")
@@ -106,9 +90,6 @@ def problems_of(section: GroupSection, uplink_certs: str) -> Iterator[ConfigProb
         yield _problem("member", section.member, text)
     elif section.member not in {box.name for box in boxes}:
         yield _problem("member", section.member, "is a witness, which holds no messages: run `rocketbox witness` there")
-    if section.topics:
-        text = "is not supported yet: group.acknowledge holds for every topic; leave it out"
-        yield _problem("topics", section.topics, text)
     yield from _of_counts(section, len(boxes), len(members) - len(boxes))
     if section.preferred and section.preferred not in {box.name for box in boxes}:
         yield _problem("preferred", section.preferred, "is not a box of group.members")

@@ -30,7 +30,6 @@ EXAMPLES: dict[str, str] = {  # where the default is empty and shows no form
     "replication.master": '"10.1.0.5:10911"',
     "group.member": '"a"',
     "group.members": '["a=10.1.0.11:10912", "b=10.1.0.12:10912", "w=10.1.0.20:10912 witness"]',
-    "group.topics": '[{ topics = ["audit-*"], acknowledge = "both" }]',
     "group.preferred": '"a"',
     "group.address": '"10.1.0.10/24@eth0"',
     "group.certs": '"/etc/rocketbox/keys"',

@@ -5,7 +5,6 @@ disk before a message leaves. The store's own thread syncs meanwhile, and links 
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import trio
 
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
+from appliance.group.event_queue import DriverEvent, EventQueue
 from appliance.group.feed import Feed
 from appliance.group.frames import (
     HAND_OVER,
@@ -25,13 +25,14 @@ from appliance.group.frames import (
     typed,
 )
 from appliance.group.greeting import hello_of, refusal_of
+from appliance.group.lag import LogAges
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.link import Link
 from appliance.group.links import MemberLinks
 from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy, LogShrunk
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
-from appliance.group.member_view import seen_members, why_not_copied
+from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
 from appliance.group.message_frames import decode_message, encode_message
 from appliance.group.shipping import Shipping
 from storage_driver.consensus.core import Core
@@ -41,63 +42,15 @@ from storage_driver.consensus.messages import Append
 from storage_driver.consensus.rules import REFUSAL_S
 from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
 from storage_driver.log.segment import Write
-from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
 
 log = logging.getLogger("appliance.group")
 RAFT_TOPIC: Final = "RBX_RAFT"
 LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
-MOST_EVENTS: Final = 256  # that wait: above, members are not read from
-TURN: Final = 16  # events, each some ten microseconds
 PROMOTE_S: Final = 10.0
 PROMISE_S: Final = REFUSAL_S + 2
 ROUND_S: Final = 1.0  # of an election by hand
-
-
-class _Event(NamedTuple):
-    """Something for the core; `data` are bytes that came with an Append, `sender` who sent them."""
-
-    run: Callable[[float], Effects]
-    data: bytes = b""
-    sender: str = ""
-
-
-class _EventQueue:
-    """What the core is to hear, in order; who adds much waits for room."""
-
-    def __init__(self) -> None:
-        self._events, self._work, self._room = deque[_Event](), trio.Event(), trio.Event()
-        self._served = 0
-
-    def add(self, event: _Event) -> None:
-        self._events.append(event)
-        self._work.set()
-
-    def add_first(self, event: _Event) -> None:
-        self._events.appendleft(event)
-        self._work.set()
-
-    async def wait_room(self) -> None:
-        """Return once fewer than MOST_EVENTS wait."""
-        while len(self._events) >= MOST_EVENTS:
-            await self._room.wait()
-
-    async def next(self, rest_s: float) -> _Event | None:
-        """Return the next event, None when none comes in time. Others get a turn now and then."""
-        self._served += 1
-        if not self._served % TURN:
-            await trio.lowlevel.checkpoint()
-        if not self._events:
-            self._work = trio.Event()
-            with trio.move_on_after(rest_s):
-                await self._work.wait()
-        if not self._events:
-            return None
-        event = self._events.popleft()
-        self._room.set()
-        self._room = trio.Event()
-        return event
 
 
 class ConsensusDriver:
@@ -119,9 +72,10 @@ class ConsensusDriver:
         self.member, self.leadership = rules.member, leadership
         self._rules, self._core, self._store, self._files = rules, core, store, files
         self._clocks, self._session = clocks, session
-        self._feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
-        self._shipping, self._copy = Shipping(core, self._feed), LogCopy(store, begin_cut)
-        self._events = _EventQueue()
+        feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
+        self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
+        self._copy, self._ages = LogCopy(store, begin_cut), LogAges()
+        self._events = EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
         self._told_end = store.end  # to the core
@@ -145,7 +99,7 @@ class ConsensusDriver:
         """A link is open."""
         self._epochs[link.member] = hello.epochs
         link.pump(partial(self._shipping.next_frame, link.member))
-        self._events.add(_Event(partial(self._connected, link.member)))
+        self._events.add(DriverEvent(partial(self._connected, link.member)))
 
     def _connected(self, member: str, now_s: float) -> Effects:
         return self._core.connected(now_s, member)
@@ -156,14 +110,17 @@ class ConsensusDriver:
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
         if frame.kind == HAND_OVER:
-            self._events.add(_Event(partial(self._hand_over, member=link.member)))
+            await self._events.wait_room()
+            self._events.add(DriverEvent(partial(self._hand_over, member=link.member)))
             return
         if frame.kind == HAND_OVER_REFUSED:
             self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
             return
         message = decode_message(frame)
         await self._events.wait_room()
-        self._events.add(_Event(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member))
+        self._events.add(
+            DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
+        )
 
     # ---- what the store tells
 
@@ -171,7 +128,7 @@ class ConsensusDriver:
         self._if_same(self._core.synced, log_offset)
 
     def _writing(self, writes: Sequence[Write], end: int) -> None:
-        self._feed.batch(writes, end)
+        self._shipping.feed.batch(writes, end)
         self._if_same(self._tell_appended, end)
 
     def _if_same(self, tell: Callable[[float, int], Effects], log_offset: int) -> None:
@@ -181,7 +138,7 @@ class ConsensusDriver:
         def run(now_s: float) -> Effects:
             return tell(now_s, log_offset) if self._store.truncations == truncations else Effects()
 
-        self._events.add(_Event(run))
+        self._events.add(DriverEvent(run))
 
     # ---- events
 
@@ -203,12 +160,12 @@ class ConsensusDriver:
         if not self._failed:
             self._failed = True
             log.error("event=member_failed reason=%r", reason)
-            self._events.add(_Event(lambda now_s: self._core.disk_failed(now_s, reason)))
+            self._events.add(DriverEvent(lambda now_s: self._core.disk_failed(now_s, reason)))
 
     async def _act(self) -> None:
         first = self._store.first
         while True:
-            event = await self._events.next(self._rest_s()) or _Event(self._tick)
+            event = await self._events.next(self._rest_s()) or DriverEvent(self._tick)
             if self._store.first != first:
                 first = self._store.first
                 self._core.retained(first)
@@ -218,6 +175,7 @@ class ConsensusDriver:
                 raise LogShrunk(f"the log ended at {self._told_end}, the disk took it up to {self._store.end}")
             await self._carry_out(event.run(self._clocks.now_s()), event)
             self._publish(self._core.status)
+            self._ages.note(max(self._store.end, self._core.told_committed), self._clocks.now_s())
 
     def _rest_s(self) -> float:
         return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))
@@ -225,7 +183,7 @@ class ConsensusDriver:
     def _tick(self, now_s: float) -> Effects:
         return self._core.tick(now_s, self._clocks.random())
 
-    async def _carry_out(self, effects: Effects, event: _Event) -> None:
+    async def _carry_out(self, effects: Effects, event: DriverEvent) -> None:
         """Do what the core wants, in its order. Raises OSError."""
         if effects.hard_state is not None:
             await trio.to_thread.run_sync(self._files.save_hard, effects.hard_state, limiter=self._one_thread)
@@ -247,13 +205,13 @@ class ConsensusDriver:
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
         self.links.wake()
 
-    async def _accept(self, append: Append, event: _Event) -> None:
+    async def _accept(self, append: Append, event: DriverEvent) -> None:
         """Append the leader's records; of an empty log they are the first, and say whose log it is."""
         store, epochs = self._store, self._epochs.get(event.sender)
         if store.end == store.first and epochs and list(epochs) != store.lineage.epochs:
             await trio.to_thread.run_sync(store.lineage.adopt, epochs, limiter=self._one_thread)
         if (end := self._copy.append(append, event.data)) is not None:
-            self._events.add_first(_Event(partial(self._tell_appended, end=end)))
+            self._events.add_first(DriverEvent(partial(self._tell_appended, end=end)))
 
     def _tell_appended(self, now_s: float, end: int) -> Effects:
         """Tell the core where the log ends now, unless it knows of more."""
@@ -269,14 +227,14 @@ class ConsensusDriver:
             self._fail(f"cut at {cut.log_offset}: {exc}")
             return
         self._told_end = cut.log_offset
-        self._events.add_first(_Event(lambda now_s: self._core.cut_done(now_s, cut.log_offset)))
+        self._events.add_first(DriverEvent(lambda now_s: self._core.cut_done(now_s, cut.log_offset)))
 
     def _follow(self, reason: str) -> None:
         """Take no messages of this box's own."""
         self._store.only_copies(reason)
         self._store.share(self._synced_to)
-        self._feed.clear()
-        self._events.add_first(_Event(partial(self._tell_appended, end=self._store.end)))
+        self._shipping.feed.clear()
+        self._events.add_first(DriverEvent(partial(self._tell_appended, end=self._store.end)))
 
     def _lead(self, begin: BeginTerm) -> None:
         """Append the term's first record; from now on followers are sent what is appended."""
@@ -287,7 +245,7 @@ class ConsensusDriver:
         self._store.share(self._synced_to, self._writing)
         end = self._append_record(begin.term, begin.members)
         if end is not None:
-            self._events.add_first(_Event(partial(self._tell_appended, end=end)))
+            self._events.add_first(DriverEvent(partial(self._tell_appended, end=end)))
 
     def _append_record(self, term: int, members: Members) -> int | None:
         """Append a record that names the members; return the log offset behind it, None when it cannot be had."""
@@ -320,7 +278,7 @@ class ConsensusDriver:
                 refused.append(str(exc))
                 return Effects()
 
-        self._events.add(_Event(run))
+        self._events.add(DriverEvent(run))
         await done.wait()
         if refused:
             raise GroupRefused(refused[0])
@@ -336,7 +294,7 @@ class ConsensusDriver:
         if self.leadership.current.role != LEADER:
             text = self._answer or (
                 "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
-                "which loses what only they have acknowledged"
+                + what_is_lost(self._core, self._store.synced, self._clocks.now_s())
             )
             raise GroupRefused(f"{self.member} does not lead: {text}")
 
@@ -389,7 +347,8 @@ class ConsensusDriver:
 
     def members(self) -> tuple[MemberProgress, ...]:
         """Return every member as this one knows it."""
-        return seen_members(self._rules, self._core, self._store, self.links)
+        now_s = self._clocks.now_s()
+        return seen_members(self._rules, self._core, self._store, self.links, age_s=partial(self._ages.age_s, now_s))
 
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""

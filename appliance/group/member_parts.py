@@ -37,6 +37,7 @@ class MemberRules(NamedTuple):
     addresses: Mapping[str, str]  # of links
     host: bytes  # as in records
     scale: float = 1.0  # of the group's times
+    catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them
 
 
 class DriverClocks(NamedTuple):

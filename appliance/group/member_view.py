@@ -1,6 +1,6 @@
 """How a member sees its group: every member's state, and why messages are not on enough disks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from appliance.group.driver import MemberProgress
 from appliance.group.leadership import LEADER
@@ -10,14 +10,20 @@ from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import MemberStatus
 
 
-def seen_members(rules: MemberRules, core: Core, store: MemberLog, links: MemberLinks) -> tuple[MemberProgress, ...]:
-    """Return every member: all of them at the leader, at a follower itself with its log and the others with links."""
-    status, end = core.status, store.end
+def seen_members(
+    rules: MemberRules, core: Core, store: MemberLog, links: MemberLinks, *, age_s: Callable[[int], float]
+) -> tuple[MemberProgress, ...]:
+    """Return every member: all of them at the leader, at a follower itself with its log and the others with links.
+
+    age_s: how old the first byte at or above a log offset is.
+    """
+    status, end = core.status, max(store.end, core.told_committed)
     progress = {each.member: each for each in core.progress()}
     found = []
     for name in status.members.all:
         link, own = links.link(name), name == rules.member
         synced = store.synced if own else progress[name].synced if name in progress else 0
+        lags = (own or name in progress) and name not in status.members.witnesses
         found.append(
             MemberProgress(
                 name,
@@ -26,7 +32,8 @@ def seen_members(rules: MemberRules, core: Core, store: MemberLog, links: Member
                 learner=name in status.members.learners,
                 connected=own or link is not None,
                 synced=synced,
-                behind_bytes=max(0, end - synced) if own or name in progress else 0,
+                behind_bytes=max(0, end - synced) if lags else 0,
+                behind_s=age_s(synced) if lags else 0.0,
                 clock_drift_s=link.clock_drift_s if link is not None else None,
             )
         )
@@ -43,3 +50,14 @@ def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own:
     if gone := [each.member for each in boxes if not each.connected]:
         return f"{' and '.join(gone)} cannot be reached"
     return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)
+
+
+def what_is_lost(core: Core, synced: int, now_s: float) -> str:
+    """Return what a box that takes over alone loses, as far as its leader has told."""
+    told, heard_s = core.told_committed, core.heard_s
+    if heard_s is None:
+        return "which loses what only they have acknowledged: this box has heard no leader since it started"
+    ago = f"{now_s - heard_s:.0f} s ago, when it last heard the leader"
+    if told > synced:
+        return f"which loses at least {told - synced} bytes of acknowledged messages, which this box lacked {ago}"
+    return f"which loses what only they have acknowledged: this box had all of it {ago}"

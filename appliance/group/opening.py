@@ -65,6 +65,7 @@ class GroupPlan(NamedTuple):
     most_record_bytes: int = 5 << 20
     host: bytes = b"\x7f\0\0\1\0\0\0\0"  # of the records that a leader appends of its own
     wait_ms: int = 3000
+    catch_up_bytes_s: int = 0
 
     def first_members(self) -> Members:
         """Return the members that a log without any begins with."""
@@ -75,7 +76,8 @@ class GroupPlan(NamedTuple):
         """Return what the driver needs of it."""
         clients = {name: member.client for name, member in self.members.items()}
         addresses = {name: f"{member.host}:{member.port}" for name, member in self.members.items()}
-        return MemberRules(self.group, self.member, clients, addresses, self.host, self.rules.scale)
+        rate = self.catch_up_bytes_s
+        return MemberRules(self.group, self.member, clients, addresses, self.host, self.rules.scale, rate)
 
     def peers(self) -> dict[str, LinkPeer]:
         """Return the others. A witness is dialed, of two boxes the earlier one in the order of names."""
@@ -200,8 +202,8 @@ def plan_of(config: Config, host: bytes) -> GroupPlan:
         preferred=said.preferred,
         scale=said.timing,
     )
-    most = config.limits.message_mib * MIB + BESIDE_BODY
-    return GroupPlan(config.box.name, said.member, members, rules, LinkPace(), most, host, said.wait_ms)
+    most, rate = config.limits.message_mib * MIB + BESIDE_BODY, said.catch_up_mib_s * MIB
+    return GroupPlan(config.box.name, said.member, members, rules, LinkPace(), most, host, said.wait_ms, rate)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """What a leader sends its followers of the log: as far ahead as their windows allow, each from where it is."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -16,6 +16,7 @@ from storage_driver.consensus.messages import Append
 log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
 RETRY_S: Final = 1.0
+CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within 0.25 s
 
 
 class ShippingCore(Protocol):
@@ -29,39 +30,42 @@ class ShippingCore(Protocol):
 class Shipping:
     """Makes the frames of one leader's followers."""
 
-    def __init__(self, core: ShippingCore, feed: Feed, *, rate: Callable[[], int] = lambda: 0) -> None:
-        """rate: bytes a second that followers are sent from the disk, 0: as fast as they take them."""
-        self._core, self._feed, self._rate = core, feed, rate
+    def __init__(self, core: ShippingCore, feed: Feed, *, rate: int = 0) -> None:
+        """rate: bytes a second that each follower is sent from the disk, 0: as fast as it takes them."""
+        self._core, self.feed, self._rate = core, feed, rate
+        self._due: dict[str, float] = {}  # when a follower gets bytes again
         self._told = LogLimiter()
 
     async def next_frame(self, member: str) -> bytes | None:
-        """Return the next bytes for a follower, None when it has none to get now."""
-        while True:
+        """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""
+        while trio.current_time() >= self._due.get(member, 0.0):
             start, upto = self._core.to_ship(member)
             if start >= upto or start - self.synced().get(member, 0) > WINDOW:
                 return None
-            began, read_before = trio.current_time(), self._feed.read_bytes
+            read_before = self.feed.read_bytes
             try:
-                piece = await self._feed.piece(start, upto)
+                piece = await self.feed.piece(start, upto)
             except FeedGone as exc:
                 self._note(member, str(exc))
-                await trio.sleep(RETRY_S)
-                continue
+                self._due[member] = trio.current_time() + RETRY_S
+                return None
             if piece is None:
                 return None
-            if self._feed.read_bytes > read_before:
-                await self._slow_down(len(piece.data), began)
+            if self.feed.read_bytes > read_before:
+                self._slow_down(member, len(piece.data))
             if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
                 append = self._core.ship(member, piece.end - start, crc32(piece.data))
                 return encode_message(append, piece.data)
+        return None
 
     def synced(self) -> Mapping[str, int]:
         """Return how far each follower's disk is."""
         return {each.member: each.synced for each in self._core.progress()}
 
-    async def _slow_down(self, count: int, began: float) -> None:
-        if (rate := self._rate()) > 0:
-            await trio.sleep_until(began + count / rate)
+    def _slow_down(self, member: str, count: int) -> None:
+        if self._rate:
+            earliest = trio.current_time() - CREDIT_S
+            self._due[member] = max(self._due.get(member, 0.0), earliest) + count / self._rate
 
     def _note(self, member: str, text: str) -> None:
         if self._told.allows(member, "feed", trio.current_time()) is not None:

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.configuration.config import HostFacts, load_config
-from appliance.configuration.group_settings import AcknowledgeOf, GroupMember, GroupSection, problems_of, read_members
+from appliance.configuration.group_settings import GroupMember, GroupSection, read_members
 from appliance.errors import ConfigError
 
 FACTS = HostFacts(1 << 40, "", "host")
@@ -68,9 +68,3 @@ def test_groups_that_are_allowed(said: dict[str, object]) -> None:
 )
 def test_what_is_wrong_is_said(said: dict[str, object], words: str) -> None:
     assert words in problem(**said)
-
-
-def test_topics_that_are_acknowledged_otherwise_are_not_taken_for_granted() -> None:
-    section = GroupSection(member="a", members=WITH_WITNESS, topics=(AcknowledgeOf(("T",), "one"),))
-    [found] = problems_of(section, "/etc/keys")
-    assert "group.acknowledge holds for every topic" in str(found)

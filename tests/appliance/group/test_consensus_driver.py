@@ -7,7 +7,8 @@ import pytest
 import trio
 
 from appliance.group.driver import GroupRefused
-from appliance.group.frames import HELLO
+from appliance.group.event_queue import MOST_EVENTS
+from appliance.group.frames import HAND_OVER, HELLO, LinkFrame
 from appliance.group.link_tls import LinkTls
 from appliance.group.log_copy import LogShrunk
 from appliance.group.message_frames import encode_message
@@ -18,6 +19,7 @@ from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.appliance.group.members import Group, RunningMember, group
 from tests.storage_driver.test_store import message
 from tests.waiting import until
+from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.tls import TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
@@ -35,6 +37,12 @@ async def pair(made: Group) -> tuple[RunningMember, RunningMember]:
 def same(one: RunningMember, other: RunningMember) -> bool:
     """Tell whether two logs end and are committed alike."""
     return (one.store.end, one.store.committed) == (other.store.end, other.store.committed)
+
+
+def lag(leader: RunningMember, name: str) -> tuple[int, float]:
+    """Return how far a member is behind, in bytes and seconds."""
+    [found] = [each for each in leader.driver.members() if each.member == name]
+    return found.behind_bytes, found.behind_s
 
 
 async def test_a_message_is_committed_once_both_disks_have_it_and_both_logs_are_the_same(tmp_path: Path) -> None:
@@ -58,11 +66,26 @@ async def test_nothing_is_committed_without_the_second_disk_and_all_of_it_once_t
         end = a.put(*(b"%d" % number + b"x" * 20_000 for number in range(30)))
         await until(lambda: a.store.synced == end)
         assert a.store.committed == before
+        await until(lambda: lag(a, "b")[1] > 0.2)
+        assert lag(a, "b")[0] == end - before
         [b] = await made.start("b")
         await a.store.wait_committed(end)
         assert b.store.synced == end
         await until(lambda: same(a, b))
         assert await a.bodies() == await b.bodies()
+        await until(lambda: lag(a, "b") == (0, 0.0))
+        await until(lambda: lag(b, "b") == (0, 0.0))
+
+
+async def test_orders_of_members_wait_for_room_as_messages_do(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        link, most = a.driver.links.link("b"), 0
+        assert link is not None
+        for _ in range(1000):
+            await a.driver.take(link, LinkFrame(HAND_OVER, encode_map({})))
+            most = max(most, len(a.driver._events._events))
+        assert most <= MOST_EVENTS
 
 
 async def test_a_hand_over_loses_nothing_and_goes_both_ways(tmp_path: Path) -> None:

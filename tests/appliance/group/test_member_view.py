@@ -1,9 +1,14 @@
 """What a sender is told while messages are not on enough disks."""
 
 from appliance.group.driver import MemberProgress
-from appliance.group.member_view import why_not_copied
-from storage_driver.consensus.effects import MemberStatus
-from storage_driver.consensus.members import Members
+from appliance.group.member_view import what_is_lost, why_not_copied
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import MemberStatus, Start, TermTable
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.members import Members, MembersAt
+from storage_driver.consensus.messages import LeaderHeartbeat
+from storage_driver.consensus.rules import Rules
+from storage_driver.consensus.terms import Row
 
 LEADS = MemberStatus("leader", 3, "a", True, "", False, Members(("a", "b"), ("w",)), "")
 A, W = MemberProgress("a", "a:1", connected=True, synced=100), MemberProgress("w", "w:1", witness=True)
@@ -16,3 +21,13 @@ def test_the_reason_names_who_is_gone_or_behind() -> None:
     assert why_not_copied(LEADS._replace(role="follower", leader="b"), (A, B, W), "a") == "b leads now"
     assert why_not_copied(LEADS._replace(role="follower", leader=""), (A, B, W), "a") == "nobody leads now"
     assert why_not_copied(LEADS._replace(trouble="the disk failed"), (A, B, W), "a") == "the disk failed"
+
+
+def test_who_takes_over_alone_hears_what_the_leader_had_beyond_this_disk() -> None:
+    table = TermTable((Row(1, 0),), (MembersAt(-1, Members(("a", "b"))),))
+    core = Core("b", Rules(elections="manual", acknowledge="one"), Start(HardState(1), table, 0, 300, 300), 0.0)
+    assert "has heard no leader since it started" in what_is_lost(core, 300, 9.0)
+    core.step(10.0, "a", LeaderHeartbeat(2, 300, -1, 10.0))
+    assert what_is_lost(core, 300, 22.0).endswith("had all of it 12 s ago, when it last heard the leader")
+    core.step(30.0, "a", LeaderHeartbeat(2, 900, -1, 30.0))
+    assert "at least 600 bytes of acknowledged messages" in what_is_lost(core, 300, 32.0)

@@ -1,0 +1,62 @@
+"""What the core hears: in order, no more than fits, and its clock in between."""
+
+import pytest
+import trio
+import trio.testing
+
+from appliance.group import event_queue
+from appliance.group.event_queue import DriverEvent, EventQueue
+from storage_driver.consensus.effects import Effects
+
+
+def event(name: str, data: bytes = b"") -> DriverEvent:
+    return DriverEvent(lambda now_s: Effects(), data, name)
+
+
+async def served(queue: EventQueue, rest_s: float = 1.0) -> str | None:
+    """Return the name of the next event."""
+    found = await queue.next(rest_s)
+    return found.sender if found is not None else None
+
+
+async def test_events_come_in_order_and_what_belongs_to_the_one_before_comes_first(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    queue = EventQueue()
+    queue.add(event("a"))
+    queue.add(event("b"))
+    queue.add_first(event("a's"))
+    assert [await served(queue) for _ in range(4)] == ["a's", "a", "b", None]
+
+
+async def test_a_clock_that_is_due_waits_for_no_member_that_sends_without_end() -> None:
+    queue = EventQueue()
+    queue.add(event("a"))
+    assert await served(queue, rest_s=0.0) is None, "time is up, although something waits"
+    queue.add_first(event("belongs to the last one"))
+    assert await served(queue, rest_s=0.0) == "belongs to the last one"
+    assert await served(queue, rest_s=0.0) is None
+    assert await served(queue) == "a"
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100])
+async def test_who_adds_much_waits_for_room(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(event_queue, "MOST_EVENTS", 300)
+    monkeypatch.setattr(event_queue, "MOST_BYTES", 1000)
+    queue, added = EventQueue(), 0
+
+    async def add_all() -> None:
+        nonlocal added
+        for _ in range(1000):
+            await queue.wait_room()
+            queue.add(event("a", data))
+            added += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(add_all)
+        await trio.testing.wait_all_tasks_blocked()
+        assert added == (10 if data else 300)
+        await served(queue)
+        await trio.testing.wait_all_tasks_blocked()
+        assert added == (11 if data else 301)
+        nursery.cancel_scope.cancel()
