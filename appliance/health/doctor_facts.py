@@ -28,6 +28,7 @@ from watchdog.vitals import listener_of
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 ASK_S = 3.0
 HOURS_A_YEAR = 8766
+SHIPPED_DROP_IN = "usr/lib/rocketbox/floating-address.conf"
 DROP_INS = ("etc/systemd/system/rocketbox.service.d", "run/systemd/system/rocketbox.service.d")
 
 
@@ -49,7 +50,7 @@ def gather(
         "slots": lambda: read_json(root / "opt/slots/state.json"),
         "images": lambda: read_json(root / "var/lib/rocketbox-images/state.json"),
         "boots_24h": lambda: boots_24h(data / "watchdog/boots.jsonl"),
-        "drop_ins": lambda: [str(p) for name in DROP_INS for p in sorted((root / name).glob("*.conf"))],
+        "drop_ins": lambda: drop_ins(root),
         "addresses": addresses,
         "duplicate_addresses": duplicate_addresses,
         "foreign_names": foreign_names,
@@ -160,6 +161,14 @@ def boots_24h(path: Path) -> dict[str, Any] | None:
         return None
     recent = [row for row in rows if time.time() - float(row.get("wall_s", 0)) < 86400]
     return {"count": len(recent), "reason": rows[-1].get("reason", "power")}
+
+
+def drop_ins(root: Path) -> list[str]:
+    """Return what changes the shipped unit, but for the copy that a group with an address has. Raises OSError."""
+    shipped = root / SHIPPED_DROP_IN
+    known = shipped.read_bytes() if shipped.exists() else None
+    found = [path for name in DROP_INS for path in sorted((root / name).glob("*.conf"))]
+    return [str(path) for path in found if path.read_bytes() != known]
 
 
 def addresses() -> list[str]:

@@ -11,6 +11,7 @@ from appliance.health.doctor import examine
 from appliance.health.doctor_facts import (
     answers,
     certificates,
+    drop_ins,
     file_system,
     gather,
     life_years,
@@ -130,3 +131,16 @@ def test_the_life_of_a_disk_is_what_is_left_at_the_rate_so_far(
     worn: dict[str, int | None] | None, years: float | None
 ) -> None:
     assert life_years(worn) == years
+
+
+def test_a_drop_in_is_told_unless_it_is_the_one_that_a_group_with_an_address_copies(tmp_path: Path) -> None:
+    text = (ROOT / "systemd/drop-ins/floating-address.conf").read_text()
+    folder = tmp_path / "etc/systemd/system/rocketbox.service.d"
+    folder.mkdir(parents=True)
+    (folder / "floating-address.conf").write_text(text)
+    assert drop_ins(tmp_path) == [str(folder / "floating-address.conf")], "nothing is shipped here"
+    shipped = tmp_path / "usr/lib/rocketbox/floating-address.conf"
+    shipped.parent.mkdir(parents=True)
+    shipped.write_text(text)
+    (folder / "weaker.conf").write_text("[Service]\nProtectSystem=no\n")
+    assert drop_ins(tmp_path) == [str(folder / "weaker.conf")]
