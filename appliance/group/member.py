@@ -21,7 +21,7 @@ from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.driver import GroupDriver
 from appliance.group.floating import Floating
 from appliance.group.floating_frames import read_floating
-from appliance.group.leadership import LeadershipState
+from appliance.group.leadership import Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
 from appliance.group.shared_history import SharedHistory
@@ -79,20 +79,32 @@ async def run_member(
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
             while True:
-                await _catch_up(parts.applier)
-                turn = Turn(parts, driver.leadership.current, lambda more: actions.update({**more, **fixed}))
+                state = await caught_up(parts.applier, driver.leadership)
+                turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}))
                 await turn.run(serve)
 
 
-async def _catch_up(applier: StateApplier) -> None:
-    """Bring the tables' files to the end of what is committed; who cannot does not serve."""
+class Applies(Protocol):
+    """Brings files to the end of what was committed when it began."""
+
+    async def apply(self) -> frozenset[str]: ...
+
+
+async def caught_up(applier: Applies, leadership: Leadership) -> LeadershipState:
+    """Bring the tables' files to the end of what is committed; return the state for which they have everything.
+
+    Who began to lead meanwhile may have committed what was not looked at. Who cannot catch up does not serve.
+    """
     while True:
+        state = leadership.current
         try:
             await applier.apply()
-            return
         except OSError as exc:
             log.error("event=not_serving reason=%r next_step='check the disk'", f"tables: {exc}")
-        await trio.sleep(AGAIN_S)
+            await trio.sleep(AGAIN_S)
+        else:
+            if leadership.current == state:
+                return state
 
 
 class Turn:

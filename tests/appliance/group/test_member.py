@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.group import state_applier
+from appliance.group import member, state_applier
+from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from netstack.errors import ChannelClosed
 from netstack.serving.channel import Channel
 from netstack.wire import fastjson
@@ -42,6 +43,28 @@ async def led_by(box: Box) -> None:
         return (await asked(box, send("PING"))).code == 0
 
     await until_it(takes)
+
+
+async def test_who_begins_to_lead_while_the_tables_are_read_reads_what_was_committed_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(member, "AGAIN_S", 0.01)
+    leadership, leads = Leadership(), LeadershipState(LEADER, 2, "a", "a:1", ready=True)
+    begun: list[LeadershipState] = []
+
+    class Applier:
+        """Leadership begins while it reads for the second time; the first time the disk fails."""
+
+        async def apply(self) -> frozenset[str]:
+            begun.append(leadership.current)
+            await trio.lowlevel.checkpoint()
+            if len(begun) == 1:
+                raise OSError("the disk does not answer")
+            leadership.set(leads)
+            return frozenset()
+
+    assert await member.caught_up(Applier(), leadership) == leads
+    assert begun == [LeadershipState(), LeadershipState(), leads]
 
 
 async def pulled(box: Box, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> list[bytes]:
