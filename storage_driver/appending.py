@@ -19,6 +19,7 @@ from storage_driver.record import (
     MessageQueue,
     Parts,
     check_message,
+    check_queue,
     encode_batch,
     encode_record,
     encode_topic,
@@ -124,8 +125,7 @@ class Appender:
 
     def _new_queue(self, message: Message) -> ConsumeQueue:
         key = MessageQueue(message.topic, message.queue_id)
-        if message.queue_id < 0 or "/" in key.topic or "\0" in key.topic or key.topic in (".", ".."):
-            raise MessageIllegal(f"topic {key.topic!r}, queue {key.queue_id}: no folder can have this name")
+        check_queue(key)
         check_message(message, self._config.max_message_bytes)
         return self.make_queue(key)
 

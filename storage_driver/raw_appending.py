@@ -2,11 +2,19 @@
 
 from collections.abc import Callable, Mapping
 
-from storage_driver.errors import NotNext, QueueRestarted, RecordDamaged
+from storage_driver.errors import MessageIllegal, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.queues.dispatch import PendingRecord, is_queued
-from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, DispatchEntry, MessageQueue, parse_record
+from storage_driver.record import (
+    BLANK,
+    BLANK_BYTES,
+    MAGIC_BLANK,
+    DispatchEntry,
+    MessageQueue,
+    check_queue,
+    parse_record,
+)
 
 NOWHERE = ConsumeQueue(MessageQueue("", 0), b"")  # of records that no queue has
 NOWHERE.dropped = True
@@ -52,6 +60,8 @@ class RawAppender:
             return
         key = MessageQueue(entry.topic, entry.queue_id)
         queue = self._queues.get(key)
+        if queue is None and key not in ends:
+            _check_name(entry.log_offset, key)
         end = ends.get(key, queue.next_offset if queue is not None else 0)
         if entry.queue_offset < end:
             if entry.queue_offset == 0:
@@ -69,6 +79,13 @@ class RawAppender:
         return PendingRecord(
             queue, entry.log_offset, entry.size, entry.queue_offset, entry.sys_flag, entry.stored_ms, entry.properties
         )
+
+
+def _check_name(log_offset: int, key: MessageQueue) -> None:
+    try:
+        check_queue(key)
+    except MessageIllegal as exc:
+        raise RecordDamaged(log_offset, str(exc)) from exc
 
 
 def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[DispatchEntry], bool]:

@@ -221,6 +221,14 @@ def encode_topic(topic: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
+def check_queue(queue: MessageQueue) -> None:
+    """Raise MessageIllegal for a queue that no folder can have."""
+    topic, queue_id = queue
+    if queue_id < 0 or "/" in topic or "\0" in topic or topic in (".", ".."):
+        raise MessageIllegal(f"topic {topic!r}, queue {queue_id}: no folder can have this name")
+    encode_topic(topic)
+
+
 def check_message(message: Message, max_message_bytes: int) -> None:
     """Raise MessageIllegal where a field is too long for a record."""
     if len(message.body) > max_message_bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage_driver.errors import Full, LogFailed, NotNext, QueueRestarted, RecordDamaged
-from storage_driver.record import BLANK, MAGIC_BLANK, MessageQueue, Parts
+from storage_driver.record import BLANK, MAGIC_BLANK, MessageQueue, Parts, encode_record
 from storage_driver.store import MessageStore, open_store
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
 
@@ -134,6 +134,21 @@ async def test_of_damaged_bytes_nothing_is_appended(tmp_path: Path, wrong: str) 
             store.append_raw(0, damaged)
         assert (store.end, store.topics()) == (0, [])
         store.append_raw(0, data)
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("../../out", 0), ("..", 0), ("T", -1), ("t" * 200, 0)])
+async def test_a_queue_that_no_folder_can_have_is_refused_with_all_that_came_with_it(
+    tmp_path: Path, topic: str, queue_id: int
+) -> None:
+    async with open_store(small(tmp_path / "copy"), now_ms=Clock()) as store:
+        data = b""
+        for name, number in (("fine", 0), (topic, queue_id)):
+            raw = bytes((len(name),)) + name.encode()
+            one = message(b"x", queue_id=number)
+            data += encode_record(one, raw, 0, len(data), stored_ms=1, store_host=b"\x7f\0\0\1\0\0\0\0", crc=None)
+        with pytest.raises(RecordDamaged):
+            store.append_raw(0, data)
+        assert (store.end, store.topics()) == (0, [])
 
 
 async def test_numbers_that_a_queue_has_given_out_are_refused(tmp_path: Path) -> None:
