@@ -135,6 +135,7 @@ class ShardWriter:
         self.landed_ms = 0  # never decreases in a shard
         self.syncs = Histogram()
         self._lock = self._file = -1
+        self._mark = b""  # in the file of the lock while it is ours
         self._last: ManifestEntry | None = None  # the newest the start has read
         self._rollup = RollUp(shard, _Folder(root))
         self._cover: Covering
@@ -191,15 +192,32 @@ class ShardWriter:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0] or "another process"
             os.close(fd)
             raise LandingError(
                 f"shard {self.shard:04x} of {self.root} is held by {holder}; stop that gateway first, or "
                 "start both with --advertise"
             ) from error
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        self._mark = f"pid {os.getpid()} on {socket.gethostname()}\n{secrets.token_hex(8)}\n".encode()
+        os.pwrite(fd, self._mark, 0)
         self._lock = fd
+
+    def _check_lock(self) -> None:
+        """Raise LandingError where another gateway has or had the lock.
+
+        A shared disk gives a lock away whose holder it has not heard of for a while: what that one has read is old.
+        """
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # asks the server, and drops what is cached
+            if os.pread(self._lock, 200, 0) == self._mark:
+                return
+        except (BlockingIOError, PermissionError):
+            pass
+        raise LandingError(
+            f"shard {self.shard:04x} of {self.root}: the disk has given the lock to another gateway; this one writes "
+            "nothing more of what it has read"
+        )
 
     def _read_file(self, first: int) -> Sequence[ManifestEntry]:
         path = self.root / manifest_path(self.shard, first)
@@ -298,7 +316,11 @@ class ShardWriter:
         self._file, self.first_seq = file, self.next_seq
 
     def commit(self, pieces: Sequence[NewPiece], now_ms: int) -> list[ManifestEntry]:
-        """Land pieces in one pack and return their entries, durable and visible, in order. Raises OSError."""
+        """Land pieces in one pack and return their entries, durable and visible, in order.
+
+        Raises OSError, and LandingError where the shard is another gateway's.
+        """
+        self._check_lock()
         self.landed_ms = max(self.landed_ms, now_ms)
         if self.next_seq - self.first_seq >= FILE_ENTRIES:
             self._new_file()
@@ -327,10 +349,12 @@ class ShardWriter:
             with self.syncs.measured():
                 os.fsync(file.fileno())
         self._step("G2")
+        self._check_lock()  # the sync may have taken long
         os.rename(temporary, path)
         sync_folder(folder)
 
     def _append(self, entries: Sequence[ManifestEntry]) -> None:
+        self._check_lock()
         at = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             _write(self._file, encode_items(entries))

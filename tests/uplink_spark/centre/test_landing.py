@@ -403,3 +403,16 @@ def test_every_torn_tail_of_a_commit_is_made_whole_from_its_pack(shard: Shard) -
             assert again.held() == [(0, 3 * SIZE)]
             again.writer.close()
             assert told(shard.root) == known
+
+
+def test_a_writer_whose_lock_the_disk_gave_away_writes_nothing_more(shard: Shard) -> None:
+    shard.land(0)
+    other = Shard(shard.root)  # a lock of fcntl does not keep its own process out, as a server that forgot it
+    other.land(1)
+    before = landed_log(shard.root, "box-17")
+    with pytest.raises(LandingError, match="has given the lock to another gateway"):
+        shard.land(2)
+    assert landed_log(shard.root, "box-17") == before
+    assert other.land(2) == [2]
+    other.writer.close()
+    assert Shard(shard.root).writer.next_seq == 3
