@@ -234,6 +234,7 @@ class ObjectShardWriter:
             self._store.delete(lost[0].pack)
         if part.entries and all(f"-{self._own}" in entry.pack for entry in part.entries):
             self.next_seq = part.next_seq
+            self._rollup.note(part.entries)
             return LandedBefore(part.entries)
         return self._other()
 

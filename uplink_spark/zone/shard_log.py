@@ -70,10 +70,11 @@ class ShardLog:
         names = self._files.names(rolled_folder(self.shard))
         chain = [pair for pair in chain_of(names) if pair[0] not in self._lost]
         files: list[int] = []
-        if not (chain and self._files.final and self._whole(chain)):
+        if self._lost or not (chain and self._files.final and self._whole(chain)):
             found = map(first_seq_of, self._files.names(manifest_folder(self.shard)))
             files = sorted(first for first in found if first is not None)
         self._plan = SegmentPlan(chain, files)
+        self._cache = {}  # a manifest file is kept from where the plan before needed it
         return bool(self._plan.starts)
 
     def _whole(self, chain: list[tuple[int, int]]) -> bool:

@@ -372,6 +372,7 @@ async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_
         raise OSError("object store: read timeout")
 
     monkeypatch.setattr(store, "create", create_unheard)
+    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 2)
     await lander.land([Offer(0, first, told)])
     await lander.land([Offer(1, second, told), Offer(2, first, told)])
     assert told.heard == [
@@ -381,6 +382,7 @@ async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_
         ("flush", 0),
     ]
     assert [entry.start for entry in tail(store).poll()] == [0, 970]
+    assert chain_of(store.names(rolled_folder(0))) == [(0, 2)]
 
 
 async def test_a_gateway_lands_in_the_bucket_and_gives_receipts(url: str) -> None:

@@ -8,7 +8,7 @@ from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.landing import ShardWriter
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import MadeLanding
-from uplink_spark.zone import rollup
+from uplink_spark.zone import rollup, shard_log
 from uplink_spark.zone.manifest import kept_path
 from uplink_spark.zone.reader import LocalFiles, RemoteFiles
 from uplink_spark.zone.rollup import chain_of, rolled_folder
@@ -63,16 +63,18 @@ def test_entries_are_read_from_the_rolled_up_files_and_the_rest_from_the_manifes
     assert seqs(log, 0, log.refresh()) == list(range(25))
 
 
-@pytest.mark.parametrize("damage", ["gone", "torn"])
-def test_what_is_rolled_up_may_be_gone_or_damaged(landing: MadeLanding, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["gone", "torn", "flipped"])
+@pytest.mark.parametrize("which", [slice(1, 4), slice(-1, None)])  # the newest: its manifest file is known by then
+def test_what_is_rolled_up_may_be_gone_or_damaged(landing: MadeLanding, damage: str, which: slice) -> None:
     land(landing, 20)
     log = ShardLog(LocalFiles(str(landing.root)), 0)
     assert log.refresh() == 20
-    for path in sorted((landing.root / rolled_folder(0)).iterdir())[1:4]:
+    for path in sorted((landing.root / rolled_folder(0)).iterdir())[which]:
         if damage == "gone":
             path.unlink()
         else:
-            path.write_bytes(path.read_bytes()[:40])
+            data = path.read_bytes()
+            path.write_bytes(data[:40] if damage == "torn" else data[:-9] + bytes((data[-9] ^ 1,)) + data[-8:])
     assert seqs(log, 0, 20) == list(range(20))
     assert seqs(ShardLog(LocalFiles(str(landing.root)), 0), 0, 20) == []  # nothing before its first look
     for n in range(20):
@@ -121,6 +123,20 @@ def test_a_bucket_with_rolled_up_entries_is_not_listed(tmp_path: Path, monkeypat
     opened = ShardLogOpened(landing.root)
     assert "manifest/0000" in opened.files.seen
     assert seqs(opened.log, 4, 21) == list(range(4, 21))
+
+
+@pytest.mark.slow
+def test_newest_rolled_up_entries_of_a_bucket_may_be_lost_after_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing_module, "FILE_ENTRIES", 1)
+    monkeypatch.setattr(shard_log, "CACHED_ENTRIES", 3)  # what was read at first is not kept
+    landing = MadeLanding(tmp_path / "zone")
+    land(landing, 20)
+    opened = ShardLogOpened(landing.root)
+    assert seqs(opened.log, 0, 6) == list(range(6))
+    sorted((landing.root / rolled_folder(0)).iterdir())[-1].unlink()
+    assert seqs(opened.log, 0, 20) == list(range(20))
 
 
 class ShardLogOpened:
