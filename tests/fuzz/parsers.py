@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import zstandard
+
 from appliance.broker.admin.clients import STATUS
 from appliance.broker.consume.heartbeat import MOST_BYTES, read_check, read_heartbeat, read_lock
 from appliance.broker.filter import sql92
@@ -41,15 +43,20 @@ from storage_driver.consensus.members import Members, MembersAt
 from storage_driver.consensus.messages import CampaignNow, Match
 from storage_driver.consensus.terms import Row
 from storage_driver.record import decode_properties
-from uplink_spark.errors import PieceDamaged
+from uplink_spark.errors import ManifestDamaged, PieceDamaged
 from uplink_spark.errors import ProtocolError as UplinkProtocolError
 from uplink_spark.wire.cbor import decode_map
 from uplink_spark.wire.frames import MAX_FRAME as MAX_UPLINK_FRAME
+from uplink_spark.zone.entry_table import encode_table, table_of
+from uplink_spark.zone.manifest import ManifestEntry, encode_items
+from uplink_spark.zone.rollup import HEAD as ROLLED_HEAD
+from uplink_spark.zone.rollup import MAGIC as ROLLED_MAGIC
+from uplink_spark.zone.rollup import ROLLED_ENTRIES, decode_rolled, encode_rolled
 
 KIB, MIB = 1024, 1 << 20
 FILTERS = tuple(sql92.compile_expression(f"a > {number}") for number in ("1", "3000000000", "1.5"))
 COLLIDING = (1 << 61) - 1  # whole numbers that differ by this have one hash
-REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged, CallFailed, UplinkProtocolError)
+REFUSALS = (ProtocolError, Refused, SubscriptionError, PieceDamaged, CallFailed, UplinkProtocolError, ManifestDamaged)
 
 
 class Parser(NamedTuple):
@@ -360,6 +367,21 @@ def _http2() -> Iterator[bytes]:
         yield PREFACE + b"".join(calls)[: 64 * KIB - len(PREFACE)]
 
 
+def _rolled() -> Iterator[bytes]:
+    topics = [{f"{number}-{topic}": (0, 1) for topic in range(8)} for number in range(ROLLED_ENTRIES)]
+    made = [
+        ManifestEntry(number, "log", f"box-{number}", 1, 1, f"pack-{number}", 0, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, found)
+        for number, found in enumerate(topics)
+    ]
+    yield encode_rolled(0, encode_items(made))
+    squeeze = zstandard.ZstdCompressor().compress
+    few = encode_table(table_of(0, [entry.encode() for entry in made[:2]]))
+    lists = b"\x9a\0\x3f\0\0" + b"\x80" * (4 * MIB - 5)
+    for plain in (bytes(4 * MIB), bytes(4 * MIB + 1), lists, b"\xbb" + b"\xff" * 8, b"\x81" * MIB, few[:-9], few):
+        body = squeeze(plain) * 2
+        yield ROLLED_HEAD.pack(ROLLED_MAGIC, zlib.crc32(body), len(body) // 2) + body
+
+
 def _sends() -> Iterator[bytes]:
     size = 4 * MIB
     for of in (b"\x0a\x00", b"\x08\x01", b"\x08" + b"\x80" * 9 + b"\x01", b"\x0a\x02\x12\x00", b"\x0a\x02\x22\x00"):
@@ -478,6 +500,15 @@ PARSERS = (
         16 * MIB,
         _member,
         _members,
+    ),
+    Parser(
+        "rolled-up entries",
+        "readers of a landing zone",
+        MIB,
+        200_000,
+        320 * MIB,
+        lambda data: decode_rolled(data, 0, ROLLED_ENTRIES),
+        _rolled,
     ),
     Parser("HTTP2 frames", "gRPC port, before access", 64 * KIB, 200_000, 2 * MIB, _link, _http2),
     Parser("HTTP2 headers", "gRPC port, before access", 16 * KIB, 40_000, MIB, _read_block, _blocks),

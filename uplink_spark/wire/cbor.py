@@ -29,7 +29,7 @@ def _no_tag(decoder: object) -> object:
     raise ValueError("a tag")
 
 
-_TAGS = dict.fromkeys(  # all that cbor2 knows; what it does not know comes out as a CBORTag, which is not plain
+NO_TAGS = dict.fromkeys(  # all that cbor2 knows; what it does not know comes out as a CBORTag, which is not plain
     (*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _no_tag
 )
 
@@ -47,7 +47,7 @@ def decode_map(data: bytes) -> dict[str, object]:
             allow_indefinite=False,
             allow_duplicate_keys=False,
             max_depth=MAX_DEPTH,
-            semantic_decoders=_TAGS,  # type: ignore[arg-type]
+            semantic_decoders=NO_TAGS,  # type: ignore[arg-type]
             strict_hashable_types=True,  # numbers can be chosen to have one hash
         )
     except HOSTILE as error:

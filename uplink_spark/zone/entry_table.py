@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uplink_spark.errors import ManifestDamaged
+from uplink_spark.wire.cbor import HOSTILE, NO_TAGS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -32,6 +33,7 @@ NUMBERS = {  # column → its key in an encoded entry
 }
 WORDS = {"kind": "k", "box": "b", "pack": "p", "topics": "y", "skip": "j"}
 LISTS = ("topics", "skip")
+MAX_DEPTH = 5  # of encoded columns: a name in a list of topics
 
 
 class Words(NamedTuple):
@@ -118,20 +120,35 @@ def encode_table(table: EntryTable) -> bytes:
 def decode_table(data: bytes) -> EntryTable:
     """Return the table of encode_table. Raises ManifestDamaged."""
     try:
-        m = cbor2.loads(data)
+        m = cbor2.loads(
+            data,
+            allow_indefinite=False,
+            max_depth=MAX_DEPTH,
+            semantic_decoders=NO_TAGS,  # type: ignore[arg-type]
+        )
         first, count = int(m["first"]), int(m["count"])
         numbers = {name: np.frombuffer(m["numbers"][name], "<i8") for name in NUMBERS}
-        words = {name: Words(np.frombuffer(m["words"][name][0], "<i4"), m["words"][name][1]) for name in WORDS}
-        for name in LISTS:
-            values = [tuple(value) if isinstance(value, list) else value for value in words[name].values]
-            words[name] = Words(words[name].codes, values)
-    except (cbor2.CBORDecodeError, KeyError, TypeError, ValueError) as error:
-        raise ManifestDamaged(f"columns do not decode: {error}") from error
-    columns: list[npt.NDArray[Any]] = [*numbers.values(), *(word.codes for word in words.values())]
-    wrong = any(len(column) != count for column in columns)
-    if wrong or any(len(word.codes) and int(word.codes.max()) >= len(word.values) for word in words.values()):
-        raise ManifestDamaged(f"columns of different length, expected {count} entries")
-    return EntryTable(np.arange(first, first + count), numbers, words)
+        words = {name: _decoded_words(name, *m["words"][name]) for name in WORDS}
+        columns: list[npt.NDArray[Any]] = [*numbers.values(), *(word.codes for word in words.values())]
+        if any(len(column) != count for column in columns):
+            raise ManifestDamaged(f"columns of different length, expected {count} entries")
+        return EntryTable(np.arange(first, first + count), numbers, words)
+    except HOSTILE as error:
+        raise ManifestDamaged(f"columns do not decode: {type(error).__name__}: {error}"[:200]) from error
+
+
+def _decoded_words(name: str, codes: bytes, values: list[Any]) -> Words:
+    """Return one column of words. Raises ValueError for other values than entries have."""
+    numbers = np.frombuffer(codes, "<i4")
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(values):
+        raise ValueError(f"a number of {name} that no value has")
+    if name not in LISTS:
+        if not all(type(value) is str for value in values):
+            raise ValueError(f"{name} that is no text")
+        return Words(numbers, values)
+    if not all(value is None or (type(value) is list and all(type(one) is str for one in value)) for value in values):
+        raise ValueError(f"{name} that are no texts")
+    return Words(numbers, [None if value is None else tuple(value) for value in values])
 
 
 def joined(tables: Sequence[EntryTable]) -> EntryTable:

@@ -1,7 +1,7 @@
 """Rolled-up entries: some thousand of a shard in one file, as columns for planning and as they were for the rest.
 
     manifest/<shard>/rolled/<first seq>-<end seq>.cols
-    "RBC1", u32 CRC-32 of the columns, u32 their length, then columns and items, each zstd; items have CRCs of their own
+    "RBC1", u32 CRC-32 of what follows the head, u32 length of the columns, then columns and items, each zstd
 
 It is derived from the manifest and may be missing: readers then take the manifest itself. The writer of a shard makes
 it of entries that are marked.
@@ -26,7 +26,9 @@ MAGIC = b"RBC1"
 HEAD = struct.Struct(">4sII")
 ROLLED_ENTRIES = 4096
 ROLLED_COMMITS = 512  # small commits: each is an object of a bucket, and a reader asks for each
-MAX_BYTES = 64 << 20
+ROLLED_BYTES = 2 << 20  # of items
+NOTED_AT_ONCE = 64  # entries; a start notes all of a manifest file
+MAX_COLUMNS_BYTES, MAX_ITEMS_BYTES = 4 << 20, 32 << 20
 
 
 class Rolled(NamedTuple):
@@ -68,7 +70,8 @@ def encode_rolled(first: int, items: bytes) -> bytes:
     table = table_of(first, [items[start:end] for start, end in borders])
     squeeze = zstandard.ZstdCompressor(level=3).compress
     columns = squeeze(encode_table(table))
-    return HEAD.pack(MAGIC, zlib.crc32(columns), len(columns)) + columns + squeeze(items)
+    body = columns + squeeze(items)
+    return HEAD.pack(MAGIC, zlib.crc32(body), len(columns)) + body
 
 
 def decode_rolled(data: bytes, first: int, end: int) -> Rolled:
@@ -76,17 +79,20 @@ def decode_rolled(data: bytes, first: int, end: int) -> Rolled:
     if len(data) < HEAD.size:
         raise ManifestDamaged(f"{len(data)} bytes of rolled-up entries")
     magic, crc, length = HEAD.unpack_from(data)
-    columns = data[HEAD.size : HEAD.size + length]
-    if magic != MAGIC or zlib.crc32(columns) != crc:
+    if magic != MAGIC or zlib.crc32(memoryview(data)[HEAD.size :]) != crc:
         raise ManifestDamaged("rolled-up entries with a wrong CRC-32")
+    columns, items = data[HEAD.size : HEAD.size + length], data[HEAD.size + length :]
     try:
-        plain = zstandard.ZstdDecompressor().decompress(columns, max_output_size=MAX_BYTES)
+        for part, most in ((columns, MAX_COLUMNS_BYTES), (items, MAX_ITEMS_BYTES)):
+            if not 0 <= zstandard.frame_content_size(part) <= most:
+                raise ManifestDamaged(f"rolled-up entries of more than {most} bytes, or of an unknown size")
+        plain = zstandard.ZstdDecompressor().decompress(columns)
     except zstandard.ZstdError as error:
         raise ManifestDamaged(f"rolled-up entries do not inflate: {error}") from error
     table = decode_table(plain)
     if len(table) != end - first or (len(table) and int(table.seq[0]) != first):
         raise ManifestDamaged(f"rolled-up entries of another range than {first}..{end}")
-    return Rolled(table, data[HEAD.size + length :])
+    return Rolled(table, items)
 
 
 class Store(Protocol):
@@ -102,7 +108,7 @@ class RollUp:
 
     def __init__(self, shard: int, store: Store) -> None:
         self._shard, self._store = shard, store
-        self._first = self._end = 0
+        self._first = self._end = self._bytes = 0
         self._items: list[bytes] = []
 
     def begin(self, oldest: int, next_seq: int) -> None:
@@ -116,28 +122,36 @@ class RollUp:
         self._first = self._end = at
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
-        """Take entries that follow those before; what was taken already is left out."""
+        """Take entries; what was taken already is left out, and behind a hole another file begins."""
         new = [entry for entry in entries if entry.seq >= self._end]
         if new:
+            if new[0].seq != self._end:
+                self._restart(new[0].seq)
             self._items.append(encode_items(new))
+            self._bytes += len(self._items[-1])
             self._end = new[-1].seq + 1
+
+    def _restart(self, first: int) -> None:
+        self._items, self._bytes, self._first = [], 0, first
 
     @property
     def due(self) -> bool:
-        return self._end - self._first >= ROLLED_ENTRIES or len(self._items) >= ROLLED_COMMITS
+        many = self._end - self._first >= ROLLED_ENTRIES or len(self._items) >= ROLLED_COMMITS
+        return many or self._bytes >= ROLLED_BYTES
 
     def write(self) -> None:
         """Write the file that is due. Raises OSError; it is due again then."""
         path = rolled_path(self._shard, self._first, self._end)
         self._store.replace(path, encode_rolled(self._first, b"".join(self._items)))
-        self._items, self._first = [], self._end
+        self._restart(self._end)
 
     def note(self, entries: Sequence[ManifestEntry]) -> None:
         """Take entries that are durable, and write what is due: later, where it cannot be written now."""
-        self.add(entries)
-        if not self.due:
-            return
-        try:
-            self.write()
-        except OSError as error:
-            log.warning("rolled-up entries not written shard=%04x error=%s; tried again", self._shard, error)
+        for at in range(0, len(entries), NOTED_AT_ONCE):
+            self.add(entries[at : at + NOTED_AT_ONCE])
+            if not self.due:
+                continue
+            try:
+                self.write()
+            except OSError as error:
+                log.warning("rolled-up entries not written shard=%04x error=%s; tried again", self._shard, error)

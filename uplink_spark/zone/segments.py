@@ -10,7 +10,7 @@ import zstandard
 from uplink_spark.errors import ManifestDamaged
 from uplink_spark.zone.entry_table import EntryTable, joined, table_of
 from uplink_spark.zone.manifest import ITEM_HEAD, ManifestEntry, decode_entry, manifest_path, read_head, walk_items
-from uplink_spark.zone.rollup import MAX_BYTES, decode_rolled, rolled_path
+from uplink_spark.zone.rollup import decode_rolled, rolled_path
 
 Read = Callable[[str, int], bytes | None]
 
@@ -26,8 +26,13 @@ class _Part:
         return self.first + len(self.table)
 
     def entries(self, start: int, end: int) -> Iterator[ManifestEntry]:
-        items = zstandard.ZstdDecompressor().decompress(self._squeezed, max_output_size=MAX_BYTES)
+        try:
+            items = zstandard.ZstdDecompressor().decompress(self._squeezed)
+        except zstandard.ZstdError as error:
+            raise ManifestDamaged(f"entries from seq {self.first} on do not inflate: {error}") from error
         borders = walk_items(items, self.first).borders
+        if len(borders) != len(self.table):
+            raise ManifestDamaged(f"{len(borders)} entries from seq {self.first} on, expected {len(self.table)}")
         for at, stop in borders[max(0, start - self.first) : max(0, end - self.first)]:
             yield decode_entry(items[at:stop])
 

@@ -43,3 +43,8 @@ def test_damage_is_named() -> None:
     whole = encode_table(table_of(0, [ENTRY.encode()]))
     with pytest.raises(ManifestDamaged, match="columns of different length, expected 2"):
         decode_table(whole.replace(b"ecount\x01", b"ecount\x02"))
+    kinds = b"\x82D\0\0\0\0\x81clog"
+    assert kinds in whole
+    for other in (b"\x82D\1\0\0\0\x81clog", b"\x82D\xff\xff\xff\xff\x81clog", b"\x82D\0\0\0\0\x81Clog", b"\x81" * 500):
+        with pytest.raises(ManifestDamaged, match="columns do not decode"):
+            decode_table(whole.replace(kinds, other))

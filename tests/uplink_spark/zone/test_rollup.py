@@ -38,11 +38,10 @@ def test_a_file_is_named_by_its_range_and_holds_columns_and_items() -> None:
     assert range_of("00000000000000000000.log") is range_of("lock") is range_of("1-2.cols") is None
 
 
-@given(st.integers(0, 2000), st.integers(1, 255))
-def test_damage_of_the_columns_is_noticed(at: int, change: int) -> None:
+@given(st.integers(0, 5000), st.integers(1, 255))
+def test_damage_is_noticed(at: int, change: int) -> None:
     data = bytearray(encode_rolled(0, encode_items(ENTRIES)))
-    end = 12 + int.from_bytes(data[8:12], "big")
-    data[at % end] ^= change
+    data[at % len(data)] ^= change
     with pytest.raises(ManifestDamaged):
         decode_rolled(bytes(data), 0, 3)
 
@@ -59,6 +58,24 @@ def test_another_range_and_columns_that_do_not_inflate_are_noticed() -> None:
         decode_rolled(data, 0, 4)
     with pytest.raises(ManifestDamaged, match="do not inflate"):
         decode_rolled(rollup.HEAD.pack(rollup.MAGIC, zlib.crc32(b"xx"), 2) + b"xx", 0, 3)
+
+
+def test_sizes_that_a_file_only_claims_cost_nothing() -> None:
+    claimed = bytes.fromhex("28b52ffde0") + (1 << 44).to_bytes(8, "little") + b"\x01\0\0"
+    with pytest.raises(ManifestDamaged, match="of more than"):
+        decode_rolled(rollup.HEAD.pack(rollup.MAGIC, zlib.crc32(claimed * 2), len(claimed)) + claimed * 2, 0, 3)
+
+
+def test_behind_a_hole_another_file_begins_and_large_entries_fill_one_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "ROLLED_BYTES", 50)
+    monkeypatch.setattr(rollup, "NOTED_AT_ONCE", 1)
+    folder = Folder(tmp_path)
+    made = RollUp(0, folder)
+    made.begin(0, 0)
+    made.note(ENTRIES[1:])
+    assert chain_of(folder.names("manifest/0000/rolled")) == [(1, 2), (2, 3)]
 
 
 def test_ranges_that_overlap_are_used_once() -> None:
