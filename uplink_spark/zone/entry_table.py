@@ -144,10 +144,10 @@ def _decoded_words(name: str, codes: bytes, values: list[Any]) -> Words:
         raise ValueError(f"a number of {name} that no value has")
     if name not in LISTS:
         if not all(type(value) is str for value in values):
-            raise ValueError(f"{name} that is no text")
+            raise ValueError(f"{name} of another type than text")
         return Words(numbers, values)
     if not all(value is None or (type(value) is list and all(type(one) is str for one in value)) for value in values):
-        raise ValueError(f"{name} that are no texts")
+        raise ValueError(f"{name} of another type than a list of texts")
     return Words(numbers, [None if value is None else tuple(value) for value in values])
 
 
