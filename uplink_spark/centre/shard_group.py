@@ -23,6 +23,7 @@ import trio
 
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.lander import ShardLander
+from uplink_spark.centre.records import CentreRecords
 from uplink_spark.errors import LandingError
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -60,12 +61,57 @@ class Pulse:
         return {address for address, (_, at) in self.beats.items() if now - at <= stale_s} | {self.own}
 
 
+class Members:
+    """The gateways of a zone as one of them sees them; its own beat goes on whatever else it waits for."""
+
+    def __init__(self, records: CentreRecords, own: str, beat_s: float) -> None:
+        self._records, self._own, self._beat_s = records, own, beat_s
+        self._pulse, self._beat, self._thread = Pulse(own), 0, trio.CapacityLimiter(1)
+        self.living: set[str] = set()  # empty before the first look
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Beat and look until cancelled; started() after the first look."""
+        while True:
+            try:
+                seen = await trio.to_thread.run_sync(self._exchange, limiter=self._thread)
+                first = not self.living
+                self.living = self._pulse.living(seen, trio.current_time(), self._beat_s * STALE_BEATS)
+                if first:
+                    task_status.started()
+            except OSError as error:
+                log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
+            await trio.sleep(self._beat_s)
+
+    def _exchange(self) -> dict[str, int]:
+        """Write the own beat and return those of all."""
+        self._beat += 1
+        write_json(self._records, self._path, {"address": self._own, "beat": self._beat})
+        return dict(filter(None, map(self._member, sorted(self._records.names(FOLDER))[:MEMBERS])))
+
+    def _member(self, name: str) -> tuple[str, int] | None:
+        found = read_json(self._records, f"{FOLDER}/{name}") if name.endswith(".json") else {}
+        address, beat = found.get("address"), found.get("beat")
+        return (address, beat) if isinstance(address, str) and address and isinstance(beat, int) else None
+
+    @property
+    def _path(self) -> str:
+        return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9.-]', '_', self._own)}.json"
+
+    async def leave(self) -> None:
+        """Say that this gateway is gone, so that nobody waits for it."""
+        gone = {"address": "", "beat": 0}
+        try:
+            await trio.to_thread.run_sync(write_json, self._records, self._path, gone, limiter=self._thread)
+        except OSError as error:
+            log.warning("the other gateways are not told that this one stops: %s", error)
+
+
 class ShardGroup:
     """Takes and gives up the shards of one gateway of several."""
 
     def __init__(self, hub: Hub, own: str, make_lander: Callable[[int], ShardLander], *, beat_s: float) -> None:
         self._hub, self._records, self._own, self._make_lander = hub, hub.records, own, make_lander
-        self._beat_s, self._pulse, self._beat = beat_s, Pulse(own), 0
+        self._beat_s, self._members = beat_s, Members(hub.records, own, beat_s)
         self._wanted: dict[int, str] = {}
         self._held: dict[int, _Held] = {}
         self._told: dict[int, str] = {}  # why a shard could not be taken, as the log has it
@@ -82,23 +128,23 @@ class ShardGroup:
         """Beat, look who lives, take and give up; at the end everything is given up."""
         try:
             async with trio.open_nursery() as nursery:
+                await nursery.start(self._members.run)
                 while True:
                     try:
                         await self._once(nursery)
                     except OSError as error:
-                        log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
+                        log.error("a shard cannot be given up: %s; tried again", error)
                     await trio.sleep(self._beat_s)
         finally:
             with trio.move_on_after(LEAVE_S, shield=True):
-                await self._leave()
+                await self._members.leave()
 
     async def _once(self, nursery: trio.Nursery) -> None:
-        seen = await self._in_thread(self._exchange)
         for shard in tuple(self._unsaid):
-            await self._in_thread(self._write, owner_path(shard), {"address": ""})
+            await self._in_thread(self._disown, shard)
             self._unsaid.discard(shard)
-        living = self._pulse.living(seen, trio.current_time(), self._beat_s * STALE_BEATS)
         for shard in range(self._hub.zone.shards):
+            living = self._members.living
             wanted = owner_of(shard, living)
             self._wanted[shard] = wanted
             if shard in self._held and wanted != self._own:
@@ -106,26 +152,15 @@ class ShardGroup:
             elif shard not in self._held and wanted == self._own:
                 await self._take(shard, living, nursery)
 
-    def _exchange(self) -> dict[str, int]:
-        """Write the own beat and return those of all."""
-        self._beat += 1
-        self._write(f"{FOLDER}/{_name_of(self._own)}.json", {"address": self._own, "beat": self._beat})
-        return dict(filter(None, map(self._member, sorted(self._records.names(FOLDER))[:MEMBERS])))
-
-    def _member(self, name: str) -> tuple[str, int] | None:
-        found = self._read(f"{FOLDER}/{name}") if name.endswith(".json") else {}
-        address, beat = found.get("address"), found.get("beat")
-        return (address, beat) if isinstance(address, str) and address and isinstance(beat, int) else None
-
     async def _take(self, shard: int, living: Collection[str], nursery: trio.Nursery) -> None:
         """Open a shard whose owner gave it up or is dead; later, where it is still held."""
         lander = self._make_lander(shard)
         try:
-            holder = (await self._in_thread(self._read, owner_path(shard))).get("address")
+            holder = await self._in_thread(self._holder, shard)
             if holder != self._own and holder in living:
                 return
             await self._in_thread(lander.writer.open, lander.cover)
-            await self._in_thread(self._write, owner_path(shard), {"address": self._own})
+            await self._in_thread(write_json, self._records, owner_path(shard), {"address": self._own})
         except (OSError, LandingError) as error:
             lander.writer.close()
             if self._told.get(shard) != str(error):
@@ -163,26 +198,16 @@ class ShardGroup:
         held.scope.cancel()
         await held.ended.wait()
         log.info("shard=%04x is landed by %s from now on", shard, self._wanted[shard])
-        await self._in_thread(self._write, owner_path(shard), {"address": ""})
+        await self._in_thread(self._disown, shard)
         self._unsaid.discard(shard)
 
-    async def _leave(self) -> None:
-        """Say that this gateway is gone, so that nobody waits for it."""
-        try:
-            await self._in_thread(self._write, f"{FOLDER}/{_name_of(self._own)}.json", {"address": "", "beat": 0})
-        except OSError as error:
-            log.warning("the other gateways are not told that this one stops: %s", error)
+    def _holder(self, shard: int) -> object:
+        return read_json(self._records, owner_path(shard)).get("address")
 
-    def _read(self, path: str) -> dict[str, object]:
-        """Return a small JSON object; nothing where it is not there or none."""
-        try:
-            found = json.loads(self._records.read(path) or b"{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def _write(self, path: str, body: dict[str, object]) -> None:
-        self._records.replace(path, json.dumps(body).encode())
+    def _disown(self, shard: int) -> None:
+        """Say that a shard is free, but not of one that another gateway has taken."""
+        if self._holder(shard) == self._own:
+            write_json(self._records, owner_path(shard), {"address": ""})
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await trio.to_thread.run_sync(call, *arguments, limiter=self._thread)
@@ -195,5 +220,15 @@ class _Held:
         self.lander, self.scope, self.ended = lander, trio.CancelScope(), trio.Event()
 
 
-def _name_of(address: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]", "_", address)
+def read_json(records: CentreRecords, path: str) -> dict[str, object]:
+    """Return a small JSON object; nothing where it is not there or none. Raises OSError."""
+    try:
+        found = json.loads(records.read(path) or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(records: CentreRecords, path: str, body: dict[str, object]) -> None:
+    """Replace a small JSON object. Raises OSError."""
+    records.replace(path, json.dumps(body).encode())

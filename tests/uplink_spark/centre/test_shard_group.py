@@ -1,3 +1,5 @@
+import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,17 @@ import trio
 from storage_driver.log.clock import wall_ms
 from uplink_spark.centre.gateway import open_parts
 from uplink_spark.centre.hub import Hub
-from uplink_spark.centre.shard_group import Pulse, ShardGroup, owner_of
+from uplink_spark.centre.landing import Covering, ShardWriter
+from uplink_spark.centre.shard_group import (
+    FOLDER,
+    STALE_BEATS,
+    Pulse,
+    ShardGroup,
+    owner_of,
+    owner_path,
+    read_json,
+    write_json,
+)
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import LandingError
 from uplink_spark.testing_site import until
@@ -72,6 +84,34 @@ async def test_a_shard_that_another_gateway_writes_is_left_and_taken_again(
         lander._arrived.set()
         await until(lambda: centre.hub.landers.get(2, lander) is not lander)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_gateway_beats_while_it_opens_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    centre, gate, open_shard = Centre(tmp_path / "zone", "a:1"), threading.Event(), ShardWriter.open
+    beats = tmp_path / "zone" / FOLDER / "a_1.json"
+
+    def open_late(writer: ShardWriter, cover: Covering) -> None:
+        assert gate.wait(20)
+        open_shard(writer, cover)
+
+    monkeypatch.setattr(ShardWriter, "open", open_late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(centre.group.run)
+        try:
+            await until(lambda: beats.exists() and json.loads(beats.read_text())["beat"] > STALE_BEATS)
+        finally:
+            gate.set()
+        await until(lambda: len(centre.hub.landers) == 4)
+        nursery.cancel_scope.cancel()
+    assert json.loads(beats.read_text())["address"] == ""
+
+
+async def test_a_shard_that_another_gateway_has_taken_stays_its_own(tmp_path: Path) -> None:
+    centre = Centre(tmp_path / "zone", "a:1")
+    for holder, after in (("a:1", ""), ("b:2", "b:2")):
+        write_json(centre.hub.records, owner_path(1), {"address": holder})
+        centre.group._disown(1)
+        assert read_json(centre.hub.records, owner_path(1)) == {"address": after}
 
 
 async def test_a_shard_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
