@@ -61,7 +61,7 @@ class Pulse:
         return {address for address, (_, at) in self.beats.items() if now - at <= stale_s} | {self.own}
 
 
-class Members:
+class GatewayBeats:
     """The gateways of a zone as one of them sees them; its own beat goes on whatever else it waits for."""
 
     def __init__(self, records: CentreRecords, own: str, beat_s: float) -> None:
@@ -111,7 +111,7 @@ class ShardGroup:
 
     def __init__(self, hub: Hub, own: str, make_lander: Callable[[int], ShardLander], *, beat_s: float) -> None:
         self._hub, self._records, self._own, self._make_lander = hub, hub.records, own, make_lander
-        self._beat_s, self._members = beat_s, Members(hub.records, own, beat_s)
+        self._beat_s, self._beats = beat_s, GatewayBeats(hub.records, own, beat_s)
         self._wanted: dict[int, str] = {}
         self._held: dict[int, _Held] = {}
         self._told: dict[int, str] = {}  # why a shard could not be taken, as the log has it
@@ -128,7 +128,7 @@ class ShardGroup:
         """Beat, look who lives, take and give up; at the end everything is given up."""
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._members.run)
+                await nursery.start(self._beats.run)
                 while True:
                     try:
                         await self._once(nursery)
@@ -137,14 +137,14 @@ class ShardGroup:
                     await trio.sleep(self._beat_s)
         finally:
             with trio.move_on_after(LEAVE_S, shield=True):
-                await self._members.leave()
+                await self._beats.leave()
 
     async def _once(self, nursery: trio.Nursery) -> None:
         for shard in tuple(self._unsaid):
             await self._in_thread(self._disown, shard)
             self._unsaid.discard(shard)
         for shard in range(self._hub.zone.shards):
-            living = self._members.living
+            living = self._beats.living
             wanted = owner_of(shard, living)
             self._wanted[shard] = wanted
             if shard in self._held and wanted != self._own:
