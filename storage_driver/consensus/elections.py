@@ -120,7 +120,10 @@ def _refuses(state: MemberState, now_s: float) -> bool:
 
 def _has_all(state: MemberState, message: PreVote | Vote) -> bool:
     own_term, own_end = safety.row_counts(state.hard, state.log.last_term, state.log.end)
-    all_have_all = state.rules.copies >= len(state.log.members.boxes) and not (state.is_witness and message.filling)
+    members = state.log.members
+    all_have_all = state.rules.copies >= len(members.boxes) and not (state.is_witness and message.filling)
+    if members.witnesses and state.hard.filling and not state.is_witness:  # with a witness it may have voted before
+        all_have_all = False
     if not safety.may_elect(state.hard.filling, message.filling, all_have_all):
         return False
     return safety.has_all(message.last_term, message.end, own_term, own_end)

@@ -25,8 +25,9 @@ def vote_is_free(hard: HardState, candidate: str) -> bool:
 def may_elect(voter_is_filling: bool, candidate_is_filling: bool, all_have_all: bool) -> bool:
     """Whether a vote says what it seems to: that whatever this member acknowledged the candidate has.
 
-    A member whose disk was replaced does not know what it acknowledged. It votes where every box has everything that is
-    committed, and for its like, as when a group begins.
+    A member whose disk was replaced knows neither what it acknowledged nor how it voted. It votes for its like, as when
+    a group begins, and in a pair without a witness: there every box has everything that is committed, and no term has a
+    leader for whom the other has not voted.
     """
     return all_have_all or voter_is_filling == candidate_is_filling
 

@@ -6,6 +6,7 @@ from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Acknowledge, Rules
 from storage_driver.errors import ConsensusRefused
 from tests.group_sim.calm import calm_world, core_of, crash, ends, isolate, led_world, write
+from tests.group_sim.schedules import play
 
 THREE, PAIR = Members(("a", "b", "c")), Members(("a", "b"))
 BY_HAND = Rules(elections="manual", acknowledge="both")
@@ -135,3 +136,8 @@ def test_a_box_with_a_new_disk_elects_nobody_who_may_lack_what_it_had() -> None:
     world.run_until(world.now + 12)
     assert world.disks["c"].log == world.disks["a"].log == world.disks["b"].log
     assert not world.disks["b"].hard.filling
+
+
+def test_a_box_with_a_new_disk_does_not_vote_twice_in_a_term_that_it_led_with_a_witness() -> None:
+    for seed in (5828, 5348):  # b leads a term by the witness's vote, gets a new disk, and is asked again in that term
+        assert play(seed)
