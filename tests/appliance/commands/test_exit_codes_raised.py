@@ -28,6 +28,7 @@ from provisioning.port import StreamLine, serve_socket
 from provisioning.testing import folder_box, signed_bundle
 from storage_driver.files.disk import RealDisk
 from storage_driver.recovery.losses import Loss, Losses
+from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.import_path import import_path
 from tests.interop.box import Box
 from tests.ports import free_port
@@ -277,6 +278,29 @@ def started(words: list[str], home: Path, **environ: str) -> subprocess.Popen[st
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": import_path(), **environ},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by jobs in the background
     )  # fmt: skip
+
+
+@needs_openssl
+def test_a_witness_ends_with_each_code_of_its_row(box: Box, home: Path) -> None:
+    (home / "FILE").write_text("no folder")
+    certs = str(certificates() / "w")
+
+    def words(port: int, *, data: str = "votes", name: str = "w") -> list[str]:
+        members = ["a=127.0.0.1:1", "b=127.0.0.1:2", f"w=127.0.0.1:{port} witness"]
+        listed = [word for member in members for word in ("--member", member)]
+        return ["witness", "--group", "press", "--as", name, "--data", data, "--certs", certs, *listed]
+
+    cases = {2: words(box.broker_port), 74: words(free_port(), data="FILE/votes"), 78: words(free_port(), name="x")}
+    for code, given in cases.items():
+        child = started(given, home)
+        _, err = child.communicate(timeout=60)
+        assert (child.returncode, "Traceback" in err) == (code, False), err
+    child = started(words(free_port()), home)
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith("ready")
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert {*cases, child.returncode} == OWN["witness"].keys()
 
 
 def test_serve_ends_with_each_code_of_its_row(box: Box, home: Path) -> None:
