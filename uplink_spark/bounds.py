@@ -40,6 +40,21 @@ def amount(*, zero: bool = False) -> Callable[[str], float]:
     return read
 
 
+def factor(low: float, high: float) -> Callable[[str], float]:
+    """Return what reads a number from low to high."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
 def landed_day(text: str) -> str:
     """Read a day as the folders of a table are named."""
     try:

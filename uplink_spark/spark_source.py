@@ -59,7 +59,8 @@ from uplink_spark.spark.source_plan import (
     until_full,
 )
 from uplink_spark.zone.entry_table import EntryTable
-from uplink_spark.zone.reader import ZoneReader, open_files
+from uplink_spark.zone.files import open_files
+from uplink_spark.zone.reader import ZoneReader
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 MANIFEST_TASK_ENTRIES = 20_000

@@ -9,7 +9,7 @@ import pytest
 from appliance.__main__ import COMMANDS, main
 from uplink_spark.__main__ import main as centre
 from uplink_spark.__main__ import make_parser
-from uplink_spark.bounds import PORT, amount, interval, landed_day, whole
+from uplink_spark.bounds import PORT, amount, factor, interval, landed_day, whole
 
 
 def test_what_is_allowed_is_read_and_the_rest_is_told_what_is() -> None:
@@ -27,6 +27,8 @@ def test_what_is_allowed_is_read_and_the_rest_is_told_what_is() -> None:
         (PORT, "70000", "'70000' is not a whole number from 0 to 65535"),
         (amount(), "0", "'0' is not a number above 0"),
         (amount(zero=True), "-1", "'-1' is not a number from 0"),
+        (factor(0.5, 10), "0.4", "'0.4' is not a number from 0.5 to 10"),
+        (factor(0.5, 10), "nan", "'nan' is not a number from 0.5 to 10"),
         (amount(), "nan", "'nan' is not a number above 0"),
         (amount(), "inf", "'inf' is not a number above 0"),
         (landed_day, "yesterday", "'yesterday' is not a day as 2026-11-03"),

@@ -9,7 +9,7 @@ from typing import Protocol
 from uplink_spark.centre.landing import make_folders
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.wire.durable import write_synced
-from uplink_spark.zone.reader import LocalFiles, open_files
+from uplink_spark.zone.files import LocalFiles, open_files
 
 
 class Listing(Protocol):

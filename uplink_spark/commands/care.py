@@ -8,16 +8,15 @@ from difflib import get_close_matches
 from uplink_spark.bounds import whole
 from uplink_spark.centre.certs import check_box_name
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Subcommand, print_json
+from uplink_spark.commands.parts import Subcommand, open_zone, print_json
 from uplink_spark.errors import ConfigError
-from uplink_spark.zone.reader import ZoneReader
 
 
 def _retire(options: argparse.Namespace) -> int:
     from uplink_spark.centre.keeping import open_records
 
     check_box_name(options.box)
-    zone = ZoneReader(options.landing)
+    zone = open_zone(options.landing)
     records = open_records(options.landing, zone.zone.shards)
     known = records.known()
     if options.box not in known:
@@ -39,7 +38,7 @@ def _clean(options: argparse.Namespace) -> int:
     from uplink_spark.centre.retention import plan_removal, remove
 
     files = open_keeping(options.landing)
-    for shard in range(ZoneReader(options.landing).zone.shards):
+    for shard in range(open_zone(options.landing).zone.shards):
         removal = plan_removal(files, shard, options.keep_days, now_ms())
         size = sum(map(files.size, removal.packs))
         if options.json:

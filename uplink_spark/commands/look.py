@@ -10,10 +10,9 @@ from typing import Any
 
 from uplink_spark.bounds import whole
 from uplink_spark.commands.gateway import now_ms
-from uplink_spark.commands.parts import Subcommand, human_age, human_bytes, print_json
+from uplink_spark.commands.parts import Subcommand, human_age, human_bytes, open_zone, print_json
 from uplink_spark.console import print_table
 from uplink_spark.zone.manifest import ManifestEntry
-from uplink_spark.zone.reader import ZoneReader
 
 FINDING = 10
 
@@ -27,7 +26,7 @@ def _boxes(options: argparse.Namespace) -> int:
     from uplink_spark.centre.fleet import boxes
 
     rows: list[list[object]] = []
-    for facts in boxes(ZoneReader(options.landing)):
+    for facts in boxes(open_zone(options.landing)):
         lag, now = facts.lag(), now_ms()
         seen_s = max(0.0, (now - max(facts.landed_ms, facts.status_ms)) / 1000)
         if options.json:
@@ -59,7 +58,7 @@ def _show(shard: int, entry: ManifestEntry, *, as_json: bool) -> None:
 
 
 def _manifest(options: argparse.Namespace) -> int:
-    zone, at = ZoneReader(options.landing), dict[int, int]()
+    zone, at = open_zone(options.landing), dict[int, int]()
     while True:
         for log in zone.shards:
             end = log.refresh()
@@ -81,7 +80,7 @@ def _gaps(options: argparse.Namespace) -> int:
     from uplink_spark.centre.fleet import all_entries
 
     rows: list[list[object]] = []
-    for shard, entry in all_entries(ZoneReader(options.landing)):
+    for shard, entry in all_entries(open_zone(options.landing)):
         if entry.kind not in ("gap", "blob"):
             continue
         gap = entry.gap or {}
@@ -111,7 +110,7 @@ def _check(options: argparse.Namespace) -> int:
     from uplink_spark.centre.fleet import check
 
     damaged = False
-    for result in check(ZoneReader(options.landing), deep=options.deep):
+    for result in check(open_zone(options.landing), deep=options.deep):
         damaged = damaged or bool(result.findings)
         if options.json:
             print_json(asdict(result) | {"packs": len(result.packs)})
@@ -138,7 +137,7 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
 def _lag(options: argparse.Namespace) -> int:
     from uplink_spark.centre.fleet import consumers, positions
 
-    zone = ZoneReader(options.landing)
+    zone = open_zone(options.landing)
     known = consumers(zone.files)
     if options.consumer not in known:
         print(f"no consumer {options.consumer}; there are: {', '.join(known) or 'none'}", file=sys.stderr)
@@ -166,7 +165,7 @@ def _export(options: argparse.Namespace) -> int:
     from uplink_spark.centre.fleet import export_log
 
     with open(options.out, "wb") if options.out else sys.stdout.buffer as out:
-        for part in export_log(ZoneReader(options.landing), options.box, options.epoch, options.start, options.end):
+        for part in export_log(open_zone(options.landing), options.box, options.epoch, options.start, options.end):
             out.write(part)
     return 0
 

@@ -8,9 +8,12 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uplink_spark.console import JournalFormatter
+
+if TYPE_CHECKING:  # every help works without numpy
+    from uplink_spark.zone.reader import ZoneReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,13 @@ class Subcommand:
         parser = commands.add_parser(self.name, help=self.text, description=self.text)
         self.options(parser)
         parser.set_defaults(run=self.run)
+
+
+def open_zone(landing: str) -> ZoneReader:
+    """Return a landing zone for reading. Raises LandingError."""
+    from uplink_spark.zone.reader import ZoneReader
+
+    return ZoneReader(landing)
 
 
 def log_to_stderr() -> None:

@@ -10,7 +10,7 @@ from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Subcommand
 from uplink_spark.errors import ConfigError, UplinkError
 from uplink_spark.wire.stick_files import INDEX, StickRefused, secret_of
-from uplink_spark.zone.reader import LocalFiles, open_files
+from uplink_spark.zone.files import LocalFiles, open_files
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -40,8 +40,9 @@ from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import group, pieces_wanted
 from uplink_spark.spark_source import now_ms, register, save_consumer
 from uplink_spark.zone.entry_table import table_of
+from uplink_spark.zone.files import open_files
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
-from uplink_spark.zone.reader import ZoneReader, open_files
+from uplink_spark.zone.reader import ZoneReader
 
 MIB = 1 << 20
 PARTS = {"data": "bronze", "ranges": "ranges", "gaps": "gaps"}  # part of the table -> its name for users

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from uplink_spark.errors import ConfigError
 from uplink_spark.spark.offset_fingerprint import LAST, ZONE
-from uplink_spark.zone.reader import open_files
+from uplink_spark.zone.files import open_files
 
 
 class OffsetRange(NamedTuple):

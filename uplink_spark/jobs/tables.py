@@ -29,7 +29,8 @@ from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
 from uplink_spark.jobs.location import ObjectLocation
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
 from uplink_spark.spark.source_options import parse_time
-from uplink_spark.zone.reader import open_files, read_zone
+from uplink_spark.zone.files import open_files
+from uplink_spark.zone.reader import read_zone
 
 RANGES_SCHEMA = MANIFEST_SCHEMA.remove(MANIFEST_SCHEMA.get_field_index("entry"))
 COVERAGE = "box string, epoch bigint, from_offset bigint, to_offset bigint, state string"

@@ -11,8 +11,8 @@ import pyarrow as pa
 from uplink_spark.errors import LandingError, PieceDamaged, RecordsBad
 from uplink_spark.spark.rows import Origin, RawPiece, RowSelection, decode
 from uplink_spark.wire.batch import open_piece
+from uplink_spark.zone.files import Files
 from uplink_spark.zone.manifest import ManifestEntry
-from uplink_spark.zone.reader import Files
 
 PASS_BYTES = (
     4 << 20

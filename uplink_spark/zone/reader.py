@@ -1,130 +1,17 @@
-"""A landing zone as its readers see it: files by relative path, and the manifest of each shard up to its last mark.
+"""A landing zone as its readers see it: the manifest of each shard up to its last mark.
 
-Local folders are read with the system calls, anything else through `pyarrow.fs`. A folder is listed once, at the
-first look; from then on each manifest file names the next one.
+A folder is listed once, at the first look; from then on each manifest file names the next one.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlparse
 
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.zone.entry_table import EntryTable
+from uplink_spark.zone.files import Files, open_files
 from uplink_spark.zone.manifest import LANDING_NAME, ManifestEntry, Zone, decode_zone
 from uplink_spark.zone.shard_log import ShardLog
-
-OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
-RETRY_S = 30
-READ_AHEAD = 16  # objects of a bucket at a time: each is a request
-
-
-class LocalFiles:
-    """The files of a landing zone in a folder of this machine."""
-
-    read_ahead, final = 1, False
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-
-    def read(self, path: str, at: int) -> bytes | None:
-        """Return the bytes of a file from `at` to its end, None where there is no such file."""
-        try:
-            with open(os.path.join(self.root, path), "rb") as file:
-                file.seek(at)
-                return file.read()
-        except FileNotFoundError:
-            return None
-
-    def read_range(self, path: str, at: int, size: int) -> bytes:
-        """Return up to size bytes. Raises OSError."""
-        with open(os.path.join(self.root, path), "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, at)
-
-    def names(self, folder: str) -> list[str]:
-        try:
-            return os.listdir(os.path.join(self.root, folder))
-        except (FileNotFoundError, NotADirectoryError):  # somebody's file among the folders of days
-            return []
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Write a small file so that a reader sees the old or the new bytes."""
-        target = Path(self.root, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-
-
-def shown(url: str) -> str:
-    """Return a URL for messages: it may carry keys."""
-    return re.sub(r"//[^@/]*@", "//***@", url)
-
-
-def bounded(url: str) -> str:
-    """Return a URL whose store gives up in time: Google's client tries for a quarter of an hour by itself."""
-    parts = urlparse(url)
-    if parts.scheme not in ("gs", "gcs") or "retry_limit_seconds" in parts.query:
-        return url
-    query = "&".join(filter(None, (parts.query, f"retry_limit_seconds={RETRY_S}")))
-    return parts._replace(query=query).geturl()
-
-
-class RemoteFiles:
-    """The files of a landing zone behind any `pyarrow.fs` file system."""
-
-    read_ahead = READ_AHEAD
-
-    def __init__(self, url: str) -> None:
-        from pyarrow import fs
-
-        self.root = shown(url)
-        system, base = fs.FileSystem.from_uri(bounded(url))
-        self._fs: Any = fs.SubTreeFileSystem(base, system)
-        self.final = urlparse(url).scheme in OBJECT_STORES
-
-    def read(self, path: str, at: int) -> bytes | None:
-        try:
-            with self._fs.open_input_file(path) as file:
-                size = file.size()
-                return b"" if at >= size else bytes(file.read_at(size - at, at))
-        except FileNotFoundError:
-            return None
-
-    def read_range(self, path: str, at: int, size: int) -> bytes:
-        with self._fs.open_input_file(path) as file:
-            return bytes(file.read_at(size, at))
-
-    def names(self, folder: str) -> list[str]:
-        from pyarrow import fs
-
-        selector = fs.FileSelector(folder, allow_not_found=True)
-        return [found.base_name for found in self._fs.get_file_info(selector)]
-
-    def replace(self, path: str, data: bytes) -> None:
-        with self._fs.open_output_stream(path) as stream:
-            stream.write(data)
-
-
-Files = LocalFiles | RemoteFiles
-
-
-def open_files(url: str) -> Files:
-    """Return access to the landing zone at a path or URL. Raises LandingError for a URL nobody can open."""
-    parts = urlparse(url)
-    if parts.scheme in ("", "file"):
-        return LocalFiles(os.path.abspath(unquote(parts.path) if parts.scheme else url))
-    try:
-        return RemoteFiles(url)
-    except (OSError, ValueError) as error:
-        raise LandingError(f"landing zone {shown(url)}: {error}; use a path, file:, s3:, gs: or abfs:") from error
 
 
 def read_zone(files: Files) -> Zone:

@@ -13,6 +13,7 @@ from appliance.configuration.group_settings import MEMBER, read_member
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.logs import start_logging
 from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
+from uplink_spark.bounds import factor
 from uplink_spark.errors import ConfigError as CertificateError
 
 EXAMPLE = """examples:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the votes; never delete or copy it")
     parser.add_argument("--certs", type=Path, required=True, help="folder with box.crt, box.key, ca.crt")
-    parser.add_argument("--timing", type=float, default=1.0, help="group.timing of the boxes")
+    parser.add_argument("--timing", type=factor(0.5, 10), default=1.0, help="group.timing of the boxes")
 
 
 def run(arguments: argparse.Namespace) -> int:

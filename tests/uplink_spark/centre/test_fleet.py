@@ -12,8 +12,9 @@ from uplink_spark.centre.landing import NewPiece
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, encode_log, raw_piece
+from uplink_spark.zone.files import LocalFiles
 from uplink_spark.zone.manifest import shard_of
-from uplink_spark.zone.reader import LocalFiles, ZoneReader
+from uplink_spark.zone.reader import ZoneReader
 
 NOW = 1_700_000_000_000
 SIZE = 97

@@ -7,7 +7,7 @@ from uplink_spark.spark import packs
 from uplink_spark.spark.packs import PieceRef, read_batches, ref_of
 from uplink_spark.spark.rows import EVERYTHING
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
-from uplink_spark.zone.reader import LocalFiles
+from uplink_spark.zone.files import LocalFiles
 
 
 def landed(landing: MadeLanding, commits: list[int]) -> list[PieceRef]:

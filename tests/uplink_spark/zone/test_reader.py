@@ -18,7 +18,8 @@ from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import StreamReader, _Rows
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import shard_log
-from uplink_spark.zone.reader import RETRY_S, LocalFiles, RemoteFiles, ZoneReader, bounded, open_files
+from uplink_spark.zone.files import RemoteFiles
+from uplink_spark.zone.reader import ZoneReader
 from uplink_spark.zone.shard_log import ShardLog
 
 
@@ -130,41 +131,6 @@ def test_a_zone_that_is_not_there_or_not_one_is_named(tmp_path: Path) -> None:
 def test_a_zone_may_be_named_by_a_url(landing: MadeLanding) -> None:
     land(landing, 2)
     assert ZoneReader(f"file://{landing.root}").ends() == {0: 2}
-
-
-@pytest.mark.parametrize("kind", [LocalFiles, RemoteFiles])
-def test_files_are_read_and_replaced_alike_here_and_through_pyarrow(
-    tmp_path: Path, kind: type[LocalFiles] | type[RemoteFiles]
-) -> None:
-    files = kind(str(tmp_path) if kind is LocalFiles else f"file://{tmp_path}")
-    (tmp_path / "consumers").mkdir()
-    files.replace("consumers/a.json", b"1")
-    files.replace("consumers/a.json", b"22")
-    assert files.read("consumers/a.json", 1) == b"2"
-    assert files.read("consumers/b.json", 0) is None
-    assert files.read("consumers/a.json", 9) == b""
-    assert files.read_range("consumers/a.json", 1, 5) == b"2"
-    assert files.names("consumers") == ["a.json"]
-    assert files.names("nowhere") == []
-    with pytest.raises(FileNotFoundError):
-        files.read_range("consumers/b.json", 0, 1)
-
-
-def test_a_store_that_does_not_answer_is_told_in_time() -> None:
-    assert bounded("gs://b/z") == f"gs://b/z?retry_limit_seconds={RETRY_S}"
-    assert bounded("gs://b/z?x=1") == f"gs://b/z?x=1&retry_limit_seconds={RETRY_S}"
-    assert bounded("gs://b/z?retry_limit_seconds=2") == "gs://b/z?retry_limit_seconds=2"
-    assert bounded("s3://b/z") == "s3://b/z"
-    url = "gs://anonymous@b/zone?retry_limit_seconds=1&endpoint_override=127.0.0.1:9&scheme=http"
-    with pytest.raises(LandingError, match=r"landing zone gs://.* cannot be read: .*are the URL, the network"):
-        ZoneReader(url)
-
-
-def test_keys_in_a_url_stay_out_of_messages() -> None:
-    assert RemoteFiles("s3://key:secret@bucket/landing?region=x").root == "s3://***@bucket/landing?region=x"
-    with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
-        open_files("s3://key:secret@bucket/landing?nonsense=1")
-    assert "secret" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from tests.uplink_spark.zone.test_entry_table import ENTRIES
+from uplink_spark.zone.files import LocalFiles
 from uplink_spark.zone.manifest import encode_items, encode_mark, file_head, manifest_path
-from uplink_spark.zone.reader import LocalFiles
 from uplink_spark.zone.rollup import encode_rolled, rolled_path
 from uplink_spark.zone.segments import ManifestFile, RolledFile
 

@@ -9,8 +9,8 @@ from uplink_spark.centre.landing import ShardWriter
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import MadeLanding
 from uplink_spark.zone import rollup, shard_log
+from uplink_spark.zone.files import LocalFiles, RemoteFiles
 from uplink_spark.zone.manifest import kept_path
-from uplink_spark.zone.reader import LocalFiles, RemoteFiles
 from uplink_spark.zone.rollup import chain_of, rolled_folder
 from uplink_spark.zone.shard_log import SegmentPlan, ShardLog
 
