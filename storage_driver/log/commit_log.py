@@ -220,17 +220,19 @@ class CommitLog:
         """
         if not self.committed <= log_offset <= self.synced:
             raise ValueError(f"a cut at {log_offset}: committed is {self.committed}, synced {self.synced}")
-        if self.failure is not None:
-            raise LogFailed(self.failure)
+        self._check()
         if log_offset == self.end:
             return None
         cut = self._cut = CutRequest(log_offset, reason, truncation)
         self._work.set()
         self._nudge()
         await cut.ended.wait()
+        self._check()
+        return cut.done
+
+    def _check(self) -> None:
         if self.failure is not None:
             raise LogFailed(self.failure)
-        return cut.done
 
     def _was_cut(self, cut: "CutRequest", ended: Outcome[CutDone]) -> None:
         try:
