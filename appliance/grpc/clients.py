@@ -15,6 +15,7 @@ from appliance.broker.rights import Need, Signer
 from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.renewals import Leases, Renew, Renewals
+from netstack.errors import ChannelClosed
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Settings
 from netstack.serving.peer import Peer
@@ -38,6 +39,13 @@ class Gate(Protocol):
     def takes_copies(self, peer: Peer, /) -> bool: ...
 
 
+class Commands(Protocol):
+    """The way from the broker to a client."""
+
+    def tell(self, code: int, ext: Mapping[str, str], body: bytes, /) -> bool: ...
+    async def ask(self, code: int, ext: Mapping[str, str], body: bytes, /, *, timeout_s: float) -> RemotingCommand: ...
+
+
 class KeyRing(Protocol):
     """The keys of clients. Raises Denied."""
 
@@ -48,13 +56,13 @@ class KeyRing(Protocol):
 class ClientSession:
     """One client on one connection: a `RequestPeer` of the broker's tables.
 
-    `settings` are those of its telemetry stream, None while it has none; `told` takes what the broker has to say;
+    `settings` are those of its telemetry `stream`, both None while it has none;
     `room` is the connection's, `leases` are the messages that are renewed for the client.
     """
 
     __slots__ = (
         *("_callbacks", "born_host", "client_id", "connection", "language", "leases", "room", "settings", "signer"),
-        *("told", "version"),
+        *("stream", "version"),
     )
 
     def __init__(self, peer: Peer, client_id: str, language: str, room: AnswerRoom, leases: Leases) -> None:
@@ -63,7 +71,7 @@ class ClientSession:
         self.born_host = peer.born_host
         self.signer: Signer | None = None
         self.settings: Settings | None = None
-        self.told: Callable[[int, Mapping[str, str], bytes], bool] = lambda code, ext, body: False
+        self.stream: Commands | None = None
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -94,17 +102,20 @@ class ClientSession:
 
     def left(self) -> None:
         """The client has gone: the tables forget it."""
-        self.settings, callbacks, self._callbacks = None, self._callbacks, []
+        self.settings = self.stream = None
+        callbacks, self._callbacks = self._callbacks, []
         self.leases.give_back()
         for callback in callbacks:
             callback()
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> object:
-        return self.told(code, ext, body)
+        return self.stream is not None and self.stream.tell(code, ext, body)
 
     async def ask(self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float) -> RemotingCommand:
-        """Raise Rejection: these clients answer no requests of remoting."""
-        raise Rejection(Code.UNSUPPORTED, f"a gRPC client takes no request {code}")
+        """Raise Refused, AskTimeout, ChannelClosed."""
+        if self.stream is None:
+            raise ChannelClosed(str(self.connection), "the client has no stream of telemetry")
+        return await self.stream.ask(code, ext, body, timeout_s=timeout_s)
 
     async def reserve(self, size: int, /) -> None:
         """The windows of HTTP/2 hold back what the client does not read."""

@@ -12,6 +12,8 @@ SMALL = 64 << 10  # bytes: whatever is in so few of them becomes 6 MiB at most
 BESIDE_BYTES = 512 << 10  # of a request beside the bodies of its messages
 MOST_FIELDS = 32_768  # of a request and its messages
 MESSAGES, BODY = 1, 4  # fields
+REPORT, STACKS = 3, 2
+MOST_STACKS = 512 << 10  # bytes of a report on threads: some thousand of them
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10
 
@@ -21,22 +23,31 @@ def check_send(raw: bytes) -> None:
     if len(raw) <= SMALL:
         return
     beside = 0
-    for count, size in enumerate(_beside_bodies(raw)):
+    for count, size in enumerate(_beside(raw, MESSAGES, BODY)):
         beside += size
         if beside > BESIDE_BYTES or count >= MOST_FIELDS:
             text = f"a request of {len(raw)} bytes has more than {MOST_FIELDS} fields or {BESIDE_BYTES} bytes"
             raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"{text} beside the bodies of its messages: split it")
 
 
-def _beside_bodies(raw: bytes) -> Iterator[int]:
-    """Give the bytes of each field, none for messages and their bodies. Raises CallFailed."""
+def _beside(raw: bytes, outer: int, text: int) -> Iterator[int]:
+    """Give the bytes of each field, none for those of a number and for one field in them. Raises CallFailed."""
     for kind, start, end in _fields(raw, 0, len(raw)):
-        if kind != MESSAGES:
+        if kind != outer:
             yield end - start
             continue
         yield 0
         for inner, begins, ends in _fields(raw, start, end):
-            yield 0 if inner == BODY else ends - begins
+            yield 0 if inner == text else ends - begins
+
+
+def check_command(raw: bytes) -> None:
+    """Raise CallFailed for a large command of telemetry, unless it is mostly the stacks of threads."""
+    if len(raw) <= SMALL:
+        return
+    if len(raw) > MOST_STACKS or sum(_beside(raw, REPORT, STACKS)) > SMALL:
+        text = f"a command of {len(raw)} bytes, at most {MOST_STACKS} are allowed, and {SMALL} beside stacks of threads"
+        raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
 
 
 def check_small(raw: bytes) -> None:

@@ -4,27 +4,23 @@ A client's stream carries its settings in, the settings in force out, and later 
 RocketMQ 5.3 ClientActivity, GrpcClientSettingsManager.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.clients import ClientTable, Member
+from appliance.grpc.client_stream import ClientStream
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers
 from appliance.grpc.methods import decoded
 from appliance.grpc.outcome import Rejection, ok, status_of
-from appliance.grpc.received_messages import message_of
 from appliance.grpc.resources import topic_of
-from appliance.grpc.send_shape import check_small
-from appliance.grpc.transactions import transaction_id
+from appliance.grpc.send_shape import check_command
 from netstack.errors import Refused
 from netstack.grpc.calls import Call
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.v2.definition_pb2 import ClientType, Code, Settings
 from netstack.grpc.v2.service_pb2 import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
-from netstack.wire.codes import RequestCode
-from netstack.wire.headers import CheckTransactionHeader
-from storage_driver.record import decode_record
 
 MOST_PROPERTIES, MOST_PROPERTY_BYTES = 32, 4096
 ATTEMPTS, FIRST_S, LONGEST_S, TIMES = 3, 0.01, 1.0, 2.0  # of a producer that sends again
@@ -59,18 +55,21 @@ class ClientStreams:
     async def handle(self, call: Call) -> None:
         """Serve one stream until the client ends it. Raises CallFailed."""
         session: ClientSession | None = None
-        told = Told(call)
+        stream = ClientStream(call, self._now_ms())
         try:
             while (raw := await call.receive()) is not None:
-                check_small(raw)
+                check_command(raw)
                 command = decoded(TelemetryCommand, raw)
                 session = self._session(call)
                 if command.WhichOneof("command") == "settings":
                     in_force = self._settle(session, command.settings)
-                    session.told = told
+                    session.stream, stream.settings = stream, in_force
                     await call.send(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
+                else:
+                    stream.reported(command)
         finally:
-            if session is not None and session.told is told:
+            stream.end()
+            if session is not None and session.stream is stream:
                 session.left()
 
     def _session(self, call: Call) -> ClientSession:
@@ -124,24 +123,6 @@ class ClientStreams:
         """The client ends; Rust ends its stream first, so that its settings are gone already."""
         self._sessions.forget(session)
         return NotifyClientTerminationResponse(status=ok())
-
-
-class Told:
-    """Takes what the broker tells a client, a request of remoting, and posts it to the client's stream."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __call__(self, code: int, ext: Mapping[str, str], body: bytes) -> bool:
-        """Return whether it left; what these clients have no word for does not."""
-        if code != RequestCode.CHECK_TRANSACTION_STATE:
-            return False
-        header, half = CheckTransactionHeader.from_ext(ext), decode_record(body)
-        command = TelemetryCommand(status=ok())
-        asked = command.recover_orphaned_transaction_command
-        asked.message.CopyFrom(message_of(half, half.topic))
-        asked.transaction_id = transaction_id(header.queue_offset, header.log_offset)
-        return self._call.post(command.SerializeToString())
 
 
 def check_settings(given: Settings) -> None:

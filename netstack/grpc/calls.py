@@ -85,7 +85,8 @@ class Call:
             self._messages = deque()
         if len(self._messages) >= MOST_UNREAD:
             raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, f"{MOST_UNREAD} messages of this call are not read yet")
-        if (size := sum(map(len, self._messages)) + len(message)) > MOST_UNREAD_BYTES:
+        size = sum(map(len, self._messages)) + len(message)
+        if size > MOST_UNREAD_BYTES and self._has_message is None:  # who waits for it takes it at once
             text = f"{size} bytes of this call are not read yet, at most {MOST_UNREAD_BYTES} are allowed"
             raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
         self._messages.append(message)

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, finished, node5_program, python5_program, rust5_program
+from tests.interop.test_java_admin import admin
 from tests.interop.wire import command, frame, make_topic, what_comes_back
 from tests.ports import free_port
 
@@ -327,3 +329,41 @@ def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: GrpcBox, jvm4:
     finally:
         consumer.close()
     assert sorted(client.seen) == sorted([("key-1", 2), *((f"key-{number}", 1) for number in range(10))])
+
+
+def offset_id_of(tool: Any, topic: str, key: str) -> str:
+    """Return the offset id of the only message with a key."""
+    now_ms = int(time.time() * 1000)
+
+    def found() -> list[Any]:
+        try:
+            return list(tool.queryMessage(topic, key, 32, now_ms - 60_000, now_ms + 60_000).getMessageList())
+        except Exception:  # the index is written a moment after the message
+            return []
+
+    (message,) = until(found, seconds=60, what=f"no message with key {key}")
+    return str(message.getOffsetMsgId())
+
+
+@pytest.mark.feature("gRPC: stacks of a consumer and direct consumption through stock tools", client=JAVA)
+def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+    topic, group, client = box5.topic("java_asked"), unique("java_asked_group"), JavaClient(java5, box5, tls=False)
+    consumer = client.push_consumer(topic, group)
+    try:
+        until_member(box5, jvm4, group)
+        made = client.producer(topic)
+        made.send(client.message(topic, 7).build())
+        made.close()
+        until(lambda: len(client.seen) == 1, seconds=60, what=lambda: f"{client.seen}")
+        with admin(jvm4, box5) as tool:
+            (connection,) = list(tool.examineConsumerConnectionInfo(group).getConnectionSet())
+            info = tool.getConsumerRunningInfo(group, connection.getClientId(), True)
+            assert topic in {item.getTopic() for item in info.getSubscriptionSet()}
+            assert "java.lang.Thread" in info.getJstack()
+            assert "#Consumer Subscription#" in info.formatString()
+            message_id = offset_id_of(tool, topic, "key-7")
+            answer = tool.consumeMessageDirectly(group, connection.getClientId(), topic, message_id)
+            assert answer.getConsumeResult().toString() == "CR_SUCCESS"
+    finally:
+        consumer.close()
+    assert client.seen == [("key-7", 1)] * 2

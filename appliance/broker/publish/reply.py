@@ -112,7 +112,7 @@ class Replies:
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         try:
             answer = await asker.ask(code, pushed.to_ext(), request.body, timeout_s=PUSH_S)
-        except (AskTimeout, ChannelClosed) as exc:
+        except (AskTimeout, ChannelClosed, Refused) as exc:
             return f"push reply message to {client_id} fail: {exc}"
         return (
             None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"

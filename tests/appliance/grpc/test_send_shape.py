@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.grpc.send_shape import BESIDE_BYTES, MOST_FIELDS, SMALL, check_send, check_small
+from appliance.grpc.send_shape import BESIDE_BYTES, MOST_FIELDS, SMALL, check_command, check_send, check_small
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.v2 import definition_pb2, service_pb2
 
@@ -56,3 +56,15 @@ def test_a_request_without_bodies_is_small() -> None:
 def test_a_message_in_the_tests_is_one_of_the_protocol() -> None:
     assert definition_pb2.Message.DESCRIPTOR.fields_by_name["body"].number == 4
     assert service_pb2.SendMessageRequest.DESCRIPTOR.fields_by_name["messages"].number == 1
+
+
+def test_a_command_may_be_large_by_its_stacks_alone() -> None:
+    command = service_pb2.TelemetryCommand()
+    command.thread_stack_trace.nonce, command.thread_stack_trace.thread_stack_trace = "n", "x" * 400_000
+    check_command(command.SerializeToString())
+    command.thread_stack_trace.nonce = "n" * 70_000
+    with pytest.raises(CallFailed, match="beside stacks"):
+        check_command(command.SerializeToString())
+    command.thread_stack_trace.nonce, command.thread_stack_trace.thread_stack_trace = "n", "x" * 600_000
+    with pytest.raises(CallFailed, match="at most 524288"):
+        check_command(command.SerializeToString())

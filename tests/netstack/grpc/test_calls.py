@@ -104,3 +104,19 @@ async def test_wide_windows_of_a_client_that_reads_nothing_let_it_have_no_more()
         await done.wait()
         assert one.post(b"now")
         nursery.cancel_scope.cancel()
+
+
+async def test_a_large_message_is_taken_by_who_waits_for_it() -> None:
+    one = call()
+    got: list[bytes | None] = []
+
+    async def take() -> None:
+        got.append(await one.receive())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        await trio.testing.wait_all_tasks_blocked()
+        one.arrived(bytes(2 * MOST_UNREAD_BYTES))
+        with pytest.raises(CallFailed):
+            one.arrived(bytes(MOST_UNREAD_BYTES))
+    assert [len(each or b"") for each in got] == [2 * MOST_UNREAD_BYTES]
