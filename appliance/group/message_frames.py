@@ -9,7 +9,15 @@ from zlib import crc32
 
 from appliance.group.frames import MESSAGES, MOST_TEXT, LinkFrame, encode_frame, typed
 from storage_driver.consensus import messages as m
-from storage_driver.consensus.members import CONFIGS_KEPT, MOST_MEMBERS, Members, MembersAt, check_members
+from storage_driver.consensus.members import (
+    CONFIGS_KEPT,
+    MOST_ADDRESS_BYTES,
+    MOST_ID_BYTES,
+    MOST_MEMBERS,
+    Members,
+    MembersAt,
+    check_members,
+)
 from storage_driver.consensus.terms import ROWS_KEPT, Row, are_rising
 from storage_driver.errors import ConsensusRefused
 from storage_driver.named_tuple import NamedTuple
@@ -38,10 +46,13 @@ def _pack_config(config: MembersAt) -> list[object]:
 
 
 def _unpack_configs(fields: Fields, key: str) -> tuple[MembersAt, ...]:
-    rows: list[list[Any]] = fields.rows(key, int, list, list, list)
+    rows: list[list[Any]] = fields.rows(key, int, list, list, list, list)
     if len(rows) > CONFIGS_KEPT:
         raise PieceDamaged(f"{key}: {len(rows)} rows, at most {CONFIGS_KEPT} are allowed")
-    configs = tuple(MembersAt(row[0] - 1, Members(*map(_names, row[1:]))) for row in rows)
+    configs = tuple(
+        MembersAt(at - 1, Members(_names(boxes), _names(witnesses), _names(learners), _addresses(later)))
+        for at, boxes, witnesses, learners, later in rows
+    )
     try:
         for config in configs:
             check_members(config.members)
@@ -51,10 +62,18 @@ def _unpack_configs(fields: Fields, key: str) -> tuple[MembersAt, ...]:
 
 
 def _names(value: list[object]) -> tuple[str, ...]:
-    names = [name for name in value if type(name) is str and 0 < len(name.encode()) <= 16]
-    if len(names) != len(value) or len(names) > MOST_MEMBERS:
-        raise PieceDamaged("what should be ids of members is not")
-    return tuple(names)
+    return _texts(value, MOST_ID_BYTES)
+
+
+def _addresses(value: list[object]) -> tuple[str, ...]:
+    return _texts(value, MOST_ADDRESS_BYTES)
+
+
+def _texts(value: list[object], most: int) -> tuple[str, ...]:
+    texts = [text for text in value if type(text) is str and 0 < len(text.encode()) <= most]
+    if len(texts) != len(value) or len(texts) > MOST_MEMBERS:
+        raise PieceDamaged("what should be ids or addresses of members is not")
+    return tuple(texts)
 
 
 def _unpack_rows(fields: Fields, key: str) -> tuple[Row, ...]:

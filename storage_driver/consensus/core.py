@@ -90,6 +90,11 @@ class Core:
         return own if isinstance(self._state.part, Leading) else max(own, self._state.told)
 
     @property
+    def changing(self) -> bool:
+        """Whether the newest change of the members is not committed yet, as far as this member knows."""
+        return self._state.log.committed <= self._state.log.last_change
+
+    @property
     def heard_s(self) -> float | None:
         """When a leader last said what is committed; None: not since the start."""
         return self._state.heard_s if self._state.told else None

@@ -8,6 +8,7 @@ from storage_driver.named_tuple import NamedTuple
 
 MOST_MEMBERS = 16
 MOST_ID_BYTES = 16
+MOST_ADDRESSES, MOST_ADDRESS_BYTES = 5, 72
 
 
 class Members(NamedTuple):
@@ -16,6 +17,7 @@ class Members(NamedTuple):
     boxes: tuple[str, ...]  # vote, and have the log
     witnesses: tuple[str, ...] = ()  # vote, and have no log
     learners: tuple[str, ...] = ()  # have the log
+    addresses: tuple[str, ...] = ()  # of those who came later: nothing here reads them, they travel with the change
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -68,6 +70,10 @@ def check_members(members: Members) -> None:
             raise ConsensusRefused(f"member id {name!r}: it takes 1 to {MOST_ID_BYTES} bytes")
     if len({forced_slot(name) for name in names}) != len(names):
         raise ConsensusRefused(f"member ids {', '.join(names)} clash: choose another id for one of them")
+    if len(members.addresses) > MOST_ADDRESSES:
+        raise ConsensusRefused(f"{len(members.addresses)} members came later, at most {MOST_ADDRESSES} are allowed")
+    if (longest := max((len(each.encode()) for each in members.addresses), default=0)) > MOST_ADDRESS_BYTES:
+        raise ConsensusRefused(f"the address of a member has {longest} bytes, at most {MOST_ADDRESS_BYTES} are allowed")
     if len(members.witnesses) > 1:
         raise ConsensusRefused(f"{len(members.witnesses)} witnesses, at most one is allowed")
 

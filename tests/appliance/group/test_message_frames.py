@@ -12,7 +12,8 @@ from storage_driver.consensus.terms import Row
 from storage_driver.record import BLANK, MAGIC_BLANK
 from uplink_spark.errors import ProtocolError
 
-CONFIGS = (MembersAt(-1, Members(("a", "b"))), MembersAt(500, Members(("a", "b"), ("w",), ("c",))))
+LATER = Members(("a", "b"), ("w",), ("c",), ("c=10.0.0.3:10912",))
+CONFIGS = (MembersAt(-1, Members(("a", "b"))), MembersAt(500, LATER))
 ROWS = (Row(1, 0), Row(4, 700))
 BYTES = b"whole records" * 10
 APPENDED = m.Append(7, 1000, len(BYTES), 5, 700, 5, crc32(BYTES), 900, CONFIGS)
@@ -77,6 +78,8 @@ def test_an_append_covers_the_blank_whose_head_it_ends_with() -> None:
         m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("",))),)),
         m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(())),)),
         m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a", "b"), ("a",))),)),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b=h:1",) * 6)),)),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b" * 73,))),)),
     ],
 )
 def test_tables_that_cannot_be_are_refused(changed: m.Message) -> None:
@@ -86,7 +89,7 @@ def test_tables_that_cannot_be_are_refused(changed: m.Message) -> None:
 
 def test_the_largest_tables_fit_a_head() -> None:
     rows = tuple(Row(term, (1 << 50) + term) for term in range(1, 1025))
-    members = Members(tuple(f"a member {number:07d}" for number in range(16)))
+    members = Members(tuple(f"a member {number:07d}" for number in range(16)), (), (), ("x" * 72,) * 5)
     configs = tuple(MembersAt((1 << 50) + at, members) for at in range(64))
     frame = through(encode_message(m.Match(7, 5, 1000, 900, rows, configs)))
     assert len(frame.head) <= MOST_HEAD
