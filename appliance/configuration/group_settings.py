@@ -28,7 +28,12 @@ class GroupMember(NamedTuple):
     @property
     def client_address(self) -> str:
         """Where its broker is, host:port."""
-        return f"{self.host}:{self.port - BROKER_BELOW}"
+        return host_port(self.host, self.port - BROKER_BELOW)
+
+    @property
+    def link_address(self) -> str:
+        """Where it takes the log, host:port."""
+        return host_port(self.host, self.port)
 
 
 class GroupSection(Section):
@@ -63,6 +68,11 @@ class GroupSection(Section):
     certs: str = key(
         "", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt; empty: that of the uplink"
     )
+
+
+def host_port(host: str, port: int) -> str:
+    """Return host:port; an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_member(text: str) -> GroupMember:

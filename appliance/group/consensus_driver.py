@@ -16,8 +16,9 @@ from appliance.group.event_queue import DriverEvent, EventQueue
 from appliance.group.feed import Feed
 from appliance.group.frames import (
     HAND_OVER,
-    HAND_OVER_REFUSED,
+    LEAVE,
     MOST_TEXT,
+    WISH_REFUSED,
     LinkFrame,
     LinkRefused,
     MemberHello,
@@ -30,9 +31,11 @@ from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipSt
 from appliance.group.link import Link
 from appliance.group.links import MemberLinks
 from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy, LogShrunk
+from appliance.group.member_changes import removed
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
+from appliance.group.membership_orders import MembershipOrders
 from appliance.group.message_frames import decode_message, encode_message
 from appliance.group.shipping import Shipping
 from storage_driver.consensus.core import Core
@@ -81,6 +84,7 @@ class ConsensusDriver:
         self._told_end = store.end  # to the core
         self._failed, self._answer = False, ""  # whether the disk failed; why the leader does not hand over
         self.links = make_links(self)
+        self._know(core.status.members)
 
     def _synced(self) -> int:
         return self._store.synced
@@ -109,11 +113,11 @@ class ConsensusDriver:
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
-        if frame.kind == HAND_OVER:
+        if frame.kind in (HAND_OVER, LEAVE):
             await self._events.wait_room()
-            self._events.add(DriverEvent(partial(self._hand_over, member=link.member)))
+            self._events.add(DriverEvent(partial(self._wish, kind=frame.kind, member=link.member)))
             return
-        if frame.kind == HAND_OVER_REFUSED:
+        if frame.kind == WISH_REFUSED:
             self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
             return
         message = decode_message(frame)
@@ -201,6 +205,8 @@ class ConsensusDriver:
             self.links.send(member, encode_message(message))
         if effects.committed is not None:
             self._store.commit(effects.committed)
+        if effects.status is not None:
+            self._know(effects.status.members)
         if effects.status is not None and effects.status.role != LEADER:
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
         self.links.wake()
@@ -228,6 +234,11 @@ class ConsensusDriver:
             return
         self._told_end = cut.log_offset
         self._events.add_first(DriverEvent(lambda now_s: self._core.cut_done(now_s, cut.log_offset)))
+
+    def _know(self, members: Members) -> None:
+        """Link with who belongs to the group now, with nobody else."""
+        self._rules.directory.update(members)
+        self.links.set_peers(self._rules.directory.peers())
 
     def _follow(self, reason: str) -> None:
         """Take no messages of this box's own."""
@@ -261,7 +272,7 @@ class ConsensusDriver:
     def _publish(self, status: MemberStatus) -> None:
         role = LEARNER if self.member in status.members.learners else status.role
         ready = status.ready and self._core.lease_held(self._clocks.now_s())
-        address = self._rules.clients.get(status.leader, "")
+        address = self._rules.directory.client_address(status.leader)
         self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready))
 
     # ---- orders
@@ -315,11 +326,13 @@ class ConsensusDriver:
                 self._answer = ""
                 await self._wait_lead(ROUND_S * self._rules.scale)
 
-    def _hand_over(self, now_s: float, member: str) -> Effects:
+    def _wish(self, now_s: float, kind: int, member: str) -> Effects:
         try:
+            if kind == LEAVE:
+                return self._core.propose_members(now_s, removed(self._core.status.members, member))
             return self._core.transfer(now_s, member)
         except ConsensusRefused as exc:
-            self.links.send(member, encode_frame(HAND_OVER_REFUSED, {"text": str(exc)[:MOST_TEXT]}))
+            self.links.send(member, encode_frame(WISH_REFUSED, {"text": str(exc)[:MOST_TEXT]}))
             return Effects()
 
     async def transfer(self, to: str) -> None:
@@ -337,6 +350,29 @@ class ConsensusDriver:
     async def solo(self) -> None:
         """As leader, acknowledge alone from here on, until the other copy is level again."""
         await self._order(self._core.solo)
+
+    def _changes(self) -> MembershipOrders:
+        return MembershipOrders(self._core, self._order, self._rules.directory, self.leadership)
+
+    async def join(self, member: str) -> str:
+        """As leader, let a member in, one step; return what that waits for, "" when it is done."""
+        return await self._changes().join(member)
+
+    async def remove(self, member: str) -> None:
+        """As leader, take another member out of the group."""
+        await self._changes().remove(member)
+
+    async def leave(self) -> None:
+        """Ask the leader to take this member out; who leads hands over first."""
+        await self._changes().hand_over(self.transfer)
+        leader = self._core.status.leader
+        with trio.move_on_after(PROMOTE_S):
+            while self.links.link(leader) is not None:
+                self._answer = ""
+                self.links.send(leader, encode_frame(LEAVE, {}))
+                await trio.sleep(LOOK_S)
+        if not leader or self.links.link(leader) is not None:
+            raise GroupRefused(self._answer or f"{leader or 'a leader'} did not answer: see `rocketbox group status`")
 
     async def resync(self) -> None:
         """As follower, forget the copy and take it from the leader again."""

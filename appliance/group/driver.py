@@ -49,6 +49,15 @@ class GroupDriver(Protocol):
     async def solo(self) -> None:
         """As leader, acknowledge alone from here on, until the other copy is level again."""
 
+    async def join(self, member: str) -> str:
+        """As leader, let a member in, one step: learner, voter; return what that waits for, "" when it is done."""
+
+    async def remove(self, member: str) -> None:
+        """As leader, take another member out of the group."""
+
+    async def leave(self) -> None:
+        """Ask the leader to take this member out; who leads hands over first."""
+
     async def resync(self) -> None:
         """As follower, forget the copy and take it from the leader again; what it alone has goes to quarantine/."""
 

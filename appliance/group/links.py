@@ -32,6 +32,7 @@ from uplink_spark.wire.tls import TlsStream
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
 RETRY_S, MOST_RETRY_S = 0.2, 2.0
+STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
 MOST_GREETING_BYTES: Final = 1 << 17
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -103,6 +104,8 @@ class MemberLinks:
 
     def set_peers(self, peers: Mapping[str, LinkPeer]) -> None:
         """Link with these members from now on, with nobody else."""
+        if peers == self._peers:
+            return
         self._peers = dict(peers)
         for member, (link, _) in self._links.items():
             if member not in peers:
@@ -141,17 +144,24 @@ class MemberLinks:
 
     async def run(self) -> None:
         """Dial until cancelled."""
-        while True:
-            changed = self._changed
-            async with trio.open_nursery() as nursery:
+        kept: dict[str, tuple[LinkPeer, trio.CancelScope]] = {}
+        async with trio.open_nursery() as nursery:
+            while True:
+                changed = self._changed
+                for member in [name for name, (peer, _) in kept.items() if self._peers.get(name) != peer]:
+                    kept.pop(member)[1].cancel()
                 for member, peer in self._peers.items():
-                    if peer.dialed:
-                        nursery.start_soon(self._keep, member, peer)
+                    if peer.dialed and member not in kept:
+                        kept[member] = peer, trio.CancelScope()
+                        nursery.start_soon(self._keep, member, *kept[member])
                 await changed.wait()
-                nursery.cancel_scope.cancel()
 
-    async def _keep(self, member: str, peer: LinkPeer) -> None:
+    async def _keep(self, member: str, peer: LinkPeer, scope: trio.CancelScope) -> None:
         """Have a link to a member until cancelled."""
+        with scope:
+            await self._redial(member, peer)
+
+    async def _redial(self, member: str, peer: LinkPeer) -> None:
         pause_s = RETRY_S
         while True:
             began = self._clocks.now_s()
@@ -242,7 +252,7 @@ class MemberLinks:
         own = self._user.hello()
         if named[0] != own.group or named[1] not in self._peers:
             text = f"{named[1]} of group {named[0]} is not a member of {own.group} here"
-            raise LinkEnded("stranger", text, LinkRefused("stranger", text, 30_000))
+            raise LinkEnded("stranger", text, LinkRefused("stranger", text, STRANGER_MS))
         frame, *behind = await _first_frames(stream, decoder)
         if behind:
             raise ProtocolError("more than a greeting came at once")

@@ -15,7 +15,6 @@ import trio
 from appliance import admin
 from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.saving import KeptFiles
-from appliance.configuration.group_settings import GroupMember, read_members
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.driver import GroupDriver
@@ -53,7 +52,6 @@ class MemberParts(NamedTuple):
     files: StateFiles
     applier: StateApplier
     driver: GroupDriver
-    members: dict[str, GroupMember]
     floating: Floating | None
 
 
@@ -71,7 +69,7 @@ async def run_member(
         except CertificateError as exc:
             raise ConfigError("group", [ConfigProblem("group.certs", section.certs, str(exc), None)]) from exc
         floating = Floating(read_floating(section.address)) if section.address else None
-        parts = MemberParts(context, store, files, StateApplier(store, files), driver, read_members(section), floating)
+        parts = MemberParts(context, store, files, StateApplier(store, files), driver, floating)
         if floating is not None:
             floating.give_up()  # a process before this one may have left it
         fixed = group_actions(driver)
@@ -161,7 +159,7 @@ class Turn:
 
     def _role(self, tables: BrokerTables) -> MemberRole:
         parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
-        role = MemberRole(parts.driver, parts.members, parts.store, ha_port=port, serves=self._state.serves)
+        role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves)
         if parts.floating is not None:
             role.floating = str(parts.floating.address)
         return role

@@ -1,8 +1,9 @@
 """What one member of a group is made with: who it is, which clocks it has, what it uses of its store."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
+from appliance.group.directory import MemberDirectory
 from appliance.group.log_copy import FollowerLog
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
@@ -29,12 +30,11 @@ class MemberLog(FollowerLog, Protocol):
 
 
 class MemberRules(NamedTuple):
-    """Which member of which group this is; where clients find each member's broker, host:port."""
+    """Which member of which group this is, and where the others are."""
 
     group: str
     member: str
-    clients: Mapping[str, str]
-    addresses: Mapping[str, str]  # of links
+    directory: MemberDirectory
     host: bytes  # as in records
     scale: float = 1.0  # of the group's times
     catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 import trio
 
 from appliance.broker.access.request_table import ROWS, AccessClass, Server
-from appliance.configuration.group_settings import GroupMember
+from appliance.configuration.group_settings import BROKER_BELOW
 from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.leadership import LeadershipState
 from appliance.namesrv.address import joined
@@ -32,18 +32,19 @@ class MemberRole:
 
     own_slaves = None
 
-    def __init__(
-        self, driver: GroupDriver, members: Mapping[str, GroupMember], log: Marks, *, ha_port: int, serves: bool
-    ) -> None:
-        self._driver, self._members, self._log = driver, members, log
+    def __init__(self, driver: GroupDriver, log: Marks, *, ha_port: int, serves: bool) -> None:
+        self._driver, self._log = driver, log
         self.ha_port, self._serves = ha_port, serves
         self.floating = ""  # the address that the leader holds
-        boxes = [name for name, member in members.items() if not member.witness]
-        self._ids = {name: number for number, name in enumerate(boxes, 1)}
 
     @property
     def broker_id(self) -> int:
-        return MASTER_ID if self._serves else self._ids[self._driver.member]
+        return MASTER_ID if self._serves else self._number(self._driver.member)
+
+    def _number(self, member: str) -> int:
+        """Return the number of a follower: its place among the boxes; who is none of them comes last."""
+        boxes = [each.member for each in self._driver.members() if not each.witness]
+        return boxes.index(member) + 1 if member in boxes else len(boxes) + 1
 
     @property
     def _state(self) -> LeadershipState:
@@ -57,18 +58,15 @@ class MemberRole:
         """Return the leader's address at 0, where it is known, and followers' at their numbers."""
         state, own = self._state, self._driver.member
         if self._serves and state.serves:
-            others = (each for each in self._driver.members() if each.connected and not each.witness)
-            found = {self._ids[each.member]: self._client(each.member) for each in others if each.member != own}
-            return {MASTER_ID: self._held(asked_at), **found}
+            others = [each for each in self._driver.members() if each.connected and each.member != own]
+            copies = [each for each in others if not (each.witness or each.learner)]
+            return {MASTER_ID: self._held(asked_at), **{self._number(each.member): _client(each) for each in copies}}
         leader = {MASTER_ID: self._held(state.address)} if state.address and state.leader != own else {}
-        return {**leader, self._ids[own]: asked_at}
+        return {**leader, self._number(own): asked_at}
 
     def _held(self, address: str) -> str:
         """Return the leader's address: the floating one, where there is one, with its port."""
         return joined(self.floating, int(address.rpartition(":")[2])) if self.floating else address
-
-    def _client(self, member: str) -> str:
-        return self._members[member].client_address
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -158,3 +156,9 @@ class MemberRole:
             if not each.witness:
                 yield "member_lag_bytes", each.behind_bytes, labels
                 yield "member_lag_seconds", each.behind_s, labels
+
+
+def _client(member: MemberProgress) -> str:
+    """Return where a box's broker is, host:port: its port is the one below that of its link."""
+    host, _, port = member.address.rpartition(":")
+    return f"{host}:{int(port) - BROKER_BELOW}"

@@ -27,7 +27,7 @@ def seen_members(
         found.append(
             MemberProgress(
                 name,
-                rules.addresses.get(name, ""),
+                rules.directory.link_address(name),
                 witness=name in status.members.witnesses,
                 learner=name in status.members.learners,
                 connected=own or link is not None,

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,17 +11,18 @@ from random import SystemRandom
 import trio
 
 from appliance.clock import clock_trusted
-from appliance.configuration.group_settings import BOTH, MANUAL, ONE, GroupMember, read_member, read_members
+from appliance.configuration.group_settings import BOTH, MANUAL, ONE, read_member, read_members
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.acknowledging import Acknowledgements
 from appliance.group.consensus_driver import ConsensusDriver
+from appliance.group.directory import MemberAddress, MemberDirectory, addresses_of
 from appliance.group.frames import LinkFrameDecoder
 from appliance.group.leadership import Leadership
 from appliance.group.link import LinkClocks, LinkPace
 from appliance.group.link_port import LinkPort, Stock
 from appliance.group.link_tls import LinkTls
-from appliance.group.links import LinkPeer, LinkUser, MemberLinks
+from appliance.group.links import LinkUser, MemberLinks
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.message_frames import APPEND
@@ -29,7 +30,7 @@ from appliance.group.witness_log import WitnessLog
 from appliance.replication.role import BESIDE_BODY, MIB
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import Start
-from storage_driver.consensus.members import Members
+from storage_driver.consensus.members import Members, MembersAt
 from storage_driver.consensus.rules import Rules
 from storage_driver.errors import ConsensusRefused, StateDamaged, StoreRefused, VoteFileDamaged
 from storage_driver.files.disk import Disk, RealDisk
@@ -43,15 +44,6 @@ from uplink_spark.errors import ConfigError as CertificateError
 
 WITH_BYTES = frozenset({APPEND})
 COPIES_ONLY = "this member of a group does not lead it"
-
-
-class MemberAddress(NamedTuple):
-    """A member of the configured list: where its link and, of a box, its broker is."""
-
-    host: str
-    port: int
-    client: str  # host:port
-    witness: bool = False
 
 
 class GroupPlan(NamedTuple):
@@ -74,18 +66,8 @@ class GroupPlan(NamedTuple):
 
     def of_member(self) -> MemberRules:
         """Return what the driver needs of it."""
-        clients = {name: member.client for name, member in self.members.items()}
-        addresses = {name: f"{member.host}:{member.port}" for name, member in self.members.items()}
-        rate = self.catch_up_bytes_s
-        return MemberRules(self.group, self.member, clients, addresses, self.host, self.rules.scale, rate)
-
-    def peers(self) -> dict[str, LinkPeer]:
-        """Return the others. A witness is dialed, of two boxes the earlier one in the order of names."""
-        return {
-            name: LinkPeer(member.host, member.port, member.witness or name < self.member)
-            for name, member in self.members.items()
-            if name != self.member
-        }
+        directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
+        return MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate)
 
 
 class OpenedMember(NamedTuple):
@@ -142,6 +124,8 @@ def make_driver(
     """Return the driver of a box or, over a log that is none, of a witness. Blocks. Raises as `open_member`."""
     tls, files = LinkTls(certificates, clock_ok=clock_ok), MemberFiles(disk, root)
     hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
+    if plan.members[plan.member].witness:  # nobody sends it the log that says who belongs to the group
+        table = table._replace(configs=(MembersAt(-1, plan.first_members()),))
     return ConsensusDriver(
         plan.of_member(),
         Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s()),
@@ -158,11 +142,6 @@ def make_driver(
 def witness_plan(group: str, member: str, members: Sequence[str], scale: float) -> GroupPlan:
     """Return the plan of a witness; `members` as in `group.members` of the boxes."""
     return GroupPlan(group, member, addresses_of(map(read_member, members)), Rules(scale=scale))
-
-
-def addresses_of(members: Iterable[GroupMember]) -> dict[str, MemberAddress]:
-    """Return members by name."""
-    return {each.name: MemberAddress(each.host, each.port, each.client_address, each.witness) for each in members}
 
 
 async def run_witness(
@@ -186,9 +165,7 @@ def _make_links(plan: GroupPlan, tls: LinkTls, clocks: LinkClocks, user: LinkUse
     def new_decoder() -> LinkFrameDecoder:
         return LinkFrameDecoder(most_record_bytes=plan.most_record_bytes, with_bytes=WITH_BYTES)
 
-    links = MemberLinks(tls, user, new_decoder=new_decoder, clocks=clocks, pace=plan.pace)
-    links.set_peers(plan.peers())
-    return links
+    return MemberLinks(tls, user, new_decoder=new_decoder, clocks=clocks, pace=plan.pace)
 
 
 def plan_of(config: Config, host: bytes) -> GroupPlan:

@@ -20,6 +20,9 @@ def group_actions(driver: GroupDriver) -> dict[str, Action]:
         "group.solo": partial(_ordered, driver, driver.solo),
         "group.resync": partial(_ordered, driver, driver.resync),
         "group.transfer": partial(_transfer, driver),
+        "group.join": partial(_join, driver),
+        "group.remove": partial(_remove, driver),
+        "group.leave": partial(_ordered, driver, driver.leave),
     }
 
 
@@ -53,6 +56,18 @@ async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
 
 async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:
     return await _ordered(driver, partial(driver.transfer, str(question.values.get("to", ""))), question)
+
+
+async def _remove(driver: GroupDriver, question: AdminRequest) -> object:
+    return await _ordered(driver, partial(driver.remove, str(question.values.get("member", ""))), question)
+
+
+async def _join(driver: GroupDriver, question: AdminRequest) -> object:
+    try:
+        waits = await driver.join(str(question.values.get("member", "")))
+    except GroupRefused as exc:
+        raise AdminRefused(str(exc)) from exc
+    return {**group_status(driver), "waits": waits}
 
 
 async def _ordered(driver: GroupDriver, order: Callable[[], Awaitable[None]], question: AdminRequest) -> object:

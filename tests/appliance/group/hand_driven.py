@@ -65,6 +65,17 @@ class HandDriver:
     async def solo(self) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def join(self, member: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{member} copies the log"
+
+    async def remove(self, member: str) -> None:
+        await trio.lowlevel.checkpoint()
+        raise GroupRefused(f"{member} is not a member")
+
+    async def leave(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def resync(self) -> None:
         await trio.lowlevel.checkpoint()
 

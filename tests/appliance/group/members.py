@@ -8,9 +8,10 @@ from pathlib import Path
 import trio
 
 from appliance.group.consensus_driver import ConsensusDriver
+from appliance.group.directory import MemberAddress
 from appliance.group.leadership import LEADER
 from appliance.group.link import LinkPace
-from appliance.group.opening import GroupPlan, MemberAddress, open_member, run_witness
+from appliance.group.opening import GroupPlan, open_member, run_witness
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.rules import Rules
 from storage_driver.files.disk import RealDisk
@@ -28,8 +29,10 @@ QUEUE = MessageQueue("T", 0)
 class RunningMember:
     """A member that runs; `end` cancels it, as a crash does: nothing is saved."""
 
-    def __init__(self, store: MessageStore, driver: ConsensusDriver, end: Callable[[], None]) -> None:
-        self.store, self.driver, self.end = store, driver, end
+    def __init__(
+        self, store: MessageStore, driver: ConsensusDriver, end: Callable[[], None], gone: trio.Event
+    ) -> None:
+        self.store, self.driver, self.end, self.gone = store, driver, end, gone
 
     def put(self, *names: bytes) -> int:
         """Append messages, return the log offset just past them."""
@@ -76,6 +79,7 @@ class Group:
     async def _run(self, name: str, task_status: trio.TaskStatus[RunningMember]) -> None:
         root = self._folder / name
         config = small(root, shared=True, copies_only="it does not lead", **self.settings)
+        gone = trio.Event()
         with trio.CancelScope() as scope:
             async with open_store(config, now_ms=Clock()) as store, trio.open_nursery() as nursery:
                 made = await trio.to_thread.run_sync(
@@ -95,8 +99,9 @@ class Group:
                     scope.cancel()
 
                 nursery.start_soon(made.run, self.listeners[name])
-                task_status.started(RunningMember(store, made.driver, end))
+                task_status.started(RunningMember(store, made.driver, end, gone))
                 await ended.wait()
+        gone.set()
 
     async def start_witness(self, name: str) -> None:
         """Start the member that holds no messages."""
@@ -106,8 +111,9 @@ class Group:
     async def stop(self, name: str) -> None:
         """End a member at once; its port stays, and answers nobody."""
         port = self.listeners[name][0].socket.getsockname()[1]
-        self.running.pop(name).end()
-        await until(lambda: self.listeners[name][0].socket.fileno() < 0)
+        member = self.running.pop(name)
+        member.end()
+        await member.gone.wait()
         self.listeners[name] = await open_listeners("127.0.0.1", port)
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.configuration.group_settings import GroupMember
 from appliance.group.leadership import FOLLOWER, LEADER, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.testing import FakePeer
@@ -17,11 +16,6 @@ from tests.appliance.box import send
 from tests.appliance.group.hand_driven import HandDriver, HandGroup
 from tests.storage_driver.test_store import Clock, small
 
-MEMBERS = {
-    "a": GroupMember("a", "10.0.0.1", 10912),
-    "b": GroupMember("b", "10.0.0.2", 10912),
-    "w": GroupMember("w", "10.0.0.3", 10912, witness=True),
-}
 LEADS, FOLLOWS = (
     LeadershipState(LEADER, 4, "a", "10.0.0.1:10911", ready=True),
     LeadershipState(FOLLOWER, 4, "b", "10.0.0.2:10911"),
@@ -30,10 +24,11 @@ LEADS, FOLLOWS = (
 
 def member(store: MessageStore, state: LeadershipState) -> MemberRole:
     group = HandGroup()
+    group.addresses = {"a": "10.0.0.1:10912", "b": "10.0.0.2:10912"}
     driver = group.drivers["a"] = HandDriver(group, "a", store)
     group.drivers["b"] = driver  # it is there
     driver.leadership.set(state)
-    return MemberRole(driver, MEMBERS, store, ha_port=10912, serves=state.serves)
+    return MemberRole(driver, store, ha_port=10912, serves=state.serves)
 
 
 async def test_a_leader_has_the_number_zero_and_followers_their_places(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_the_configuration_is_all_that_a_member_needs(tmp_path: Path) -> None:
     assert plan.of_member().catch_up_bytes_s == 20 << 20
     assert plan.rules == Rules("automatic", "both", copies=2, preferred="b", scale=0.5)
     assert plan.first_members() == Members(("a", "b"), ("w",))
-    assert {name: (peer.port, peer.dialed) for name, peer in plan.peers().items()} == {
+    assert {name: (peer.port, peer.dialed) for name, peer in plan.of_member().directory.peers().items()} == {
         "b": (20912, False),
         "w": (30912, True),
     }
-    assert plan._replace(member="b").peers()["a"].dialed, "of two boxes the later one dials"
+    assert plan._replace(member="b").of_member().directory.peers()["a"].dialed, "of two boxes the later one dials"
     assert plan.members["b"].client == "127.0.0.1:20911"
 
 

@@ -30,6 +30,12 @@ async def test_orders_are_carried_out_or_refused_with_a_reason(tmp_path: Path) -
         assert driver.leadership.current.leader == "b"
         for name in ("group.demote", "group.solo", "group.resync"):
             await actions[name](wanted())
+        joining = await actions["group.join"](wanted(member="c=h:10912"))
+        assert isinstance(joining, dict)
+        assert joining["waits"] == "c=h:10912 copies the log"
+        with pytest.raises(AdminRefused, match="c is not a member"):
+            await actions["group.remove"](wanted(member="c"))
+        await actions["group.leave"](wanted())
         driver.diverged = Divergence(1, 2, 3, "q")
         assert group_status(driver)["diverged"] == {"start": 1, "end": 2, "at_ms": 3, "quarantine": "q"}
         assert await actions["group.status"](wanted()) == group_status(driver)
