@@ -59,6 +59,7 @@ COMMANDS = {
     "bench": Command("appliance.commands.messaging.bench", "measure the throughput of a cluster"),
     "uplink": Command("appliance.commands.box.uplink", "shipping of the log: state, pause, gaps, export to a stick"),
     "replica": Command("appliance.commands.box.replica", "a group of boxes: who leads, promote, demote"),
+    "group": Command("appliance.commands.box.group", "a group of boxes: its files, its members, transfer"),
     "witness": Command("appliance.commands.box.witness", "the vote of a group of two boxes, on a third machine"),
     "fsck": Command("storage_driver.fsck", "check a stopped store, salvage it, rebuild its queues"),
     "loss": Command("appliance.commands.box.loss", "lost acknowledged messages: count and queues"),

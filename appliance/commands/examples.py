@@ -50,6 +50,12 @@ rocketbox uplink export --to /media/stick
 rocketbox uplink import /media/stick
 rocketbox uplink discard --before 1073741824 --reason 'the disk is full, the link is gone'
 rocketbox uplink identity
+rocketbox group status
+rocketbox group transfer b
+rocketbox group init press --dir keys a=10.1.0.11:10912 b=10.1.0.12:10912 c=10.1.0.13:10912
+rocketbox group join d=10.1.0.14:10912
+rocketbox group leave
+rocketbox group remove c
 rocketbox replica status
 rocketbox replica promote
 rocketbox replica promote --accept-loss --yes

@@ -55,6 +55,11 @@ OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the co
         1: "the box cannot be asked, or it was not confirmed",
         2: "wrong command line, or the box refuses; one line on standard error says why and what helps",
     },
+    "group": {
+        0: "done",
+        1: "the box cannot be asked, or it was not confirmed",
+        2: "wrong command line or members, or the box refuses; one line on standard error says why and what helps",
+    },
     "witness": {
         0: "stopped by a signal",
         2: "wrong command line, or the port is taken",

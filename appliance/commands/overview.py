@@ -11,7 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Messages": ("send", "consume", "tail", "request", "messages", "trace", "bench"),
     "The cluster": ("topics", "groups", "offsets", "clients", "brokers", "top", "context"),
     "Access": ("access", "tls"),
-    "The store": ("fsck", "loss", "backup", "restore", "uplink", "replica", "witness"),
+    "The store": ("fsck", "loss", "backup", "restore", "uplink", "replica", "group", "witness"),
     "Set-up and updates": ("provision", "fleet", "flash", "update", "factory", "device"),
     "Other": ("namesrv", "completion"),
 }

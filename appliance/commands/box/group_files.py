@@ -1,0 +1,76 @@
+"""The files of a new group: for each member a folder with its certificates and its configuration."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from appliance.configuration.config import HostFacts, load_config
+from appliance.configuration.group_settings import BROKER_BELOW, MEMBER, GroupMember, read_member
+from appliance.errors import ConfigError, ConfigProblem
+from uplink_spark.centre.certs import make_ca, make_member
+from uplink_spark.errors import ConfigError as CertificateError
+
+INSTALLED = "/etc/rocketbox/keys"
+USUAL_PORT = 10911
+
+
+def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -> Iterator[str]:
+    """Write certificates and configurations; yield a line on each member. Raises ConfigError.
+
+    here: the certificates are used where they are written.
+    """
+    members = [_member(text) for text in texts]
+    boxes = {
+        box.name: configuration(group, box, texts, str((folder / box.name / "keys").absolute()) if here else INSTALLED)
+        for box in members
+        if not box.witness
+    }
+    for name, text in boxes.items():
+        load_config(text, source=name, facts=HostFacts(1 << 40, "", group))  # before anything is written
+    try:
+        make_ca(folder)
+        for member in members:
+            keys = folder / member.name / "keys"
+            keys.mkdir(parents=True, exist_ok=True)
+            (keys / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
+            make_member(keys, group, member.name, ca=folder)
+    except CertificateError as exc:
+        raise ConfigError("group init", [ConfigProblem("--dir", str(folder), str(exc), None)]) from exc
+    for member in members:
+        yield _box(folder, member, boxes[member.name]) if member.name in boxes else _witness(group, member, texts)
+    yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"
+
+
+def configuration(group: str, box: GroupMember, texts: Sequence[str], certs: str) -> str:
+    """Return the TOML of one box."""
+    by_hand = 'elections = "manual"\n' if len(texts) == 2 else ""
+    port = box.port - BROKER_BELOW
+    listen = f'[listen]\nhost = "{box.host}"\n' + (f"broker_port = {port}\n" if port != USUAL_PORT else "")
+    listed = ", ".join(f'"{text}"' for text in texts)
+    return (
+        f'[box]\nname = "{group}"\n\n{listen}\n[replication]\nrole = "member"\n\n'
+        f'[group]\nmember = "{box.name}"\nmembers = [{listed}]\n{by_hand}certs = "{certs}"\n'
+    )
+
+
+def _member(text: str) -> GroupMember:
+    try:
+        MEMBER.read(text)
+    except ValueError as exc:
+        raise ConfigError("group init", [ConfigProblem("NAME=HOST:PORT", text, str(exc), None)]) from exc
+    return read_member(text)
+
+
+def _box(folder: Path, box: GroupMember, text: str) -> str:
+    path = folder / box.name / "rocketbox.toml"
+    if path.exists():
+        return f"{box.name}: {path} is there and stays as it is; new certificates are in {path.with_name('keys')}"
+    path.write_text(text)
+    return f"{box.name}: copy {path.parent}/* to {Path(INSTALLED).parent} of {box.host}"
+
+
+def _witness(group: str, witness: GroupMember, texts: Sequence[str]) -> str:
+    listed = " ".join(f'--member "{text}"' for text in texts)
+    return (
+        f"{witness.name}: copy {witness.name}/keys to {witness.host} and run there\n"
+        f"  rocketbox witness --group {group} --as {witness.name} --data votes --certs keys {listed}"
+    )
