@@ -19,7 +19,6 @@ from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore, open_store
 from tests.appliance.group.certificates import certificates
 from tests.storage_driver.test_store import Clock, bodies, message, small
-from tests.waiting import until
 
 PACE = LinkPace(ping_s=0.2, silence_s=3.0, handshake_s=3.0)
 MANUAL = Rules(elections="manual", acknowledge="both", scale=0.25)
@@ -29,9 +28,7 @@ QUEUE = MessageQueue("T", 0)
 class RunningMember:
     """A member that runs; `end` cancels it, as a crash does: nothing is saved."""
 
-    def __init__(
-        self, store: MessageStore, driver: ConsensusDriver, end: Callable[[], None], gone: trio.Event
-    ) -> None:
+    def __init__(self, store: MessageStore, driver: ConsensusDriver, end: Callable[[], None], gone: trio.Event) -> None:
         self.store, self.driver, self.end, self.gone = store, driver, end, gone
 
     def put(self, *names: bytes) -> int:
