@@ -15,7 +15,7 @@ def joined(members: Members, text: str) -> Members | None:
     """
     new = member_in(text)
     if new is None:
-        raise ConsensusRefused(f"{text!r} is no member: it must be {MEMBER.meaning}")
+        raise ConsensusRefused(f"{text!r} does not name a member: it must be {MEMBER.meaning}")
     if new.name in members.learners:
         learners = tuple(name for name in members.learners if name != new.name)
         return members._replace(boxes=(*members.boxes, new.name), learners=learners)

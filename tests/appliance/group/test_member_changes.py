@@ -31,7 +31,7 @@ def test_who_is_removed_is_gone_from_every_list() -> None:
 
 @pytest.mark.parametrize(
     ("members", "text", "words"),
-    [(PAIR, "d", "is no member"), (Members(("a", "b", "c"), (), ("e",)), NEW, "remove one first")],
+    [(PAIR, "d", "does not name a member"), (Members(("a", "b", "c"), (), ("e",)), NEW, "remove one first")],
 )
 def test_what_cannot_join_is_refused(members: Members, text: str, words: str) -> None:
     with pytest.raises(ConsensusRefused, match=words):
