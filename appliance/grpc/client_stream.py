@@ -30,7 +30,6 @@ from netstack.wire.headers import CheckTransactionHeader, ConsumerRunningInfoHea
 from storage_driver.record import decode_record
 
 MOST_ASKED = 16  # questions to one client that it has not answered yet
-VERSION = b"x-mq-client-version"
 STACK, VERIFIED = "thread_stack_trace", "verify_message_result"  # reports of clients
 RESULTS = {
     Code.OK: ConsumeResult.CR_SUCCESS,
@@ -86,7 +85,7 @@ class ClientStream:
             report = await self._report(command, (STACK, nonce), RequestCode.GET_CONSUMER_RUNNING_INFO, timeout_s)
             _check(report.status)
             stacks = report.thread_stack_trace.thread_stack_trace
-        version = self._call.text(VERSION)[:64]
+        version = self._call.text(b"x-mq-client-version")[:64]
         return _reply(running_info(self.settings, self._started_ms, version, stacks))
 
     async def _consume(self, record: bytes, timeout_s: float) -> RemotingCommand:

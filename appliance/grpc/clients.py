@@ -12,6 +12,7 @@ from typing import Protocol
 
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Need, Signer
+from appliance.broker.tables.clients import GRPC, Member
 from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.renewals import Leases, Renew, Renewals
@@ -20,15 +21,16 @@ from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Settings
 from netstack.serving.peer import Peer
 from netstack.wire.command import RemotingCommand
+from netstack.wire.versions import version_number
 
-CLIENT_ID, LANGUAGE, DATE_TIME, AUTHORIZATION = (
+CLIENT_ID, LANGUAGE, VERSION, DATE_TIME, AUTHORIZATION = (
     *(b"x-mq-client-id", b"x-mq-language"),
+    b"x-mq-client-version",
     *(b"x-mq-date-time", b"authorization"),
 )
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_ID = 1024
 MOST_SESSIONS = 64  # client ids of one connection; each client has a connection of its own
-VERSION = 0x1FFF  # no 4.x: what the tables know of a library is a number of remoting's
 LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO"}  # where remoting's names differ
 
 
@@ -65,8 +67,8 @@ class ClientSession:
         *("stream", "version"),
     )
 
-    def __init__(self, peer: Peer, client_id: str, language: str, room: AnswerRoom, leases: Leases) -> None:
-        self.connection, self.client_id, self.language, self.version = peer, client_id, language, VERSION
+    def __init__(self, peer: Peer, client_id: str, library: tuple[str, int], room: AnswerRoom, leases: Leases) -> None:
+        self.connection, self.client_id, (self.language, self.version) = peer, client_id, library
         self.room, self.leases = room, leases
         self.born_host = peer.born_host
         self.signer: Signer | None = None
@@ -89,6 +91,10 @@ class ClientSession:
     @property
     def local(self) -> tuple[str, int]:
         return self.connection.local
+
+    def member(self, now_ms: int) -> Member:
+        """Return what the broker's tables keep of the client."""
+        return Member(self.client_id, self.language, self.version, now_ms, protocol=GRPC)
 
     def require(self, need: Need) -> None:
         """Raise Rejection unless who signed the call has what it needs."""
@@ -155,9 +161,8 @@ class ClientSessions:
         if session is None:
             if len(own) >= MOST_SESSIONS:
                 self._end(own, next(iter(own)))
-            language, leases = call.text(LANGUAGE), self.renewals.open(self._renew)
-            language = LANGUAGES.get(language, language)[:16]
-            session = own[client_id] = ClientSession(peer, client_id, language, self._room_of[peer], leases)
+            leases, room = self.renewals.open(self._renew), self._room_of[peer]
+            session = own[client_id] = ClientSession(peer, client_id, _library(call), room, leases)
         session.signer = signer
         return session
 
@@ -200,6 +205,12 @@ class ClientSessions:
         session = own.pop(client_id)
         session.left()
         self.renewals.close(session.leases)
+
+
+def _library(call: Call) -> tuple[str, int]:
+    """Return language and version of a client's library."""
+    language = call.text(LANGUAGE)
+    return LANGUAGES.get(language, language)[:16], version_number(call.text(VERSION))
 
 
 def credentials(header: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from appliance.broker.filter.subscriptions import (
     tags_predicate,
 )
 from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
-from appliance.broker.tables.clients import ClientTable, Joining, Member
+from appliance.broker.tables.clients import ClientTable, Joining
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.grpc.clients import ClientSession
@@ -59,7 +59,7 @@ class Consumers:
         wanted = tuple(self._subscription(session, each) for each in settings.subscription.subscriptions)
         self._groups.find(group, session.remote[0])
         joining = Joining(group, _TYPES[settings.client_type], "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
-        member = Member(session.client_id, session.language, session.version, self._now_ms())
+        member = session.member(self._now_ms())
         self._clients.consumer_joined(session, member, joining)
 
     def _subscription(self, session: ClientSession, entry: Any) -> Subscription:

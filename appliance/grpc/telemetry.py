@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from appliance.broker.rights import Perm, of_topic
-from appliance.broker.tables.clients import ClientTable, Member
+from appliance.broker.tables.clients import ClientTable
 from appliance.grpc.client_stream import ClientStream
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers
@@ -95,7 +95,7 @@ class ClientStreams:
         for resource in settings.publishing.topics:
             topic = topic_of(resource)
             session.require(of_topic(topic, Perm.PUB))
-            member = Member(session.client_id, session.language, session.version, self._now_ms())
+            member = session.member(self._now_ms())
             self._clients.producer_joined(session, topic, member)
 
     def _in_force(self, given: Settings) -> Settings:

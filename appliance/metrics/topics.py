@@ -13,11 +13,13 @@ import trio
 
 from appliance.box_view import BoxView
 from appliance.broker.admin.stats import TrafficCounts
+from appliance.broker.tables.clients import Member
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.device.probe import PROBE_TOPIC
 from appliance.health.condition_watch import is_watched
 from appliance.health.lag import Ages, lag_of
 from appliance.metrics.families import FAMILIES, MOST_GROUPS, MOST_PAIRS, MOST_TOPICS
+from netstack.wire.versions import version_name
 from storage_driver.record import MessageQueue, stored_ms_of
 
 if TYPE_CHECKING:
@@ -106,22 +108,25 @@ def _dead_letters(watched: BoxView, add: Add, names: list[str]) -> None:
 
 def _clients(watched: BoxView, add: Add) -> None:
     clients = watched.tables.clients
-    producers: Counter[tuple[str, str]] = Counter()
+    producers: Counter[tuple[str, str, str]] = Counter()
     for name in clients.producer_groups():
-        producers.update((member.language, str(member.version)) for member in clients.producers(name).values())
-    for (language, version), count in producers.most_common(FAMILIES["rocketmq_producer_connections"].most):
-        add(
-            "rocketmq_producer_connections", count, language=language.lower(), version=version, protocol_type="remoting"
-        )
+        producers.update(map(_library, clients.producers(name).values()))
+    for (language, version, protocol), count in producers.most_common(FAMILIES["rocketmq_producer_connections"].most):
+        labels = {"language": language, "version": version, "protocol_type": protocol}
+        add("rocketmq_producer_connections", count, **labels)
     for name in sorted(clients.consumer_groups())[:MOST_GROUPS]:
         group = clients.consumers(name)
         if group is None:
             continue
-        kinds = Counter((member.language, str(member.version)) for member in group.members.values())
+        kinds = Counter(map(_library, group.members.values()))
         mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
-        for (language, version), count in kinds.most_common(2):
-            labels = {"language": language.lower(), "version": version, "protocol_type": "remoting"}
+        for (language, version, protocol), count in kinds.most_common(2):
+            labels = {"language": language, "version": version, "protocol_type": protocol}
             add("rocketmq_consumer_connections", count, consumer_group=name, consume_mode=mode, **labels)
+
+
+def _library(member: Member) -> tuple[str, str, str]:
+    return member.language.lower(), version_name(member.version), member.protocol
 
 
 async def _oldest(watched: BoxView, add: Add) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from appliance.box_view import BoxView
+from appliance.broker.tables.clients import REMOTING
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.health.lag import Ages, lag_of
 from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
@@ -19,6 +20,7 @@ from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
 from appliance.page.history import HOUR, REACHES, CurveHistory, Point, Reach
 from appliance.page.vitals import HostVitals
+from netstack.wire.versions import version_text
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
 
@@ -233,7 +235,7 @@ def _client(watched: BoxView, peer: Any, member: Any) -> Row:
         "id": member.client_id or "no id yet",
         "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         "language": member.language,
-        "version": member.version,
+        "version": version_text(member.version) + ("" if member.protocol == REMOTING else " gRPC"),
         "seen_s": max(0.0, (watched.now_ms() - member.seen_ms) / 1000),
         "groups": [],
     }

@@ -11,7 +11,7 @@ from functools import partial
 from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.arrivals import Arrivals
-from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.clients import GRPC, ClientTable
 from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
@@ -205,11 +205,14 @@ class OffsetCommands:
     def _tell(
         self, request: RemotingCommand, asked: ResetOffsetHeader, table: dict[NamedQueue, int]
     ) -> RemotingCommand:
-        """Send the members their offsets: those of 5.x, which 220 stops for 10 s and more, with their next pulls."""
+        """Send the members their offsets; with their next pulls those of 5.x, which 220 stops for 10 s and more, and
+        those of gRPC, which take no such request.
+        """
         group, told, by_pull = self._clients.consumers(asked.group), ResetOffset(table), False
         ext = {"topic": asked.topic, "group": asked.group, "timestamp": str(asked.time_ms), "isForce": "true"}
         for peer, member in group.members.items() if group else ():
-            if member.language == JAVA and member.version >= FIRST_5X_VERSION and group and not group.broadcasting:
+            java_5x = member.language == JAVA and member.version >= FIRST_5X_VERSION
+            if member.protocol == GRPC or (java_5x and group and not group.broadcasting):
                 by_pull = True
                 continue
             body = told.to_bytes_for_cpp() if member.language == CPP else told.to_bytes()

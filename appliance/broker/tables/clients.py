@@ -16,6 +16,7 @@ from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
 
+REMOTING, GRPC = "remoting", "grpc_v2"  # protocols, by the names that metrics of RocketMQ 5 have for them
 EXPIRY_MS = 120_000
 MOST_GROUPS = 1000  # of each kind per connection
 _CONSUMER, _PRODUCER = 0, 1  # kinds of groups of a connection
@@ -37,11 +38,20 @@ class Library(Protocol):
 class Member:
     """One connection in one group; `beats` is false for a producer known only by its requests."""
 
-    __slots__ = ("beats", "client_id", "heard_ms", "language", "seen_ms", "version")
+    __slots__ = ("beats", "client_id", "heard_ms", "language", "protocol", "seen_ms", "version")
 
-    def __init__(self, client_id: str, language: str, version: int, seen_ms: int, beats: bool = True) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        language: str,
+        version: int,
+        seen_ms: int,
+        beats: bool = True,
+        *,
+        protocol: str = REMOTING,
+    ) -> None:
         self.client_id, self.language, self.version = client_id, language, version
-        self.seen_ms, self.beats = seen_ms, beats
+        self.seen_ms, self.beats, self.protocol = seen_ms, beats, protocol
         self.heard_ms = 0  # as seen_ms, by a clock that nobody sets
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.commands.asking import INNER_GROUPS, add_action, add_examples, run, show, stamp
 from netstack.client.admin import Admin
+from netstack.wire.versions import version_text
 
 __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox clients
@@ -25,13 +26,13 @@ async def list_clients(admin: Admin, arguments: argparse.Namespace) -> int:
         members = await admin.members(group)
         for each in members.connection_set if members else ():
             row = {"role": "consumer", "group": group, "client": each.client_id, "address": each.client_addr}
-            rows.append({**row, "language": each.language, "version": each.version, "seen": ""})
+            rows.append({**row, "language": each.language, "version": version_text(each.version), "seen": ""})
     for group, producers in sorted((await admin.producers()).producers.items()):
         if group.startswith(INNER_GROUPS) or arguments.group not in (None, group):
             continue
         for made in producers:
             row = {"role": "producer", "group": group, "client": made.client_id, "address": made.remote_ip}
             seen = {"seen_ms": made.last_update_ms, "seen": stamp(made.last_update_ms)}
-            rows.append({**row, "language": made.language, "version": made.version, **seen})
+            rows.append({**row, "language": made.language, "version": version_text(made.version), **seen})
     heads = {"role": "ROLE", "group": "GROUP", "client": "CLIENT", "address": "ADDRESS"}
     return show(rows, {**heads, "language": "LANGUAGE", "version": "VERSION", "seen": "SEEN"}, as_json=arguments.json)

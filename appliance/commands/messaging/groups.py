@@ -9,6 +9,7 @@ from appliance.commands.tables import confirmed
 from netstack.client import MessageQueue
 from netstack.client.admin import RETRY, Admin
 from netstack.wire.bodies_admin import OffsetWrapper, SubscriptionGroup
+from netstack.wire.versions import version_text
 from uplink_spark.bounds import whole
 from uplink_spark.console import clean
 
@@ -92,7 +93,7 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
         else:
             print(f"{len(members.connection_set)} connected, {members.message_model.value.lower()}:")
             for each in members.connection_set:
-                print(clean(f"  {each.client_id}  {each.client_addr}  {each.language} {each.version}"))
+                print(clean(f"  {each.client_id}  {each.client_addr}  {each.language} {version_text(each.version)}"))
             for topic, subscription in sorted(members.subscription_table.items()):
                 print(clean(f"  subscribes {topic}: {subscription.sub_string}"))
     return OK

@@ -36,6 +36,8 @@ async def test_series_are_those_of_topics_that_are_there(tmp_path: Path) -> None
     assert found["rocketmq_consumer_lag_messages", "T", "g"] == 2
     assert found["rocketmq_consumer_lag_latency_milliseconds", "T", "g"] == 500
     assert found["rocketmq_consumer_connections", "", "g"] == 1
+    (labels,) = [labels for name, _, labels in rows if name == "rocketmq_consumer_connections"]
+    assert (labels["language"], labels["version"], labels["protocol_type"]) == ("java", "v4_9_8", "remoting")
     assert not any(labels.get("topic") == "gone" for _, _, labels in rows)
     assert left_out == {"topics": 0, "pairs": 0}
     systems = {labels["topic"]: labels["is_system"] for name, _, labels in rows if name == "rocketmq_messages_in_total"}

@@ -1,0 +1,31 @@
+"""Clients of both generations at one box: what tools, metrics and offsets know of a gRPC client."""
+
+from pathlib import Path
+
+from netstack.wire.bodies_admin import ConsumerConnection
+from tests.appliance.box import ask, connected
+from tests.appliance.grpc.asking import Code, acking, asking, consumer_settings, grpc_box, message, receiving, sending
+
+
+async def test_a_reset_moves_a_group_of_grpc_consumers_of_any_language(tmp_path: Path) -> None:
+    node = {"x-mq-language": "NODE_JS", "x-mq-client-version": "1.0.8"}
+    async with grpc_box(tmp_path) as (box, port), asking(port, **node) as client, connected(box) as tool:
+        await client.told(await client.telemetry(consumer_settings("G", "T")), 1)
+        for number in range(3):
+            sent = await client.ask("SendMessage", sending(message("T", b"%d" % number, f"01{number}")))
+            assert sent.status.code == Code.OK
+        _, found = await client.receive(receiving("G", "T", invisible_s=60))
+        assert (await client.ask("AckMessage", acking("G", "T", *found))).status.code == Code.OK
+        reset = await tool.ask(ask(222, topic="T", group="G", timestamp=0, isForce="true"))
+        assert (reset.code, len(found)) == (0, 3)
+        _, again = await client.receive(receiving("G", "T", invisible_s=60))
+    assert [each.body for each in again] == [b"0", b"1", b"2"]
+
+
+async def test_tools_see_language_and_version_of_a_grpc_client(tmp_path: Path) -> None:
+    python = {"x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
+    async with grpc_box(tmp_path) as (box, port), asking(port, **python) as client, connected(box) as tool:
+        await client.told(await client.telemetry(consumer_settings("G", "T", push=True)), 1)
+        answer = await tool.ask(ask(203, consumerGroup="G"))
+    (seen,) = ConsumerConnection.from_bytes(answer.body).connection_set
+    assert (seen.client_id, seen.language, seen.version) == ("client@1", "PYTHON", 437)
