@@ -79,7 +79,7 @@ def our_box(folder: Path) -> Iterator[Served]:
 def apache_proxy(folder: Path) -> Iterator[Served]:
     """Apache's NameServer, and its broker inside its proxy."""
     namesrv, broker, port, remoting = free_port(), free_port(), free_port(), free_port()
-    classes = ":".join(map(str, jars.fetch(SERVER, "rocketmq-proxy")))
+    parts = {part: ":".join(map(str, jars.fetch(SERVER, f"rocketmq-{part}"))) for part in ("namesrv", "proxy")}
     own = {"brokerClusterName": "DefaultCluster", "brokerName": "apache", "brokerIP1": "127.0.0.1"}
     own |= {"listenPort": str(broker), "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true"}
     own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store"}
@@ -92,10 +92,9 @@ def apache_proxy(folder: Path) -> Iterator[Served]:
     (folder / "b.conf").write_text("".join(f"{name}={value}\n" for name, value in own.items()))
     (folder / "p.json").write_text(json.dumps(proxy))
     opened = [f"--add-{how}={name}=ALL-UNNAMED" for name in OPEN for how in ("opens", "exports")]
-    homes = [f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}", "-cp", classes]
-    java = [*jars.java_command(), *opened]
-    first = [*java, "-Xmx256m", *homes, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", "n.conf"]
-    second = [*java, "-Xms2g", "-Xmx2g", "-Xmn1g", *homes, "org.apache.rocketmq.proxy.ProxyStartup"]
+    java = [*jars.java_command(), *opened, f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"]
+    first = [*java, "-Xmx256m", "-cp", parts["namesrv"], "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", "n.conf"]
+    second = [*java, "-Xms2g", "-Xmx2g", "-Xmn1g", "-cp", parts["proxy"], "org.apache.rocketmq.proxy.ProxyStartup"]
     second += ["-pm", "local", "-bc", "b.conf", "-pc", "p.json", "-n", f"127.0.0.1:{namesrv}"]
     running: list[subprocess.Popen[bytes]] = []
     try:
