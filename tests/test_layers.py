@@ -16,18 +16,20 @@ TABLE: dict[str, set[str]] = {
     "storage_driver": {"trio", "outcome"},  # outcome: part of trio's interface
     # opentelemetry in client/telemetry.py alone, which nothing imports; lz4 and zstandard at the first such body
     # h2 with its hpack and google.protobuf in grpc/ alone, which is loaded when grpc.port is set
-    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard", "h2", "hpack", "google"},
+    # h11 in web/ alone, which is loaded when somebody looks in
+    "netstack": {"trio", "orjson", "opentelemetry", "lz4", "zstandard", "h2", "hpack", "google", "h11"},
     "watchdog": {"trio", "psutil"},
     "provisioning": {"trio", "serial", "cbor2", "segno"},  # segno on the bench only, loaded by labels.py when it draws
     "appliance": {
         *("trio", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark"),
         "yaml",  # guarded, in apache_acl.py alone
-        *("h11", "jinja2", "markupsafe", "prometheus_client"),  # page and metrics, loaded when first asked for
+        *("jinja2", "markupsafe", "prometheus_client"),  # page and metrics, loaded when first asked for
         "google",  # in grpc/ alone, as in netstack
     },
 }
 BOX_SIDE = {"trio", "cbor2", "zstandard", "storage_driver"}
 UPLINK_BOX = {"wire", "box", "config", "errors"}
+GATEWAY_METRICS = {"uplink_spark.centre.metrics", "uplink_spark.centre.metric_families"}
 UPLINK_SPARK = {"zone", "spark", "spark_source", "jobs"}
 # The rooms of a package: which others each may import, beside itself. What is not named here may import all of them.
 _STORE = {"errors", "named_tuple", "record"}  # what all rooms of the store share
@@ -50,6 +52,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "serving": {"errors", "wire"},
         "client": {"errors", "lazy", "wire", "serving"},
         "grpc": {"errors", "wire", "serving"},
+        "web": {"serving"},
     },
     "netstack.client": {"produce": _CLIENT, "consume": {*_CLIENT, "produce"}},
     "provisioning": {"packaging": {"errors", "bundle"}},
@@ -218,6 +221,8 @@ def allowed_for(module: Module) -> set[str]:
     part = module.name.partition(".")[2].split(".")[0]
     if part in UPLINK_BOX:
         return BOX_SIDE
+    if module.name in GATEWAY_METRICS:
+        return BOX_SIDE | {"netstack", "prometheus_client"}
     return BOX_SIDE | {"numpy"} | ({"pyarrow", "deltalake", "pyspark", "py4j"} if part in UPLINK_SPARK else set())
 
 

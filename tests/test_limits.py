@@ -27,10 +27,8 @@ DEEP: dict[str, int] = {
 }
 _EDGE, _APPLICATION = "one connection or request that fails ends alone", "the application's code may raise anything"
 BROAD: dict[str, str] = {
-    "appliance/observation.py Door._serve": _EDGE,
     "appliance/requests.py Responder.__call__": _EDGE,
     "appliance/requests.py Responder._guarded.guarded": _EDGE,
-    "appliance/web.py _responded": _EDGE,
     "netstack/client/blocking.py _Thread._work": "handed to the thread of the caller, which raises it",
     "netstack/client/consume/assignment.py Assignment._allocate": _APPLICATION,
     "netstack/client/handlers.py call": _APPLICATION,
@@ -42,6 +40,8 @@ BROAD: dict[str, str] = {
     "netstack/grpc/connection.py GrpcConnection.run": _EDGE,
     "netstack/serving/connection.py Connection.run": _EDGE,
     "netstack/serving/server.py _Server._run_within": _EDGE,
+    "netstack/web/connections.py WebConnections._serve": _EDGE,
+    "netstack/web/http.py _responded": _EDGE,
     "uplink_spark/centre/gateway.py Gateway._to_its_end": _EDGE,
 }
 

@@ -7,7 +7,7 @@ import trio
 from appliance.access.page_token import is_token, read_token
 from appliance.box_view import BoxView
 from appliance.metrics.gather import Gatherer
-from appliance.web import Request, Respond, Response, host_is_known, plain
+from netstack.web.http import Request, Respond, Response, host_is_known, plain
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"

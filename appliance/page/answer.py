@@ -32,7 +32,7 @@ from appliance.page.history import CurveHistory
 from appliance.page.overview import Overview
 from appliance.page.tickets import Tickets, TokenBucket
 from appliance.uplink_admin import uplink_actions
-from appliance.web import HTML, Request, Respond, Response, host_is_known, plain
+from netstack.web.http import HTML, Request, Respond, Response, host_is_known, plain
 
 log = logging.getLogger("appliance.page")
 HERE = Path(__file__).parent

@@ -77,7 +77,7 @@ async def test_another_landing_zone_gets_everything_that_is_on_disk(tmp_path: Pa
 async def zone_doubts(port: int) -> list[str]:
     """What the gateway's metrics say of boxes that know of another zone."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as scrape:
-        await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        await scrape.send_all(b"GET /metrics HTTP/1.0\r\n\r\n")
         text = b"".join([part async for part in scrape]).decode()
     return [line.partition("_total")[2] for line in text.splitlines() if line.startswith("rocketbox_gateway_zone_dou")]
 
@@ -94,9 +94,9 @@ async def test_a_landing_zone_that_is_not_mounted_is_told_and_costs_nothing(
     async with gateway(landing, metrics=("127.0.0.1", metrics)) as port:
         assert f"landing zone {landing} is new; if it should exist" in caplog.text
         await write_and_ship(tmp_path / "store", port, 80, 10)
-        assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']
+        assert await zone_doubts(metrics) == ['{zone="older"} 0.0', '{zone="other"} 1.0']
         await write_and_ship(tmp_path / "store", port, 90, 10)
-        assert await zone_doubts(metrics) == ['{zone="older"} 0', '{zone="other"} 1']  # told once
+        assert await zone_doubts(metrics) == ['{zone="older"} 0.0', '{zone="other"} 1.0']  # told once
     assert "is the right file system mounted there?" in caplog.text
     assert "the box ships its log again" in caplog.text
     landing.rename(tmp_path / "made by mistake")
@@ -125,7 +125,7 @@ async def test_a_landing_zone_that_was_set_back_to_an_older_copy_is_told_and_get
     ):
         await until(lambda: "receipt_lost" in uplink.statistics().alarms)
         await until(shipped(store, uplink))
-        assert await zone_doubts(metrics) == ['{zone="older"} 1', '{zone="other"} 0']
+        assert await zone_doubts(metrics) == ['{zone="older"} 1.0', '{zone="other"} 0.0']
     assert "is it an older copy?" in caplog.text
     assert len(landed_log(landing, "box-17")) == 90
 

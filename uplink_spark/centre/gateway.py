@@ -23,7 +23,6 @@ from uplink_spark.centre.keeping import open_keeping
 from uplink_spark.centre.lander import ShardLander, Writer
 from uplink_spark.centre.landing import ShardWriter, open_zone
 from uplink_spark.centre.local_socket import NAME, open_door
-from uplink_spark.centre.metrics import serve_metrics
 from uplink_spark.centre.records import CentreRecords
 from uplink_spark.centre.retention import clean
 from uplink_spark.centre.shard_group import BEAT_S, BUCKET_BEAT_S, ShardGroup
@@ -378,6 +377,8 @@ async def run_gateway(
                 elif config.inbox_secrets is not None:
                     nursery.start_soon(_inbox(config, config.inbox_secrets, hub, gateway).run)
                 if scraped:
+                    from uplink_spark.centre.metrics import serve_metrics
+
                     nursery.start_soon(serve_metrics, hub, scraped)
                 nursery.start_soon(trio.serve_listeners, gateway.admit, listeners)
                 task_status.started(listeners[0].socket.getsockname()[:2])

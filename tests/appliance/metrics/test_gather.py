@@ -176,7 +176,7 @@ async def fetched(url: str, **more: str) -> tuple[int, str]:
 async def test_other_machines_need_the_token_and_the_box_s_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.observation.is_loopback", lambda host: False)  # as if this came from elsewhere
+    monkeypatch.setattr("netstack.web.connections.is_loopback", lambda host: False)  # as if this came from elsewhere
     port = free_port()
     async with running_box(tmp_path, f"[metrics]\nport = {port}\n"):
         url = f"http://127.0.0.1:{port}/metrics"

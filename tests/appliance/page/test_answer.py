@@ -18,8 +18,8 @@ import trio
 
 from appliance.__main__ import main
 from appliance.access.page_token import read_token
-from appliance.web import host_is_known
 from netstack.serving.channel import open_channel
+from netstack.web.http import host_is_known
 from tests.appliance.box import connected, pull, running_box, send
 from tests.appliance.metrics.test_gather import fetched
 from tests.ports import apache_port, free_port
@@ -115,7 +115,7 @@ async def test_garbage_large_and_slow_requests_end_and_the_box_goes_on(
         assert (await raw(port, b"GET / HTTP/1.1\r\nX: " + b"y" * 40_000)).startswith(b"HTTP/1.1 431")
         assert b" 414 " in await raw(port, question("/" + "z" * 5000))
         with monkeypatch.context() as impatient:
-            impatient.setattr("appliance.web.IDLE_S", 0.5)
+            impatient.setattr("netstack.web.http.IDLE_S", 0.5)
             assert await raw(port, b"GET / HT") == b""  # never finished
         many = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(40)]
         async with connected(box) as channel:
@@ -136,7 +136,7 @@ MOST_BYTES = 12_000_000  # what looking in may add
 OPTIONAL = (  # of looking in, keys' commands, support, tracing, the uplink: none of it is in a box that is not asked
     *("h11", "jinja2", "markupsafe", "prometheus_client", "yaml", "opentelemetry", "cbor2", "zstandard", "serial"),
     *(
-        "appliance.web",
+        "netstack.web.http",
         "appliance.page",
         "appliance.metrics.gather",
         "appliance.metrics.machine",
@@ -205,7 +205,7 @@ async def test_page_and_metrics_load_what_they_need_when_asked_and_keep_to_their
     finally:
         seen = await trio.to_thread.run_sync(loaded_by, process, tmp_path)
     assert {"jinja2", "h11", "prometheus_client"} <= seen
-    assert [name for name in ("jinja2", "h11", "prometheus_client", "appliance.web") if name in loaded_before] == []
+    assert [name for name in ("jinja2", "h11", "prometheus_client", "netstack.web.http") if name in loaded_before] == []
     assert grown < MOST_BYTES
 
 

@@ -12,7 +12,7 @@ from appliance.health.health import HealthBoard, Release
 from appliance.page.answer import Page
 from appliance.page.history import REACHES, CurveBuffer
 from appliance.page.vitals import HostVitals
-from appliance.web import Request
+from netstack.web.http import Request
 from netstack.wire.command import RemotingCommand
 from tests.appliance.admin_bench import bench
 from watchdog.history import BootNote

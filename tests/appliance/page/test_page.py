@@ -171,7 +171,7 @@ async def test_messages_are_found_by_key_id_and_time_and_shown_as_text(tmp_path:
 
 
 async def test_another_machine_logs_in_with_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.observation.is_loopback", lambda host: False)  # as if this came from elsewhere
+    monkeypatch.setattr("netstack.web.connections.is_loopback", lambda host: False)  # as if this came from elsewhere
     async with page(tmp_path / "data") as (url, _), open_browser(tmp_path / "profile") as browser:
         await browser.open(url + "/", width=375)
         assert "token" in await text_of(browser)

@@ -17,7 +17,8 @@ from storage_driver.log.clock import wall_ms
 from tests.ports import free_port
 from uplink_spark.centre.fleet import boxes
 from uplink_spark.centre.gateway import open_landers, run_gateway
-from uplink_spark.centre.metrics import gateway_text, serve_metrics
+from uplink_spark.centre.metric_families import exposition, read_families
+from uplink_spark.centre.metrics import serve_metrics
 from uplink_spark.config import GatewayConfig
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
@@ -27,12 +28,13 @@ from uplink_spark.wire.link import FrameReader
 from uplink_spark.zone.reader import ZoneReader
 
 DOCS = Path(__file__).parents[3] / "docs"
-LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# TYPE .*')
+GET = b"GET /metrics HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
+LINE = re.compile(r'[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? -?[0-9.e+-]+|# (HELP|TYPE) .*')
 
 
 async def scraped(listener: trio.SocketListener, *parts: bytes) -> str:
     stream = await trio.testing.open_stream_to_socket_listener(listener)
-    for part in parts or [b"GET /metrics HTTP/1.1\r\n\r\n"]:
+    for part in parts or [GET]:
         await stream.send_all(part)
         await trio.testing.wait_all_tasks_blocked(0.01)  # what was sent has been taken
     return b"".join([part async for part in stream]).decode()
@@ -44,11 +46,13 @@ async def test_a_scrape_whose_request_comes_in_parts_is_answered(tmp_path: Path)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve_metrics, hub, listeners)
             for parts in (
-                (b"G", b"ET /metrics HTTP/1.1\r\n\r\n"),
-                (b"GET /metrics HT", b"TP/1.1\r\nHost: x\r", b"\n\r\n"),
+                (GET[:1], GET[1:]),
+                (GET[:15], GET[15:-3], GET[-3:]),
+                (GET.replace(b"/metrics", b"/"),),
             ):
                 assert (await scraped(listeners[0], *parts)).startswith("HTTP/1.1 200 OK")
-            assert await scraped(listeners[0], b"P", b"OST /metrics HTTP/1.1\r\n\r\n") == ""
+            assert (await scraped(listeners[0], b"POST", GET[3:])).startswith("HTTP/1.1 405 ")
+            assert (await scraped(listeners[0], GET.replace(b"metrics", b"health"))).startswith("HTTP/1.1 404 ")
             nursery.cancel_scope.cancel()
 
 
@@ -58,7 +62,7 @@ async def test_the_gateway_is_scraped_over_http(tmp_path: Path) -> None:
         store.put(message(1))
         await until(shipped(store, uplink))
     with open_landers(GatewayConfig(str(tmp_path), ("127.0.0.1", 0)), lambda: 1_700_000_000_000) as (_, hub):
-        assert 'rocketbox_gateway_box_landed_end_bytes{box="box-17"}' in gateway_text(hub)
+        assert 'rocketbox_gateway_box_landed_end_bytes{box="box-17"}' in exposition(read_families(hub)).decode()
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve_metrics, hub, listeners)
@@ -95,7 +99,7 @@ async def test_the_gateway_counts_pieces_gaps_syncs_and_what_is_left(tmp_path: P
                     answers.append(len(decode_receipt(body).rows) if kind == FrameType.RECEIPT else 1)
         assert config.metrics is not None
         async with await trio.open_tcp_stream(*config.metrics) as scrape:
-            await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            await scrape.send_all(GET)
             text = b"".join([part async for part in scrape]).decode()
         nursery.cancel_scope.cancel()
     for line in (
@@ -147,7 +151,7 @@ async def test_each_figure_of_the_gateway_is_that_of_what_happened(tmp_path: Pat
                 await twin.send_all(replace(hello, runs=((8, 0),)).encode())
                 assert (await FrameReader(twin).next_frame(pieces=False))[0] == FrameType.ERROR
             async with await trio.open_tcp_stream("127.0.0.1", metrics) as scrape:
-                await scrape.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                await scrape.send_all(GET)
                 text = b"".join([part async for part in scrape]).decode()
     lines = [line for line in text.splitlines() if line.startswith("rocketbox_gateway_")]
     for name in TOLD:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 import trio
 
-log = logging.getLogger("appliance.web")
+log = logging.getLogger("netstack.web")
 HEADER_BYTES, BODY_BYTES, TARGET_LENGTH = 16_384, 8_192, 4_096
 REQUEST_S, IDLE_S, SEND_S = 10.0, 30.0, 20.0
 RECEIVE_BYTES, MOST_FIELDS = 16_384, 20
@@ -66,9 +66,9 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 def host_is_known(host: str, names: Iterable[str]) -> bool:
-    """Tell whether a Host header names this box: an address, localhost or one of its names.
+    """Tell whether a Host header names this machine: an address, localhost or one of its names.
 
-    A page elsewhere whose name was pointed at this box (DNS rebinding) has that name here, hence is refused; an
+    A page elsewhere whose name was pointed at this machine (DNS rebinding) has that name here, hence is refused; an
     address in a Host header was typed, no name server can forge it.
     """
     try:
@@ -179,9 +179,9 @@ def _fields(text: str) -> dict[str, str]:
 async def _responded(request: Request, respond: Respond) -> Response:
     try:
         return await respond(request)
-    except Exception as exc:  # one page that fails must not take the broker with it
+    except Exception as exc:  # one page that fails must not take the program with it
         log.error("event=page_failed path=%r", request.path, exc_info=exc)
-        return plain(500, f"{type(exc).__name__}: {exc}; the box's journal has the place: journalctl -u rocketbox")
+        return plain(500, f"{type(exc).__name__}: {exc}; the log has the place; of a box: journalctl -u rocketbox")
 
 
 async def _send(conn: h11.Connection, stream: trio.abc.Stream, response: Response, without_body: bool) -> None:

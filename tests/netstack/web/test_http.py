@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from appliance.web import (
+from netstack.web.http import (
     BODY_BYTES,
     IDLE_S,
     REQUEST_S,

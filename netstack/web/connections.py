@@ -1,0 +1,103 @@
+"""The connections of a listener that people and scrapers look in by: few at once, and a code that is loaded when the
+first of them comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from netstack.serving.limits import is_loopback, plain_address
+from netstack.serving.slots import share_of
+
+if TYPE_CHECKING:
+    from netstack.web.http import Request, Respond, Response
+
+log = logging.getLogger("netstack.web")
+CONNECTIONS = 16  # at once, of each listener
+Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it takes a tenth of a second
+
+
+class WebConnections:
+    """Takes the connections of one listener; the first of them has the answering part loaded."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._respond: Respond | None = None
+        self._open: dict[trio.CancelScope, str] = {}  # oldest first: whose connection it is
+
+    async def __call__(self, stream: trio.SocketStream) -> None:
+        """Answer one connection. One too many takes the place of the oldest of whoever has the most."""
+        place, address = trio.CancelScope(), _address(stream.socket)
+        if len(self._open) >= CONNECTIONS and not self._make_place(address):
+            await stream.aclose()
+            return
+        self._open[place] = address
+        try:
+            with place:
+                await self._serve(stream)
+        finally:
+            self._open.pop(place, None)
+            await trio.aclose_forcefully(stream)
+
+    def _make_place(self, address: str) -> bool:
+        """End the oldest connection of the address that has the most; False when that is the one who asks."""
+        held = Counter(self._open.values())
+        greediest, most = held.most_common(1)[0]
+        if most <= held[address] and greediest != address:
+            return False
+        oldest = next(place for place, holder in self._open.items() if holder == greediest)
+        del self._open[oldest]
+        oldest.cancel()
+        return True
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        respond = await self._loaded()
+        if respond is None:
+            await stream.aclose()
+            return
+        from netstack.web.http import converse
+
+        peer = _address(stream.socket)
+
+        async def answer(request: Request) -> Response:
+            return await respond(replace(request, peer=peer))
+
+        try:
+            await converse(stream, answer, near=is_near(stream.socket))
+        except Exception as exc:  # the task of one connection: looking at a program must never end it
+            log.error("event=page_connection_failed", exc_info=exc)
+            await trio.aclose_forcefully(stream)
+
+    async def _loaded(self) -> Respond | None:
+        if self._respond is None:
+            try:
+                self._respond = await trio.to_thread.run_sync(self._load)
+            except ImportError as exc:
+                log.error("event=page_not_installed reason=%r next_step=install_the_package_again", str(exc))
+        return self._respond
+
+
+def _address(connection: trio.socket.SocketType) -> str:
+    if connection.family == socket.AF_UNIX:
+        return "this machine"
+    try:
+        return share_of(plain_address(str(connection.getpeername()[0])))
+    except OSError:
+        return "gone"
+
+
+def is_near(connection: trio.socket.SocketType) -> bool:
+    """Tell whether the other end is a program of this machine."""
+    if connection.family == socket.AF_UNIX:
+        return True
+    try:
+        return is_loopback(plain_address(str(connection.getpeername()[0])))
+    except OSError:
+        return False  # it has gone already
