@@ -152,6 +152,11 @@ class MessageStore:
         return self._log.committed
 
     @property
+    def dispatched(self) -> int:
+        """How many records have been committed since the opening."""
+        return self._log.counters.messages
+
+    @property
     def end(self) -> int:
         """Where the next record will be appended."""
         return self._log.end

@@ -17,6 +17,7 @@ from appliance.group.feed import Feed
 from appliance.group.frames import (
     HAND_OVER,
     LEAVE,
+    MISSING,
     MOST_TEXT,
     WISH_REFUSED,
     LinkFrame,
@@ -37,6 +38,7 @@ from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
 from appliance.group.membership_orders import MembershipOrders
 from appliance.group.message_frames import decode_message, encode_message
+from appliance.group.missing import MissingMessages, count_messages, decode_missing, messages_of_clients
 from appliance.group.shipping import Shipping
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
@@ -77,7 +79,7 @@ class ConsensusDriver:
         self._clocks, self._session = clocks, session
         feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
         self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
-        self._copy, self._ages = LogCopy(store, begin_cut), LogAges()
+        self._copy, self._missing = LogCopy(store, begin_cut), MissingMessages(LogAges())
         self._events = EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
@@ -119,6 +121,10 @@ class ConsensusDriver:
             return
         if frame.kind == WISH_REFUSED:
             self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
+            return
+        if frame.kind == MISSING:
+            if link.member == self._core.status.leader:
+                self._missing.heard(decode_missing(frame))
             return
         message = decode_message(frame)
         await self._events.wait_room()
@@ -179,7 +185,16 @@ class ConsensusDriver:
                 raise LogShrunk(f"the log ended at {self._told_end}, the disk took it up to {self._store.end}")
             await self._carry_out(event.run(self._clocks.now_s()), event)
             self._publish(self._core.status)
-            self._ages.note(max(self._store.end, self._core.told_committed), self._clocks.now_s())
+            self._look(self._clocks.now_s())
+
+    def _look(self, now_s: float) -> None:
+        """Note what the log has now; as leader, tell followers now and then what they have not of it."""
+        store = self._store
+        self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
+        if self._core.status.role == LEADER:
+            self._missing.note(store.committed, messages_of_clients(store))
+            for member, frame in self._missing.frames(now_s, self._core.progress):
+                self.links.send(member, frame)
 
     def _rest_s(self) -> float:
         return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))
@@ -208,6 +223,8 @@ class ConsensusDriver:
         if effects.status is not None:
             self._know(effects.status.members)
         if effects.status is not None and effects.status.role != LEADER:
+            if effects.status.leader:
+                self._missing.clear()
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
         self.links.wake()
 
@@ -252,6 +269,7 @@ class ConsensusDriver:
         if self._store.end != begin.log_offset:
             self._fail(f"term {begin.term} is to begin at {begin.log_offset}, the log ends at {self._store.end}")
             return
+        self._missing.clear()
         self._store.only_copies(None)
         self._store.share(self._synced_to, self._writing)
         end = self._append_record(begin.term, begin.members)
@@ -303,11 +321,23 @@ class ConsensusDriver:
         elif status.role != LEADER:
             await self._campaign(forced=accept_loss)
         if self.leadership.current.role != LEADER:
+            lost = await self._lost_messages()
             text = self._answer or (
                 "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
-                + what_is_lost(self._core, self._store.synced, self._clocks.now_s())
+                + what_is_lost(self._core, self._store.synced, self._clocks.now_s(), lost)
             )
-            raise GroupRefused(f"{self.member} does not lead: {text}")
+            raise GroupRefused(f"{self.member} does not lead: {text}", lost_messages=lost)
+
+    async def _lost_messages(self) -> int:
+        """Return how many acknowledged messages this disk has not, at least, as far as its leader has told."""
+        synced = self._store.synced
+        start, length = self._missing.got(synced)
+        read = partial(self._store.read_log, start, length, synced=True)
+        try:
+            got = count_messages(await trio.to_thread.run_sync(read, limiter=self._one_thread), start) if length else 0
+        except OSError:
+            got = 0
+        return self._missing.messages(synced, got)
 
     async def _wait_lead(self, most_s: float) -> None:
         with trio.move_on_after(most_s):
@@ -384,7 +414,9 @@ class ConsensusDriver:
     def members(self) -> tuple[MemberProgress, ...]:
         """Return every member as this one knows it."""
         now_s = self._clocks.now_s()
-        return seen_members(self._rules, self._core, self._store, self.links, age_s=partial(self._ages.age_s, now_s))
+        return seen_members(
+            self._rules, self._core, self._store, self.links, age_s=partial(self._missing.ages.age_s, now_s)
+        )
 
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""

@@ -26,6 +26,7 @@ MOST_TEXT: Final = 500
 HELLO, WELCOME, REFUSED, PING, PONG = 0x01, 0x02, 0x03, 0x04, 0x05
 SEGMENT, SEGMENT_SEEN = 0x06, 0x07
 HAND_OVER, WISH_REFUSED, LEAVE = 0x08, 0x09, 0x0A  # a follower asks to lead, or to leave, and why not
+MISSING: Final = 0x0B  # a leader says what a follower has not
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")

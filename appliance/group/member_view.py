@@ -52,12 +52,15 @@ def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own:
     return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)
 
 
-def what_is_lost(core: Core, synced: int, now_s: float) -> str:
-    """Return what a box that takes over alone loses, as far as its leader has told."""
+def what_is_lost(core: Core, synced: int, now_s: float, messages: int) -> str:
+    """Return what a box that takes over alone loses, as far as its leader has told; about so many messages."""
     told, heard_s = core.told_committed, core.heard_s
     if heard_s is None:
         return "which loses what only they have acknowledged: this box has heard no leader since it started"
     ago = f"{now_s - heard_s:.0f} s ago, when it last heard the leader"
+    if told > synced and messages:
+        count = "one acknowledged message" if messages == 1 else f"about {messages} acknowledged messages"
+        return f"which loses {count} ({told - synced} bytes), which this box lacked {ago}"
     if told > synced:
-        return f"which loses at least {told - synced} bytes of acknowledged messages, which this box lacked {ago}"
+        return f"which loses {told - synced} bytes that were acknowledged, which this box lacked {ago}"
     return f"which loses what only they have acknowledged: this box had all of it {ago}"

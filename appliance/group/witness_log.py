@@ -5,7 +5,7 @@ from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.marks import Wake
 from storage_driver.log.truncation import CutDone
-from storage_driver.record import Message
+from storage_driver.record import Message, MessageQueue
 from storage_driver.statistics import AppendResult
 
 NO_LOG = "a witness has no log"
@@ -14,7 +14,7 @@ NO_LOG = "a witness has no log"
 class WitnessLog:
     """What a member's driver uses of a store, of a member that stores nothing."""
 
-    first = end = synced = truncations = segment_bytes = 0
+    first = end = synced = committed = truncations = segment_bytes = dispatched = 0
     failure: str | None = None
     full: str | None = None
 
@@ -48,6 +48,10 @@ class WitnessLog:
     def when_synced(self, log_offset: int, wake: Wake, /) -> None:
         """Nothing is to be waited for."""
         wake(None)
+
+    def max_offset(self, queue: MessageQueue, /) -> int:
+        """Return 0."""
+        return 0
 
     def commit(self, log_offset: int, /) -> None:
         """Others have what is committed."""

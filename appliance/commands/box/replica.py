@@ -14,6 +14,7 @@ from appliance.health.condition_rules import size
 from uplink_spark.console import print_table
 
 COULD_NOT_ASK, REFUSED = 1, 2
+ORDER_S = 30.0  # an election may last until promises to a leader that is gone have run out
 PURPOSES = {
     "status": "who leads, and how far each member is",
     "promote": "make this box the leader; what the leader acknowledged is here first",
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if action == "transfer":
         values["to"] = arguments.to
     try:
-        answer = ask(health_path(arguments).with_name(NAME), f"group.{action}", values)
+        answer = ask(health_path(arguments).with_name(NAME), f"group.{action}", values, timeout_s=ORDER_S)
     except AdminSilent as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return COULD_NOT_ASK

@@ -16,7 +16,7 @@ from storage_driver.consensus.messages import Position, Synced, Vote
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import Full
 from tests.appliance.group.certificates import certificates, needs_openssl
-from tests.appliance.group.members import Group, RunningMember, group
+from tests.appliance.group.members import MANUAL, Group, RunningMember, group
 from tests.storage_driver.test_store import message
 from tests.waiting import until
 from uplink_spark.wire.cbor import encode_map
@@ -137,6 +137,28 @@ async def test_a_leader_that_comes_back_is_cut_to_the_common_point_and_what_it_a
             await b.put_committed(b"and on both again")
         assert a.store.synced == b.store.committed
         assert b.driver.links.statistics().connections == connections == 1, "one link since it is back"
+
+
+async def test_a_refused_promotion_says_how_many_acknowledged_messages_this_box_has_not(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b", rules=MANUAL._replace(acknowledge="one")) as made:
+        a, b = await pair(made)
+        await a.put_committed(b"on both")
+        await until(lambda: same(a, b))
+        await made.stop("b")
+        await a.put_committed(*(b"%d" % number + b"x" * 20_000 for number in range(40)))
+        a.driver._shipping.feed.clear()
+        a.driver._shipping._rate = 1  # one piece from the disk, then none for long
+        [b] = await made.start("b")
+        await until(lambda: lag(b, "b")[0] > 0 and b.driver._missing._heard.messages > 0)
+        await made.stop("a")
+        with pytest.raises(GroupRefused) as refused:
+            await b.driver.promote()
+        await b.driver.promote(accept_loss=True)
+        await until(b.leads)
+        lost = 41 - len(await b.bodies())
+        assert lost > 0
+        assert refused.value.lost_messages in (lost, lost + 1), "a batch counts by its bytes"
+        assert f"loses about {refused.value.lost_messages} acknowledged messages (" in str(refused.value)
 
 
 async def test_a_follower_that_lies_commits_nothing_that_the_leader_has_not_and_garbage_ends_its_link(

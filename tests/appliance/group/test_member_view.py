@@ -26,8 +26,10 @@ def test_the_reason_names_who_is_gone_or_behind() -> None:
 def test_who_takes_over_alone_hears_what_the_leader_had_beyond_this_disk() -> None:
     table = TermTable((Row(1, 0),), (MembersAt(-1, Members(("a", "b"))),))
     core = Core("b", Rules(elections="manual", acknowledge="one"), Start(HardState(1), table, 0, 300, 300), 0.0)
-    assert "has heard no leader since it started" in what_is_lost(core, 300, 9.0)
+    assert "has heard no leader since it started" in what_is_lost(core, 300, 9.0, 0)
     core.step(10.0, "a", LeaderHeartbeat(2, 300, -1, 10.0))
-    assert what_is_lost(core, 300, 22.0).endswith("had all of it 12 s ago, when it last heard the leader")
+    assert what_is_lost(core, 300, 22.0, 0).endswith("had all of it 12 s ago, when it last heard the leader")
     core.step(30.0, "a", LeaderHeartbeat(2, 900, -1, 30.0))
-    assert "at least 600 bytes of acknowledged messages" in what_is_lost(core, 300, 32.0)
+    assert "loses 600 bytes that were acknowledged" in what_is_lost(core, 300, 32.0, 0)
+    assert "loses one acknowledged message (600 bytes)" in what_is_lost(core, 300, 32.0, 1)
+    assert "loses about 7 acknowledged messages (600 bytes)" in what_is_lost(core, 300, 32.0, 7)

@@ -29,7 +29,7 @@ Asked = list[tuple[str, dict[str, Any]]]
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found: Asked = []
 
-    def ask(path: Path, action: str, values: dict[str, Any]) -> dict[str, Any]:
+    def ask(path: Path, action: str, values: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         found.append((action, values))
         return STATUS
 
@@ -66,7 +66,7 @@ def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
         ("a", "leads, and takes no"),
     ):
         said = {**STATUS, "serves": False, "leader": leader, "leader_address": "h:1", "diverged": cut}
-        monkeypatch.setattr(replica, "ask", lambda path, action, values, said=said: said)
+        monkeypatch.setattr(replica, "ask", lambda path, action, values, timeout_s, said=said: said)
         command(tmp_path, "status")
         shown = capsys.readouterr().out
         assert words in shown
@@ -89,7 +89,7 @@ def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> No
 def test_a_refusal_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], raised: Exception, code: int
 ) -> None:
-    def ask(path: Path, action: str, values: dict[str, Any]) -> object:
+    def ask(path: Path, action: str, values: dict[str, Any], *, timeout_s: float) -> object:
         raise raised
 
     monkeypatch.setattr(replica, "ask", ask)
