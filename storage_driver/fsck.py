@@ -25,9 +25,11 @@ from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import load_table, table_file
 from storage_driver.record import SCHEDULE_TOPIC, DispatchEntry, MessageQueue, decode_record, tags_code
 from storage_driver.recovery.salvage import SalvageWriter
+from storage_driver.recovery.salvage_quarantine import QuarantineSalvaged, quarantined_ranges, salvage_quarantine
 
 Progress = Callable[[int, int], None]
 MOST_FINDINGS = 100
+SEGMENT_BYTES = 256 << 20  # of a salvaged log, where there is none to take it from
 LONGEST_LEVEL_MS = 366 * 86_400_000
 
 
@@ -46,6 +48,7 @@ class Report:
     findings: list[str] = field(default_factory=list)
     more: int = 0  # findings left out
     log_only: bool = False  # queues, index and tables were not looked at
+    quarantined: int = 0  # ranges of the log in quarantine/
 
     def note(self, text: str) -> None:
         """Add a finding."""
@@ -66,6 +69,9 @@ class Report:
         else:
             lines.append(f"queues   {self.queues}, {self.entries_checked} entries checked against the log")
             lines.append(f"index    {self.keys_checked} entries checked against the log")
+        if self.quarantined:
+            offer = "`--salvage OUT --quarantine` makes a store of their messages"
+            lines.append(f"aside    {self.quarantined} ranges of the log are in quarantine/: {offer}")
         if self.covered:
             lines.append(f"covered  {self.covered} ranges were lost earlier and are covered by filler")
         lines += [f"FOUND    {text}" for text in self.findings]
@@ -161,6 +167,7 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
     queues.tell()
     index.finish()
     report.keys_checked = index.units
+    report.quarantined = len(quarantined_ranges(disk, root))
     if position_file.damage is not None:
         report.note(f"rocketbox/{position_file.damage}")
     for name in ("config", "rocketbox"):
@@ -285,6 +292,13 @@ def salvage(root: Path, out: Path, *, progress: Progress = lambda done, total: N
     return report
 
 
+def salvage_aside(root: Path, out: Path) -> QuarantineSalvaged:
+    """Write every message in quarantine/ into a new store in an empty folder. Raises StoreRefused, OSError."""
+    disk = RealDisk()
+    sizes = [facts.size for facts in disk.list(root / "commitlog") if facts.name.isdecimal() and facts.size]
+    return salvage_quarantine(disk, root, out, segment_bytes=sizes[0] if sizes else SEGMENT_BYTES)
+
+
 def rebuild(root: Path) -> None:
     """Remove queues, index and position; the next start rebuilds them from the log. Raises StoreRefused, OSError."""
     disk = RealDisk()
@@ -319,6 +333,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--salvage", type=Path, metavar="OUT", help="write every intact message into a new store in OUT"
     )
+    parser.add_argument(
+        "--quarantine", action="store_true", help="with --salvage: the messages of quarantine/ instead of the log's"
+    )
     parser.add_argument("--rebuild", action="store_true", help="rebuild queues and index at the next start")
 
 
@@ -333,13 +350,15 @@ def main(arguments: list[str], *, clock: Callable[[], float] = time.monotonic) -
 
 def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monotonic) -> int:
     """Check, salvage or rebuild; return 0 when nothing was found, 1 with findings, 2 when it could not check."""
-    if (options.folder is None) == (options.data is None):
-        print("fsck: pass one folder: DIR or --data DIR", file=sys.stderr)
+    if (options.folder is None) == (options.data is None) or (options.quarantine and options.salvage is None):
+        print("fsck: pass one folder: DIR or --data DIR; --quarantine goes with --salvage", file=sys.stderr)
         return 2
     folder = options.folder or options.data
     root = folder / "store" if (folder / "store" / "commitlog").is_dir() else folder
     began = clock()
     try:
+        if options.quarantine:
+            return _salvaged_aside(root, options.salvage, as_json=options.json)
         if options.salvage is not None:
             report = salvage(root, options.salvage, progress=show_progress)
         else:
@@ -360,3 +379,13 @@ def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monoto
         if options.rebuild:
             print("queues and index are removed, the next start rebuilds them")
     return 1 if report.findings else 0
+
+
+def _salvaged_aside(root: Path, out: Path, *, as_json: bool) -> int:
+    found = salvage_aside(root, out)
+    if as_json:
+        print(json.dumps(found._asdict()))
+    else:
+        print(f"salvaged {found.messages} messages of {found.ranges} ranges in quarantine/ into {out}")
+        print(f"topics   {', '.join(found.topics) or '-'}")
+    return 0

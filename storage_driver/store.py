@@ -15,9 +15,10 @@ from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.files.state_file import StateFile
 from storage_driver.log.commit_log import Writing
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.segment import SegmentFacts
-from storage_driver.log.truncation import CutDone, Truncation
+from storage_driver.log.truncation import Truncation
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
 from storage_driver.reading import ReadRequest, ReadResult

@@ -11,10 +11,12 @@ from typing import Final
 
 import trio
 
+from appliance.group.common_point import cuts_something, decode_point, encode_point, point_of
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.event_queue import DriverEvent, EventQueue
 from appliance.group.feed import Feed
 from appliance.group.frames import (
+    COMMON_POINT,
     HAND_OVER,
     LEAVE,
     MISSING,
@@ -38,7 +40,7 @@ from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
 from appliance.group.membership_orders import MembershipOrders
 from appliance.group.message_frames import decode_message, encode_message
-from appliance.group.missing import MissingMessages, count_messages, decode_missing, messages_of_clients
+from appliance.group.missing import MissingMessages, decode_missing, messages_of_clients
 from appliance.group.shipping import Shipping
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
@@ -46,6 +48,7 @@ from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import Append
 from storage_driver.consensus.rules import REFUSAL_S
 from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.segment import Write
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
@@ -72,6 +75,7 @@ class ConsensusDriver:
         clocks: DriverClocks,
         session: bytes,
         begin_cut: BeginCut,
+        cuts: Sequence[CutDone] = (),
         make_links: "Callable[[ConsensusDriver], MemberLinks]",
     ) -> None:
         self.member, self.leadership = rules.member, leadership
@@ -79,7 +83,7 @@ class ConsensusDriver:
         self._clocks, self._session = clocks, session
         feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
         self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
-        self._copy, self._missing = LogCopy(store, begin_cut), MissingMessages(LogAges())
+        self._copy, self._missing = LogCopy(store, begin_cut, cuts), MissingMessages(LogAges())
         self._events = EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
@@ -122,15 +126,22 @@ class ConsensusDriver:
         if frame.kind == WISH_REFUSED:
             self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
             return
-        if frame.kind == MISSING:
-            if link.member == self._core.status.leader:
-                self._missing.heard(decode_missing(frame))
+        if frame.kind in (MISSING, COMMON_POINT):
+            self._told_by(link.member, frame)
             return
         message = decode_message(frame)
         await self._events.wait_room()
         self._events.add(
             DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
         )
+
+    def _told_by(self, member: str, frame: LinkFrame) -> None:
+        """Take what a leader says beside the core's messages. Raises ProtocolError."""
+        if member == self._core.status.leader:
+            if frame.kind == MISSING:
+                self._missing.heard(decode_missing(frame))
+            else:
+                self._copy.common = decode_point(frame)
 
     # ---- what the store tells
 
@@ -217,6 +228,9 @@ class ConsensusDriver:
         elif effects.members is not None:
             self._append_record(self._core.status.term, effects.members)
         for member, message in effects.send:
+            if (match := cuts_something(message)) is not None:
+                point = await trio.to_thread.run_sync(point_of, self._store, match.start, limiter=self._one_thread)
+                self.links.send(member, encode_point(point))
             self.links.send(member, encode_message(message))
         if effects.committed is not None:
             self._store.commit(effects.committed)
@@ -245,8 +259,8 @@ class ConsensusDriver:
 
     async def _cut(self, cut: LogCut) -> None:
         try:
-            await self._copy.cut(cut, self._clocks.wall_ms())
-        except (LogFailed, ValueError) as exc:
+            await self._copy.cut(cut)
+        except (LogFailed, ValueError, CopyFailed) as exc:
             self._fail(f"cut at {cut.log_offset}: {exc}")
             return
         self._told_end = cut.log_offset
@@ -321,23 +335,12 @@ class ConsensusDriver:
         elif status.role != LEADER:
             await self._campaign(forced=accept_loss)
         if self.leadership.current.role != LEADER:
-            lost = await self._lost_messages()
+            lost = await self._missing.lost(self._store, limiter=self._one_thread)
             text = self._answer or (
                 "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
                 + what_is_lost(self._core, self._store.synced, self._clocks.now_s(), lost)
             )
             raise GroupRefused(f"{self.member} does not lead: {text}", lost_messages=lost)
-
-    async def _lost_messages(self) -> int:
-        """Return how many acknowledged messages this disk has not, at least, as far as its leader has told."""
-        synced = self._store.synced
-        start, length = self._missing.got(synced)
-        read = partial(self._store.read_log, start, length, synced=True)
-        try:
-            got = count_messages(await trio.to_thread.run_sync(read, limiter=self._one_thread), start) if length else 0
-        except OSError:
-            got = 0
-        return self._missing.messages(synced, got)
 
     async def _wait_lead(self, most_s: float) -> None:
         with trio.move_on_after(most_s):

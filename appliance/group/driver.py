@@ -26,7 +26,8 @@ class Divergence(NamedTuple):
     start: int  # log offsets
     end: int
     at_ms: int
-    quarantine: str  # the file that keeps the bytes
+    quarantine: str  # the files that keep the bytes
+    messages: int = 0  # whole ones of clients among them
 
 
 class GroupDriver(Protocol):

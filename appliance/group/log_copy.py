@@ -5,18 +5,19 @@ What was appended is synced by the log's own thread; some of it is read back the
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from zlib import crc32
 
 import trio
 
+from appliance.group.common_point import CommonPoint, differs
 from appliance.group.driver import Divergence
 from storage_driver.consensus.effects import LogCut
 from storage_driver.consensus.messages import Append
 from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Wake
-from storage_driver.log.truncation import CutDone
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.group")
@@ -35,6 +36,10 @@ class FollowerLog(Protocol):
     def failure(self) -> str | None: ...
     @property
     def full(self) -> str | None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
     def append_raw(self, log_offset: int, data: bytes, /) -> int: ...
     def when_synced(self, log_offset: int, wake: Wake, /) -> None: ...
     def read_log(self, start: int, max_bytes: int, /, *, synced: bool = False) -> bytes: ...
@@ -67,15 +72,21 @@ BeginCut = Callable[[int, int, str], None]
 """(log offset, end, reason): have the next start take that range out of the log. Blocks."""
 
 
+def divergence_of(cut: CutDone) -> Divergence:
+    """Return what is told of a cut."""
+    return Divergence(cut.log_offset, cut.end, cut.at_ms, ", ".join(cut.quarantined), cut.messages)
+
+
 class LogCopy:
     """Changes one store as its leader says."""
 
-    def __init__(self, store: FollowerLog, begin_cut: BeginCut) -> None:
-        self.divergence: Divergence | None = None  # the last cut
+    def __init__(self, store: FollowerLog, begin_cut: BeginCut, cuts: Sequence[CutDone] = ()) -> None:
+        self.divergence = divergence_of(cuts[-1]) if cuts else None  # the last cut
         self.refused = ""  # why the last append was not taken
         self._store, self._begin_cut = store, begin_cut
         self._appends = 0
         self._written: deque[_Written] = deque()
+        self.common: CommonPoint | None = None  # as the leader said last
         self._restarted: str | None = None  # a topic whose queues are to go before its records come again
         self._work = trio.Event()
         self._reading = trio.CapacityLimiter(1)
@@ -104,27 +115,39 @@ class LogCopy:
             self._store.when_synced(append.start + len(data), lambda reason: self._work.set())
         return end
 
-    async def cut(self, cut: LogCut, now_ms: int) -> None:
-        """Do a cut; what it takes away is in quarantine/ then. Raises LogFailed, OSError, ValueError, CutAtStart."""
+    async def cut(self, cut: LogCut) -> None:
+        """Do a cut; what it takes away is in quarantine/ then.
+
+        Raises LogFailed, OSError, ValueError, CutAtStart, CopyFailed where the bytes below are not the leader's.
+        """
         if cut.restart:
             await self._store.begin_at(cut.log_offset)
             return
         await self._wait_synced(cut.log_offset)
+        await self._compare(cut.log_offset)
         end = self._store.end
         if cut.below_committed:
             await trio.to_thread.run_sync(self._begin_cut, cut.log_offset, end, cut.reason, limiter=self._reading)
             log.critical("event=committed_log_cut start=%d end=%d reason=%r", cut.log_offset, end, cut.reason)
             raise CutAtStart(f"the log is cut at {cut.log_offset} at the next start: {cut.reason}")
         done = await self._store.truncate(cut.log_offset, cut.reason)
-        if done is not None:
-            end = done.end
-        kept = ", ".join(done.quarantined) if done is not None else ""
-        log.error(
-            "event=log_cut start=%d end=%d reason=%r quarantine=%r next_step=rocketbox_fsck_--salvage",
-            *(cut.log_offset, end, cut.reason, kept),
-        )
         self._written.clear()
-        self.divergence = Divergence(cut.log_offset, end, now_ms, kept)
+        if done is not None:
+            self.divergence = divergence_of(done)
+            log.error(
+                "event=log_cut start=%d end=%d messages=%d reason=%r quarantine=%r next_step=rocketbox_fsck_--salvage",
+                *(cut.log_offset, done.end, done.messages, cut.reason, self.divergence.quarantine),
+            )
+
+    async def _compare(self, log_offset: int) -> None:
+        point, self.common = self.common, None
+        if point is None or point.log_offset != log_offset:
+            return
+        if await trio.to_thread.run_sync(differs, self._store, point, limiter=self._reading):
+            text = f"{point.length} bytes below {log_offset} are not those of the leader: one of the two is damaged"
+            raise CopyFailed(
+                f"{text}. Nothing was cut: check both with `rocketbox fsck`, then `rocketbox replica resync`"
+            )
 
     async def _wait_synced(self, log_offset: int) -> None:
         done = trio.Event()

@@ -1,8 +1,10 @@
-"""What a copy has not: how many acknowledged messages, which its leader counts and tells, and since when. Sans I/O."""
+"""What a copy has not: how many acknowledged messages, which its leader counts and tells, and since when."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
+
+import trio
 
 from appliance.broker.tables.topics import GROUP_TOPICS
 from appliance.group.frames import MISSING, LinkFrame, encode_frame, typed
@@ -33,6 +35,17 @@ def decode_missing(frame: LinkFrame) -> Missing:
     """Return MISSING. Raises ProtocolError."""
     fields = frame.fields("MISSING")
     return typed("MISSING", lambda: Missing(*[fields.uint(name) for name in Missing._fields]))
+
+
+class CountedLog(Protocol):
+    """A store, as far as its messages are counted."""
+
+    @property
+    def synced(self) -> int: ...
+    @property
+    def dispatched(self) -> int: ...
+    def max_offset(self, queue: MessageQueue, /) -> int: ...
+    def read_log(self, start: int, max_bytes: int, /, *, synced: bool = False) -> bytes: ...
 
 
 class MissingMessages:
@@ -107,13 +120,18 @@ class MissingMessages:
         """Return how many this copy has not, about, with what it has got since it was told."""
         return max(0, self._heard.messages - got) if synced < self._heard.committed else 0
 
+    async def lost(self, log: CountedLog, *, limiter: trio.CapacityLimiter) -> int:
+        """Return how many acknowledged messages this copy has not, about, as far as its leader has told."""
+        synced = log.synced
+        start, length = self.got(synced)
 
-class CountedLog(Protocol):
-    """A store, as far as its messages are counted."""
+        def count() -> int:
+            return count_messages(log.read_log(start, length, synced=True), start) if length else 0
 
-    @property
-    def dispatched(self) -> int: ...
-    def max_offset(self, queue: MessageQueue, /) -> int: ...
+        try:
+            return self.messages(synced, await trio.to_thread.run_sync(count, limiter=limiter))
+        except OSError:
+            return self.messages(synced, 0)
 
 
 def messages_of_clients(log: CountedLog) -> int:

@@ -36,6 +36,7 @@ from storage_driver.errors import ConsensusRefused, StateDamaged, StoreRefused, 
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
 from storage_driver.log.clock import wall_ms
+from storage_driver.log.cut_history import CutHistory
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
@@ -135,6 +136,7 @@ def make_driver(
         clocks=DriverClocks(boottime_s, wall_ms, SystemRandom().random),
         session=secrets.token_bytes(8),
         begin_cut=Truncation(disk, root).begin,
+        cuts=CutHistory(disk, root).load(),
         make_links=partial(_make_links, plan, tls, LinkClocks(boottime_s, wall_ms)),
     )
 

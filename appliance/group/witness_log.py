@@ -2,9 +2,9 @@
 
 from storage_driver.errors import LogFailed
 from storage_driver.log.commit_log import Writing
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.marks import Wake
-from storage_driver.log.truncation import CutDone
 from storage_driver.record import Message, MessageQueue
 from storage_driver.statistics import AppendResult
 

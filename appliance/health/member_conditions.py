@@ -34,9 +34,9 @@ def _no_leader(told: Mapping[str, Any], lasts: Lasts) -> Iterator[Condition]:
 def _diverged(told: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
     cut = told["diverged"]
     if cut and now_ms - cut["at_ms"] < DIVERGED_MS:
-        much = size(cut["end"] - cut["start"])
-        text = f"{much} at {cut['start']} were taken back: this log had what its leader's has not"
-        yield Condition("diverged", text, f"look at {cut['quarantine']} with `rocketbox fsck --salvage`")
+        much = f"{size(cut['end'] - cut['start'])}, {cut['messages']} messages, at {cut['start']}"
+        text = f"{much} were taken back: this log had what its leader's has not; kept: {cut['quarantine'] or '-'}"
+        yield Condition("diverged", text, "stop this box, `rocketbox fsck DIR --salvage OUT --quarantine`, send again")
 
 
 def _clocks(told: Mapping[str, Any]) -> Iterator[Condition]:

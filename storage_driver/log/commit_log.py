@@ -16,10 +16,11 @@ import trio
 from outcome import Outcome  # trio's own
 
 from storage_driver.errors import Busy, LogFailed
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Mark, Wake
 from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, WriteResult
 from storage_driver.log.sync_thread import open_sync_thread
-from storage_driver.log.truncation import CutDone, Truncation
+from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.dispatch import PendingRecord, PendingRun
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK

@@ -11,32 +11,26 @@ from storage_driver.errors import StateDamaged
 from storage_driver.files.checkpoint import PositionFile
 from storage_driver.files.disk import Disk, zero_fill
 from storage_driver.files.state_file import StateFile
+from storage_driver.log.clock import wall_ms
+from storage_driver.log.cut_history import OWN_TOPICS, CutDone, CutHistory, read_cut
 from storage_driver.log.quarantine import quarantine_range
+from storage_driver.log.scan import walk
 from storage_driver.log.segment import Segment, segment_name
-from storage_driver.named_tuple import NamedTuple
+from storage_driver.record import DispatchEntry
 
 BEGUN, COPIED = "begun", "copied"
-
-
-class CutDone(NamedTuple):
-    """What a cut removed: log range [log_offset, end), the names of its bytes in quarantine/."""
-
-    log_offset: int
-    end: int
-    reason: str
-    quarantined: list[str]
 
 
 class Truncation:
     """Cuts one store's log; blocks, so it is for a thread or for the time before the store serves."""
 
-    def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk, self._root = disk, root
+    def __init__(self, disk: Disk, root: Path, *, now_ms: Callable[[], int] = wall_ms) -> None:
+        self._disk, self._root, self._now_ms = disk, root, now_ms
         self._journal = StateFile(disk, root / "rocketbox" / "cut.json")
 
     def begin(self, log_offset: int, end: int, reason: str) -> None:
         """Have the next opening take [log_offset, end) out of the log, committed or not. Raises OSError."""
-        self._save(CutDone(log_offset, end, reason, []), BEGUN)
+        self._save(CutDone(log_offset, end, reason, [], self._now_ms()), BEGUN)
 
     def cut(self, log_offset: int, end: int, reason: str) -> CutDone:
         """Take [log_offset, end) out of the log. Raises OSError; then `finish` has the rest to do."""
@@ -56,14 +50,15 @@ class Truncation:
             found = None
         if found is None:
             return None
-        cut = CutDone(found["log_offset"], found["end"], found["reason"], found["quarantined"])
+        cut = read_cut(found)
         segments = self._segments(cut)
         if found["stage"] == BEGUN:
-            cut = cut._replace(quarantined=self._copy(segments, cut))
+            cut = cut._replace(quarantined=self._copy(segments, cut), messages=_count(segments, cut))
             self._save(cut, COPIED)
         erasing(cut)
         self._erase(segments, cut)
         self._set_position_back(cut.log_offset)
+        CutHistory(self._disk, self._root).note(cut)
         for path in (self._journal.path, self._journal.path.with_name(self._journal.path.name + ".bak")):
             self._disk.remove(path)
         self._disk.sync_folder(self._journal.path.parent)
@@ -103,3 +98,14 @@ class Truncation:
         if position is not None and position.queues_to > log_offset:
             index_to = min(position.index_to, log_offset)
             file.save(position._replace(queues_to=log_offset, index_to=index_to, boot=bytes(16)))
+
+
+def _count(segments: Sequence[Segment], cut: CutDone) -> int:
+    """Return how many messages of clients a cut takes."""
+    count = 0
+    for segment in segments:
+        for item in walk(segment, max(segment.base, cut.log_offset), check_crc=False):
+            if not isinstance(item, DispatchEntry) or item.log_offset >= cut.end:
+                break
+            count += not item.topic.startswith(OWN_TOPICS)
+    return count

@@ -19,8 +19,9 @@ from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.index.index_file import Index
 from storage_driver.log.commit_log import SPACE_ERRORS
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
-from storage_driver.log.truncation import CutDone, Truncation
+from storage_driver.log.truncation import Truncation
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.losses import Loss, Losses
@@ -224,7 +225,8 @@ def _note_cut(disk: Disk, root: Path, losses: Losses, now_ms: int, cut: CutDone)
     if known <= cut.log_offset:
         return
     ranges, why = [(cut.log_offset, max(known, cut.end))], f"cut: {cut.reason}; kept in {', '.join(cut.quarantined)}"
-    losses.note(Loss(losses.next_number(ranges), now_ms, ranges, [why], {"the committed mark": known}))
+    witnesses, number = {"the committed mark": known}, losses.next_number(ranges)
+    losses.note(Loss(number, now_ms, ranges, [why], witnesses, cut.messages))
     file.set_back(cut.log_offset)
 
 

@@ -78,7 +78,8 @@ def show(status: Mapping[str, Any]) -> None:
     ]
     print_table(["MEMBER", "ADDRESS", "IS", "COPY"], rows)
     if cut := status["diverged"]:
-        print(f"taken back: {size(cut['end'] - cut['start'])} at {cut['start']}, kept in {cut['quarantine']}")
+        much = f"{size(cut['end'] - cut['start'])}, {cut['messages']} messages, at {cut['start']}"
+        print(f"taken back: {much}, kept in {cut['quarantine'] or '-'}")
 
 
 def sentence(status: Mapping[str, Any]) -> str:

@@ -7,10 +7,12 @@ import pytest
 import trio
 
 from appliance.group import log_copy
+from appliance.group.common_point import CommonPoint
 from appliance.group.log_copy import CopyFailed, CutAtStart, LogCopy
 from storage_driver.consensus.effects import LogCut
 from storage_driver.consensus.messages import Append
 from storage_driver.files.disk import RealDisk
+from storage_driver.log.cut_history import CutHistory
 from storage_driver.log.truncation import Truncation
 from storage_driver.store import open_store
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
@@ -84,18 +86,35 @@ async def test_a_cut_keeps_what_it_takes_away(tmp_path: Path) -> None:
         copy = LogCopy(store, no_cut)
         copy.append(append_of(0, data), data)
         middle = int.from_bytes(data[:4], "big")
-        await copy.cut(LogCut(middle, "the leader of term 2 has other records"), 77)
+        await copy.cut(LogCut(middle, "the leader of term 2 has other records"))
         cut = copy.divergence
         assert cut is not None
-        assert (cut.start, cut.end, cut.at_ms) == (middle, len(data), 77)
+        assert (cut.start, cut.end, cut.messages) == (middle, len(data), 1)
+        assert CutHistory(RealDisk(), config.root).load()[-1].at_ms == cut.at_ms > 0
         assert b"taken" in (config.root / "quarantine" / cut.quarantine).read_bytes()
+        assert store.end == middle
+
+
+async def test_nothing_is_cut_where_the_bytes_below_are_not_the_leaders(tmp_path: Path) -> None:
+    data = await records(tmp_path / "a", b"kept", b"taken")
+    middle = int.from_bytes(data[:4], "big")
+    async with open_store(small(tmp_path / "b", shared=True, copies_only="it follows"), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        copy = LogCopy(store, no_cut)
+        copy.append(append_of(0, data), data)
+        copy.common = CommonPoint(middle, middle, crc32(data[:middle]) ^ 1)
+        with pytest.raises(CopyFailed, match="are not those of the leader"):
+            await copy.cut(LogCut(middle, "the leader of term 2 has other records"))
+        assert store.end == len(data)
+        copy.common = CommonPoint(middle, middle, crc32(data[:middle]))
+        await copy.cut(LogCut(middle, "the leader of term 2 has other records"))
         assert store.end == middle
 
 
 async def test_an_empty_log_begins_where_the_leaders_does(tmp_path: Path) -> None:
     async with open_store(small(tmp_path, copies_only="it follows"), now_ms=Clock()) as store:
         copy = LogCopy(store, no_cut)
-        await copy.cut(LogCut(3 * store.segment_bytes, "the log is empty", restart=True), 0)
+        await copy.cut(LogCut(3 * store.segment_bytes, "the log is empty", restart=True))
         assert (store.first, store.end) == (3 * store.segment_bytes,) * 2
         assert copy.divergence is None
 
@@ -126,7 +145,7 @@ async def test_a_cut_below_what_was_committed_is_left_to_the_next_start_and_told
         store.commit(len(data))
         await store.prove()
         with pytest.raises(CutAtStart, match=f"cut at {at} at the next start"):
-            await copy.cut(LogCut(at, "the leader of term 2 has other records", below_committed=True), 0)
+            await copy.cut(LogCut(at, "the leader of term 2 has other records", below_committed=True))
     for opening in range(2):
         async with open_store(config, now_ms=Clock()) as store:
             assert (store.end, store.committed) == (at, at)
@@ -134,6 +153,10 @@ async def test_a_cut_below_what_was_committed_is_left_to_the_next_start_and_told
             [loss] = store.losses.unacknowledged()
             assert loss.ranges == [(at, len(data))]
             assert "the leader of term 2" in loss.reasons[0]
+            assert loss.messages == 2
+            told = LogCopy(store, no_cut, CutHistory(RealDisk(), config.root).load()).divergence
+            assert told is not None
+            assert (told.start, told.end, told.messages) == (at, len(data), 2)
             cut = [reason for reason in store.verdict.reasons if f"the log was cut at {at}" in reason]
             assert len(cut) == (not opening)
     kept = b"".join(path.read_bytes() for path in (config.root / "quarantine").iterdir())

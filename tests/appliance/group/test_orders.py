@@ -37,5 +37,5 @@ async def test_orders_are_carried_out_or_refused_with_a_reason(tmp_path: Path) -
             await actions["group.remove"](wanted(member="c"))
         await actions["group.leave"](wanted())
         driver.diverged = Divergence(1, 2, 3, "q")
-        assert group_status(driver)["diverged"] == {"start": 1, "end": 2, "at_ms": 3, "quarantine": "q"}
+        assert group_status(driver)["diverged"] == {"start": 1, "end": 2, "at_ms": 3, "quarantine": "q", "messages": 0}
         assert await actions["group.status"](wanted()) == group_status(driver)

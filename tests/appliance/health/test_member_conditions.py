@@ -26,8 +26,8 @@ def test_a_group_that_is_well_has_no_condition() -> None:
 
 def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found({**WELL, "serves": False, "leader": ""}, 40) == [("no_quorum", "no leader for 40 s: senders wait")]
-    cut = {"start": 8192, "end": 12288, "at_ms": 1_000_000_000 - 5, "quarantine": "q"}
-    text = "4 KiB at 8192 were taken back: this log had what its leader's has not"
+    cut = {"start": 8192, "end": 12288, "at_ms": 1_000_000_000 - 5, "quarantine": "q", "messages": 3}
+    text = "4 KiB, 3 messages, at 8192 were taken back: this log had what its leader's has not; kept: q"
     assert found({**WELL, "diverged": cut}) == [("diverged", text)]
     assert found({**WELL, "diverged": {**cut, "at_ms": 0}}) == []
     away: dict[str, object] = {"connected": False}

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from storage_driver.files.checkpoint import CheckpointValues, PositionFile
+from storage_driver.log.cut_history import CutDone
 from storage_driver.log.segment import segment_name
-from storage_driver.log.truncation import CutDone, Truncation
+from storage_driver.log.truncation import Truncation
 from storage_driver.testing import MemoryDisk
 
 ROOT = Path("/store")

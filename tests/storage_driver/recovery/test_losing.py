@@ -15,7 +15,8 @@ from storage_driver.config import StoreConfig
 from storage_driver.files.checkpoint import CommittedFile
 from storage_driver.files.disk import RealDisk
 from storage_driver.index.index_file import IndexSize
-from storage_driver.log.truncation import BEGUN, CutDone, Truncation
+from storage_driver.log.cut_history import CutDone
+from storage_driver.log.truncation import BEGUN, Truncation
 from storage_driver.queues.consume_queue import QueueFiles
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.recovery.losing import Losing

@@ -59,7 +59,7 @@ def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pyt
 def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cut = {"start": 0, "end": 1024, "at_ms": 1, "quarantine": "/q/x"}
+    cut = {"start": 0, "end": 1024, "at_ms": 1, "quarantine": "/q/x", "messages": 5}
     for leader, words in (
         ("b", "a (this box) follows b at h:1, term 3"),
         ("", "the group has no leader"),
@@ -70,7 +70,7 @@ def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
         command(tmp_path, "status")
         shown = capsys.readouterr().out
         assert words in shown
-        assert "taken back: 1 KiB at 0, kept in /q/x" in shown
+        assert "taken back: 1 KiB, 5 messages, at 0, kept in /q/x" in shown
 
 
 def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""What was taken back from a log is known at later starts."""
+
+from pathlib import Path
+
+from storage_driver.log.cut_history import MOST_CUTS, CutDone, CutHistory
+from storage_driver.testing import MemoryDisk
+
+ROOT = Path("/store")
+
+
+def test_cuts_are_kept_once_each_the_newest_ones() -> None:
+    disk = MemoryDisk(folders=("/", "/store", "/store/rocketbox"))
+    history = CutHistory(disk, ROOT)
+    assert history.load() == []
+    cuts = [CutDone(number, number + 5, "why", [f"log-{number}"], 77, 2) for number in range(MOST_CUTS + 3)]
+    for cut in (*cuts, cuts[-1]):
+        history.note(cut)
+    assert CutHistory(disk, ROOT).load() == cuts[3:]
+
+
+def test_a_damaged_file_tells_of_nothing() -> None:
+    disk = MemoryDisk(folders=("/", "/store", "/store/rocketbox"))
+    disk.open(ROOT / "rocketbox" / "cuts.json", create=True).write([b'{"cuts": [{"end"'], 0)
+    assert CutHistory(disk, ROOT).load() == []
