@@ -63,4 +63,4 @@ async def test_messages_of_clients_are_counted_and_those_of_the_group_are_not(tm
 
 def test_a_frame_that_is_none_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        decode_missing(LinkFrame(0x0A, encode_map({"synced": -1, "committed": 2, "messages": 3})))
+        decode_missing(LinkFrame(0x0B, encode_map({"synced": -1, "committed": 2, "messages": 3})))
