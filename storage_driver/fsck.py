@@ -48,7 +48,6 @@ class Report:
     findings: list[str] = field(default_factory=list)
     more: int = 0  # findings left out
     log_only: bool = False  # queues, index and tables were not looked at
-    quarantined: int = 0  # ranges of the log in quarantine/
 
     def note(self, text: str) -> None:
         """Add a finding."""
@@ -69,9 +68,6 @@ class Report:
         else:
             lines.append(f"queues   {self.queues}, {self.entries_checked} entries checked against the log")
             lines.append(f"index    {self.keys_checked} entries checked against the log")
-        if self.quarantined:
-            offer = "`--salvage OUT --quarantine` makes a store of their messages"
-            lines.append(f"aside    {self.quarantined} ranges of the log are in quarantine/: {offer}")
         if self.covered:
             lines.append(f"covered  {self.covered} ranges were lost earlier and are covered by filler")
         lines += [f"FOUND    {text}" for text in self.findings]
@@ -167,7 +163,6 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
     queues.tell()
     index.finish()
     report.keys_checked = index.units
-    report.quarantined = len(quarantined_ranges(disk, root))
     if position_file.damage is not None:
         report.note(f"rocketbox/{position_file.damage}")
     for name in ("config", "rocketbox"):
@@ -376,6 +371,9 @@ def run(options: argparse.Namespace, *, clock: Callable[[], float] = time.monoto
         print(report.to_text())
         if options.salvage is not None:
             print(f"salvaged {report.records - report.covered} messages into {options.salvage}")
+        elif aside := quarantined_ranges(RealDisk(), root):
+            offer = "`--salvage OUT --quarantine` makes a store of their messages"
+            print(f"aside    {len(aside)} ranges of the log are in quarantine/: {offer}")
         if options.rebuild:
             print("queues and index are removed, the next start rebuilds them")
     return 1 if report.findings else 0
