@@ -7,6 +7,7 @@ import trio
 from appliance.broker.access.request_table import ROWS, AccessClass, Server
 from appliance.configuration.group_settings import BROKER_BELOW
 from appliance.group.driver import GroupDriver, MemberProgress
+from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
 from appliance.namesrv.address import joined
 from appliance.replication.slave import REFUSED
@@ -36,6 +37,7 @@ class MemberRole:
         self._driver, self._log = driver, log
         self.ha_port, self._serves = ha_port, serves
         self.floating = ""  # the address that the leader holds
+        self._forwarder = None if serves else Forwarder(driver.leadership, driver.member, self.why_not)
 
     @property
     def broker_id(self) -> int:
@@ -51,8 +53,8 @@ class MemberRole:
         return self._driver.leadership.current
 
     def loops(self, listeners: Sequence[trio.SocketListener]) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """Return nothing: the driver runs as long as the box does."""
-        return ()
+        """Return what a follower runs beside the driver, which runs as long as the box does."""
+        return (self._forwarder.run,) if self._forwarder is not None else ()
 
     def addresses(self, asked_at: str) -> dict[int, str]:
         """Return the leader's address at 0, where it is known, and followers' at their numbers."""
@@ -71,8 +73,9 @@ class MemberRole:
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
         found: dict[int, Handle] = {}
-        if not self._serves:
+        if self._forwarder is not None:
             found |= dict.fromkeys((*REFUSED, *CHANGES, *STATE_CODES), self.refuse)
+            found |= dict.fromkeys(HANDED_ON, self._forwarder.handle)
         return found | {RequestCode.GET_BROKER_HA_STATUS: self.handle_status}
 
     def refuse(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from appliance.group import member, state_applier
+from appliance.group.forwarding import BY_A_FOLLOWER
 from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from netstack.errors import ChannelClosed
 from netstack.serving.channel import Channel
@@ -40,9 +41,16 @@ async def led_by(box: Box) -> None:
     """Wait until a box takes messages."""
 
     async def takes() -> bool:
-        return (await asked(box, send("PING"))).code == 0
+        return (await asked(box, handed_on())).code == 0
 
     await until_it(takes)
+
+
+def handed_on() -> RemotingCommand:
+    """Return a send that a follower hands on no further."""
+    found = send("PING")
+    found.remark = BY_A_FOLLOWER
+    return found
 
 
 async def test_who_begins_to_lead_while_the_tables_are_read_reads_what_was_committed_with_it(
@@ -95,14 +103,16 @@ async def test_a_follower_has_everything_and_takes_nothing(tmp_path: Path) -> No
 
         await asked(second, heartbeat("c@1", consumers={"CG": {"T": "*"}}))
         await until_it(copied)
-        for refused in (
-            send("T"),
-            ask(Code.UPDATE_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0, commitOffset=3),
-            ask(Code.DELETE_TOPIC_IN_BROKER, topic="T"),
-        ):
-            answer = await asked(second, refused)
-            assert answer.code == 14
-            assert f"a at {address(first)} leads" in (answer.remark or "")
+        answer = await asked(second, ask(Code.DELETE_TOPIC_IN_BROKER, topic="T"))
+        assert answer.code == 14
+        assert f"a at {address(first)} leads" in (answer.remark or "")
+        assert "does not lead" in ((await asked(second, handed_on())).remark or "")
+        all_there.append(b"by the follower")
+        for repeated in range(2):
+            commit = ask(Code.UPDATE_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0, commitOffset=repeated)
+            assert (await asked(second, commit)).code == 0
+        assert (await asked(second, send("T", b"by the follower"))).code == 0
+        await until_it(copied)
         put = ask(Code.PUT_KV_CONFIG, namespace="N", key="k", value="v")
         assert (await asked(second, put, second.namesrv_port)).code == 14
         assert await route(first) == {"0": address(first), "2": address(second)}
@@ -127,7 +137,7 @@ async def test_after_a_switch_the_other_has_messages_topics_offsets_and_keys(tmp
         await in_the_log(group, "config/consumerOffset", "T@CG")
         group.lead("b")
         await led_by(second)
-        assert (await asked(first, send("T"))).code == 14
+        assert (await asked(first, handed_on())).code == 14
         assert await pulled(second) == [b"%d" % number for number in range(20)]
         offset = await asked(second, ask(Code.QUERY_CONSUMER_OFFSET, consumerGroup="CG", topic="T", queueId=0))
         assert (offset.ext or {})["offset"] == "7"

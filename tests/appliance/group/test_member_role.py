@@ -50,7 +50,7 @@ async def test_a_follower_refuses_with_14_and_says_who_leads(tmp_path: Path) -> 
         assert Code.SEND_MESSAGE_V2 not in member(store, LEADS).handlers()
         for state, words in ((FOLLOWS, "b at 10.0.0.2:10911 leads its group"), (LeadershipState(), "has no leader")):
             with pytest.raises(Refused, match=words) as caught:
-                member(store, state).handlers()[Code.SEND_MESSAGE_V2](send("T"), FakePeer())
+                member(store, state).handlers()[Code.RECALL_MESSAGE](send("T"), FakePeer())
             assert caught.value.code == 14
 
 
