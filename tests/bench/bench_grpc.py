@@ -22,7 +22,7 @@ from tests.bench.harness import machine
 from tests.interop import jars
 from tests.interop.apache import LOGBACK, OPEN
 from tests.interop.box import Box, until
-from tests.interop.wire import make_topic, route
+from tests.interop.wire import make_group, make_topic, route
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -126,7 +126,9 @@ def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], 
     for each in loads:
         for number in range(options.rounds):
             for served in all_served:
-                figures = load.run(served, each, options.warm, options.seconds, f"g_{each[1]}_{number}")
+                group = f"g_{each[1]}_{number}"
+                make_group(served.broker, group)
+                figures = load.run(served, each, options.warm, options.seconds, group)
                 served.contender.figures.setdefault(each, []).append(figures)
                 print(f"  {served.contender.name:14} {each[0]} {each[1]}: {figures}", flush=True)
 

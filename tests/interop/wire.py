@@ -47,6 +47,15 @@ def make_topic(broker: str, topic: str, queues: int = 4) -> None:
         assert answered_code(what_comes_back(connection)) == 0
 
 
+def make_group(broker: str, group: str) -> None:
+    """Create a consumer group by UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
+    host, port = broker.split(":")
+    body = f'{{"groupName":"{group}","consumeEnable":true,"retryQueueNums":1,"retryMaxTimes":16}}'.encode()
+    with socket.create_connection((host, int(port)), 5) as connection:
+        connection.sendall(frame(command(200), body))
+        assert answered_code(what_comes_back(connection)) == 0
+
+
 def route(namesrv: str, topic: str) -> bytes:
     """Return a NameServer's whole answer about a topic (105); nothing when it does not answer."""
     host, port = namesrv.split(":")
