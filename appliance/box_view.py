@@ -17,6 +17,7 @@ from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
     from appliance.replication.role import ReplicationRole
+    from netstack.grpc.call_counts import CallStatistics
     from uplink_spark.box.shipper import Uplink
 
 
@@ -35,3 +36,4 @@ class BoxView(NamedTuple):
     now_ms: Callable[[], int]
     door: TlsDoor | LazyTls | None = None
     replication: "ReplicationRole | None" = None
+    calls: "Callable[[], CallStatistics] | None" = None  # of gRPC

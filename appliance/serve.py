@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from appliance.group.member import OpenDriver
     from appliance.namesrv.registrar import Registrar
     from appliance.replication.role import ReplicationRole
+    from netstack.grpc.call_counts import CallStatistics
     from uplink_spark.box.shipper import Uplink
 
 log = logging.getLogger("appliance")
@@ -175,11 +176,7 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     answering = parts.broker_handlers(accounts), parts.namesrv_handlers()
     governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, answering)
-    if ports.grpc:
-        from appliance.grpc.opening import GrpcParts, serve_grpc  # few boxes have the port open
-
-        served = GrpcParts(tables, broker.parts, broker.pop, store, guard.permissions, guard.keys, now_ms)
-        await nursery.start(serve_grpc, config, ports.grpc, served, governor, guard.door)
+    calls = await _open_grpc(nursery, context, parts, ports, governor) if ports.grpc else None
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
     for loop in role.loops(ports.replication) if role else ():
         nursery.start_soon(loop)
@@ -194,7 +191,7 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     board = await nursery.start(watch) if watch else None
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
-    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role)
+    seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role, calls)
     await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
 
 
@@ -223,6 +220,20 @@ async def _open_to_clients(
         serving = partial(serve_remoting, listeners, responder, governor=governor, tls=guard.door)
         await nursery.start(partial(serving, allow=permissions.admits))
     return governor, seen
+
+
+async def _open_grpc(
+    nursery: trio.Nursery, context: ServeContext, parts: _Parts, ports: Ports, governor: Governor
+) -> "Callable[[], CallStatistics]":
+    """Open the port of RocketMQ 5 clients; return what was asked there."""
+    from appliance.grpc.opening import GrpcParts, serve_grpc  # few boxes have the port open
+    from netstack.grpc.call_counts import CallCounts
+
+    guard, broker, counts = context.guard, parts.broker, CallCounts()
+    rights = (guard.permissions, guard.keys, counts, context.now_ms)
+    served = GrpcParts(parts.tables, broker.parts, broker.pop, parts.store, *rights)
+    await nursery.start(serve_grpc, context.config, ports.grpc, served, governor, guard.door)
+    return counts.statistics
 
 
 def _role(context: ServeContext, store: MessageStore, tables: BrokerTables) -> "ReplicationRole":

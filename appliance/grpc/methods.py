@@ -1,5 +1,6 @@
 """From a handler on messages to a method on bytes: reading, who calls, and the status of what went wrong."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from appliance.grpc.send_shape import check_send, check_small
 from netstack.errors import Refused
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Unary
 from netstack.grpc.status import CallFailed, GrpcStatus
+from netstack.grpc.v2.definition_pb2 import Code
 from netstack.wire.conversation import Wake
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 
@@ -53,11 +55,16 @@ def decoded(kind: Any, raw: bytes) -> Any:
         raise CallFailed(GrpcStatus.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.name}: {exc}") from exc
 
 
-def unary(request: Any, response: Any, handle: Handle, sessions: ClientSessions) -> Unary:
-    """Return the method for a handler: what it refuses is answered in the response's status."""
+def unary(
+    request: Any, response: Any, handle: Handle, sessions: ClientSessions, *, refusals: Counter[tuple[str, str]]
+) -> Unary:
+    """Return the method for a handler: what it refuses is answered in the response's status, and counted."""
+    name = request.DESCRIPTOR.name.removesuffix("Request")
 
     def refused(exc: Exception) -> bytes:
-        return bytes(response(status=status_told(exc)).SerializeToString())
+        status = status_told(exc)
+        refusals[name, Code.Name(status.code)] += 1
+        return bytes(response(status=status).SerializeToString())
 
     check = check_send if request.DESCRIPTOR.name == "SendMessageRequest" else check_small
 

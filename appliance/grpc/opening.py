@@ -26,7 +26,7 @@ async def serve_grpc(
     """Serve until cancelled. Raises ConfigError when a library is missing."""
     service, serving = _load()  # a tenth of a second at start; in a thread it would keep a mebibyte more
     made = service.make_service(config, served)
-    connect, allow = serving.GrpcServing(made.methods).connect, served.gate.admits
+    connect, allow = serving.GrpcServing(made.methods, counts=served.counts).connect, served.gate.admits
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.renewing)
         await serve_connections(listeners, connect, governor, tls=tls, allow=allow, task_status=task_status)

@@ -8,11 +8,12 @@ from appliance.broker.access.permissions import Permissions
 from appliance.broker.assembly import BrokerParts
 from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.pop.lazy_pop import LazyPop
+from netstack.grpc.call_counts import CallCounts
 from storage_driver.interfaces import Messages
 
 
 class GrpcParts(NamedTuple):
-    """Tables and parts of the broker, its store, access control, the clock."""
+    """Tables and parts of the broker, its store, access control, counters, the clock."""
 
     tables: BrokerTables
     parts: BrokerParts
@@ -20,4 +21,5 @@ class GrpcParts(NamedTuple):
     store: Messages
     gate: Permissions
     keys: Keys
+    counts: CallCounts
     now_ms: Callable[[], int]

@@ -3,6 +3,7 @@
 Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, PopMessageResultFilterImpl.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -64,9 +65,11 @@ class Receives:
         sessions: ClientSessions,
         consumers: Consumers,
         filters: KeptFilters,
+        *,
+        refusals: Counter[tuple[str, str]],
     ) -> None:
         self._broker, self._engine, self._sessions = broker, engine, sessions
-        self._consumers, self._filters = consumers, filters
+        self._consumers, self._filters, self._refusals = consumers, filters, refusals
 
     async def handle(self, call: Call) -> None:
         """Serve one receive. Raises CallFailed."""
@@ -80,9 +83,13 @@ class Receives:
             asked = self._asked(session, call, request)
             await self._receive(session, call, asked)
         except REFUSALS as exc:
-            await self._say(call, status_told(exc))
+            await self._refuse(call, status_told(exc))
         except PollingFull:
-            await self._say(call, Status(code=Code.TOO_MANY_REQUESTS, message="polling full"))
+            await self._refuse(call, Status(code=Code.TOO_MANY_REQUESTS, message="polling full"))
+
+    async def _refuse(self, call: Call, status: Status) -> None:
+        self._refusals["ReceiveMessage", Code.Name(status.code)] += 1
+        await self._say(call, status)
 
     def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:
         """Return what a request wants. Raises Rejection, Refused."""

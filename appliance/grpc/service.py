@@ -43,7 +43,7 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     )
     consumers = Consumers(rules, tables.topics, tables.groups, tables.clients, now_ms=served.now_ms)
     telemetry = ClientStreams(TelemetryRules(most_bytes), sessions, tables.clients, consumers, now_ms=served.now_ms)
-    receives = Receives(broker, engine, sessions, consumers, KeptFilters())
+    receives = Receives(broker, engine, sessions, consumers, KeptFilters(), refusals=served.counts.refusals)
     acks = Acks(broker, engine, served.now_ms)
     handlers: dict[str, Handle] = {
         "QueryRoute": routes.query_route,
@@ -59,7 +59,8 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     }
     methods: dict[bytes, Unary | Streaming] = {
         f"{PATH}{name}".encode(): unary(
-            getattr(service_pb2, f"{name}Request"), getattr(service_pb2, f"{name}Response"), handle, sessions
+            *(getattr(service_pb2, f"{name}Request"), getattr(service_pb2, f"{name}Response"), handle, sessions),
+            refusals=served.counts.refusals,
         )
         for name, handle in handlers.items()
     }

@@ -122,11 +122,11 @@ NETWORK = (
     ),
     Family("rocketbox_bytes_in_flight", GAUGE, "Bytes of requests whose answers are pending."),
     Family("rocketbox_readers_paused", GAUGE, "1 while all readers wait because too many bytes are in flight."),
-    Family("rocketbox_requests_total", COUNTER, "Requests by code.", ("port", "request"), MOST_CODES),
+    Family("rocketbox_requests_total", COUNTER, "Requests, by code or method.", ("port", "request"), MOST_CODES),
     Family(
         "rocketbox_refusals_total",
         COUNTER,
-        "Requests refused, by request and response code.",
+        "Requests refused, by request and response code; of gRPC by method and status.",
         ("port", "request", "response"),
         MOST_CODES,
     ),
@@ -139,8 +139,8 @@ NETWORK = (
     ),
     Family("rocketbox_tls_expiry_seconds", GAUGE, "Time until the certificate in use expires; absent without TLS."),
     Family("rocketbox_tls_files_refused", GAUGE, "1 while the certificate files on disk cannot be used."),
-    Family("rocketbox_unknown_requests_total", COUNTER, "Requests with an unknown code.", ("port",), 3),
-    Family("rocketbox_request_faults_total", COUNTER, "Requests that failed with an internal error.", ("port",), 3),
+    Family("rocketbox_unknown_requests_total", COUNTER, "Requests with an unknown code or method.", ("port",), 4),
+    Family("rocketbox_request_faults_total", COUNTER, "Requests that failed with an internal error.", ("port",), 4),
 )
 HEALTH = (
     Family(

@@ -78,7 +78,7 @@ class Gatherer:
     async def text(self) -> bytes:
         """Return the exposition of this moment; written in a thread, so the loop gives only what the reading takes."""
         sheet, began = Sheet(self._node), time.thread_time()
-        for read in (_store, _network, _tls, _waiting, _health, _uplink, _replication):
+        for read in (_store, _network, _calls, _tls, _waiting, _health, _uplink, _replication):
             read(self._watched, sheet)
             await trio.lowlevel.checkpoint()
         if (uplink := self._watched.uplink) is not None:
@@ -175,6 +175,19 @@ def _network(watched: BoxView, sheet: Sheet) -> None:
             sheet.add("rocketbox_requests_denied_total", count, **{"port": port, "class": kind})
         sheet.add("rocketbox_unknown_requests_total", asked.unknown, port=port)
         sheet.add("rocketbox_request_faults_total", asked.faults, port=port)
+
+
+def _calls(watched: BoxView, sheet: Sheet) -> None:
+    """Add what RocketMQ 5 clients asked."""
+    if watched.calls is None:
+        return
+    seen = watched.calls()
+    for method, count in seen.requests.items():
+        sheet.add("rocketbox_requests_total", count, port="grpc", request=method)
+    for (method, code), count in sorted(seen.refusals.items(), key=lambda item: -item[1])[: families.MOST_CODES // 4]:
+        sheet.add("rocketbox_refusals_total", count, port="grpc", request=method, response=code)
+    sheet.add("rocketbox_unknown_requests_total", seen.unknown, port="grpc")
+    sheet.add("rocketbox_request_faults_total", seen.faults, port="grpc")
 
 
 def _tls(watched: BoxView, sheet: Sheet) -> None:

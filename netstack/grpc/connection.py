@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from netstack.errors import ProtocolError
+from netstack.grpc.call_counts import CallCounts
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received, Rejected
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
 from netstack.grpc.http2 import Http2Server
@@ -44,8 +45,8 @@ class _Open:
 class GrpcServing:
     """What the connections of one port share: the service, its limits, the grants of large messages."""
 
-    def __init__(self, service: Service, limits: GrpcLimits | None = None) -> None:
-        self.service, self.limits = service, limits or GrpcLimits()
+    def __init__(self, service: Service, limits: GrpcLimits | None = None, counts: CallCounts | None = None) -> None:
+        self.service, self.limits, self.counts = service, limits or GrpcLimits(), counts or CallCounts()
         self.uploads = Uploads(self.limits.uploads_bytes)
 
     def connect(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> "GrpcConnection":
@@ -205,7 +206,9 @@ class GrpcConnection:
         method, number = self._serving.service.get(event.path), event.stream
         try:
             if method is None:
+                self._serving.counts.unknown += 1
                 raise CallFailed(GrpcStatus.UNIMPLEMENTED, f"no method {event.path[:200].decode('latin-1')}")
+            self._serving.counts.requests[event.path] += 1
             limit_s = timeout_s(event.metadata.get(b"grpc-timeout"))
         except CallFailed as failed:
             self._http2.finish(number, failed.status, failed.text)
@@ -246,6 +249,7 @@ class GrpcConnection:
             raise self._failed(call, exc) from exc
 
     def _failed(self, call: Call, exc: Exception) -> CallFailed:
+        self._serving.counts.faults += 1
         _log.error("event=call_failed path=%s peer=%s", call.text(b":path"), self.peer, exc_info=exc)
         return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
 

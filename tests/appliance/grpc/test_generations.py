@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+import trio
+
+from appliance.__main__ import main
 from netstack.wire.bodies_admin import ConsumerConnection
 from tests.appliance.box import ask, connected
 from tests.appliance.grpc.asking import Code, acking, asking, consumer_settings, grpc_box, message, receiving, sending
@@ -29,3 +33,24 @@ async def test_tools_see_language_and_version_of_a_grpc_client(tmp_path: Path) -
         answer = await tool.ask(ask(203, consumerGroup="G"))
     (seen,) = ConsumerConnection.from_bytes(answer.body).connection_set
     assert (seen.client_id, seen.language, seen.version) == ("client@1", "PYTHON", 437)
+
+
+@pytest.mark.slow
+async def test_metrics_count_the_calls_of_grpc_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port, **{"x-mq-client-version": "5.0.8"}) as client:
+        await client.told(await client.telemetry(consumer_settings("G", "T", push=True)), 1)
+        await client.ask("SendMessage", sending(message("T")))
+        assert (await client.ask("SendMessage", sending(message("T", message_id="")))).status.code != Code.OK
+        await client.receive(receiving("G", "T"))
+        assert (await client.client.call("/other/Method", b"", client.metadata)).status == 12
+        assert await trio.to_thread.run_sync(main, ["metrics", "--data", str(tmp_path)]) == 0
+    scraped = capsys.readouterr().out
+    for line in (
+        'rocketbox_requests_total{port="grpc",request="SendMessage"} 2.0',
+        'rocketbox_requests_total{port="grpc",request="ReceiveMessage"} 1.0',
+        'rocketbox_refusals_total{port="grpc",request="SendMessage",response="ILLEGAL_MESSAGE_ID"} 1.0',
+        'rocketbox_unknown_requests_total{port="grpc"} 1.0',
+        'protocol_type="grpc_v2",version="v5_0_8"} 1.0',
+        'rocketmq_messages_out_total{cluster="DefaultCluster",consumer_group="G"',
+    ):
+        assert line in scraped, line

@@ -1,5 +1,6 @@
 """From handlers to methods: refusals of any kind become a status inside the response."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -33,10 +34,10 @@ class Open:
         raise AssertionError
 
 
-def answer(handle: Any) -> Answer:
-    method = unary(
-        HeartbeatRequest, HeartbeatResponse, handle, ClientSessions(Open(), Open(), lambda handle, time_ms: None)
-    )
+def answer(handle: Any, refusals: Counter[tuple[str, str]] | None = None) -> Answer:
+    sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: None)
+    counted = Counter() if refusals is None else refusals
+    method = unary(HeartbeatRequest, HeartbeatResponse, handle, sessions, refusals=counted)
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
     return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda message: True), b"")
 
@@ -60,7 +61,9 @@ async def test_a_response_and_every_refusal_is_a_message() -> None:
         (Busy(900), Code.TOO_MANY_REQUESTS),
         (Full("full"), Code.INTERNAL_SERVER_ERROR),
     ):
-        assert code_of(answer(raising(exc))) == code
+        refusals: Counter[tuple[str, str]] = Counter()
+        assert code_of(answer(raising(exc), refusals)) == code
+        assert refusals == {("Heartbeat", Code.Name(code)): 1}
     with pytest.raises(ZeroDivisionError):
         answer(raising(ZeroDivisionError()))
 
