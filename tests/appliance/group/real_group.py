@@ -22,13 +22,15 @@ class RealMember(Box):
         super().__init__(data, config="# the group follows")
         self.name = data.name
 
-    def configure(self, members: "list[RealMember]", more: str = "") -> None:
+    def configure(
+        self, members: "list[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
+    ) -> None:
         """Write the configuration of this member."""
         listed = ", ".join(f'"{each.name}=127.0.0.1:{each.broker_port + 1}"' for each in members)
         (self.data.parent / f"{self.name}.toml").write_text(
             "[box]\nname = 'press'\n[store]\nsegment_mib = 8\n[replication]\nrole = 'member'\n"
-            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = 'manual'\nwait_ms = 1000\n"
-            f"timing = 0.5\ncerts = '{certificates() / self.name}'\n{more}"
+            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = '{elections}'\nwait_ms = 1000\n"
+            f"timing = {timing}\ncerts = '{certificates() / self.name}'\n{more}"
         )
 
     async def ask(self, do: str, **values: object) -> Any:
