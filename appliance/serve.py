@@ -90,6 +90,10 @@ async def serve(
     guard = make_guard(config, data, now_ms=now_ms)
     context = ServeContext(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
+    if config.replication.role == MEMBER_ROLE:
+        from appliance.group.replacing import give_up_begun  # few boxes are members of a group
+
+        await trio.to_thread.run_sync(give_up_begun, data / "store")
     async with open_box_store(context, arrivals) as (store, disk, context):
         serving = partial(_serve_as, context, store, arrivals)
         if config.replication.role == MEMBER_ROLE:

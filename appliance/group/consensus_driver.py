@@ -33,7 +33,7 @@ from appliance.group.lag import LogAges
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.link import Link
 from appliance.group.links import MemberLinks
-from appliance.group.log_copy import BeginCut, CopyFailed, LogCopy, LogShrunk
+from appliance.group.log_copy import CopyFailed, LogCopy, LogShrunk
 from appliance.group.member_changes import removed
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
@@ -48,7 +48,6 @@ from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import Append
 from storage_driver.consensus.rules import REFUSAL_S
 from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
-from storage_driver.log.cut_history import CutDone
 from storage_driver.log.segment import Write
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
@@ -74,8 +73,7 @@ class ConsensusDriver:
         leadership: Leadership,
         clocks: DriverClocks,
         session: bytes,
-        begin_cut: BeginCut,
-        cuts: Sequence[CutDone] = (),
+        copy: LogCopy,
         make_links: "Callable[[ConsensusDriver], MemberLinks]",
     ) -> None:
         self.member, self.leadership = rules.member, leadership
@@ -83,7 +81,7 @@ class ConsensusDriver:
         self._clocks, self._session = clocks, session
         feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
         self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
-        self._copy, self._missing = LogCopy(store, begin_cut, cuts), MissingMessages(LogAges())
+        self._copy, self._missing = copy, MissingMessages(LogAges())
         self._events = EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
@@ -164,7 +162,7 @@ class ConsensusDriver:
     # ---- events
 
     async def run(self) -> None:
-        """Take part in the group until cancelled. Raises CutAtStart, LogShrunk, OSError: the process ends."""
+        """Take part until cancelled. Raises CutAtStart, CopyGivenUp, LogShrunk, OSError: the process ends."""
         self._follow("this box has just started")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
@@ -407,10 +405,18 @@ class ConsensusDriver:
         if not leader or self.links.link(leader) is not None:
             raise GroupRefused(self._answer or f"{leader or 'a leader'} did not answer: see `rocketbox group status`")
 
-    async def resync(self) -> None:
-        """As follower, forget the copy and take it from the leader again."""
-        text = "stop this box, move its store folder away, remove this member, let it join under a new id"
-        raise GroupRefused(f"a copy is replaced by hand: {text}")
+    async def resync(self, *, discard: bool = False) -> None:
+        """As follower, end this process; its next start gives the copy up and takes the leader's anew."""
+        status = self._core.status
+        if status.role == LEADER or self.links.link(status.leader) is None:
+            text = "this box leads" if status.role == LEADER else "no leader is connected"
+            raise GroupRefused(f"{text}: a copy is given up only for that of a leader that is there")
+        if self.member in status.members.witnesses:
+            raise GroupRefused("a witness has no copy")
+        try:
+            await self._copy.give_up(status.members, discard=discard)
+        except OSError as exc:
+            raise GroupRefused(f"nothing was changed: {exc.strerror}; --discard deletes this copy first") from exc
 
     # ---- what is seen
 

@@ -59,8 +59,8 @@ class GroupDriver(Protocol):
     async def leave(self) -> None:
         """Ask the leader to take this member out; who leads hands over first."""
 
-    async def resync(self) -> None:
-        """As follower, forget the copy and take it from the leader again; what it alone has goes to quarantine/."""
+    async def resync(self, *, discard: bool = False) -> None:
+        """As follower, end this process; its next start gives the copy up and takes the leader's anew."""
 
 
 class GroupRefused(Exception):

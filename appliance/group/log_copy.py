@@ -14,8 +14,9 @@ import trio
 from appliance.group.common_point import CommonPoint, differs
 from appliance.group.driver import Divergence
 from storage_driver.consensus.effects import LogCut
+from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import Append
-from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged
+from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged, StoreRefused
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
@@ -23,6 +24,7 @@ from storage_driver.named_tuple import NamedTuple
 log = logging.getLogger("appliance.group")
 READ_BACK_EVERY: Final = 16  # appends; what is read is in memory mostly, so it costs little and shows little
 MOST_WAITING: Final = 64
+ANSWER_S: Final = 0.5  # who asked hears of it before the process ends
 
 
 class FollowerLog(Protocol):
@@ -68,6 +70,12 @@ class CutAtStart(Exception):
     """The next start cuts the log below what was committed here; this process has to end for that."""
 
 
+class CopyGivenUp(StoreRefused):
+    """The next start takes the copy anew; this process has to end for that."""
+
+
+BeginAgain = Callable[[Members, bool], None]
+"""(members, discard): have the next start give the copy up. Blocks."""
 BeginCut = Callable[[int, int, str], None]
 """(log offset, end, reason): have the next start take that range out of the log. Blocks."""
 
@@ -80,10 +88,17 @@ def divergence_of(cut: CutDone) -> Divergence:
 class LogCopy:
     """Changes one store as its leader says."""
 
-    def __init__(self, store: FollowerLog, begin_cut: BeginCut, cuts: Sequence[CutDone] = ()) -> None:
+    def __init__(
+        self,
+        store: FollowerLog,
+        begin_cut: BeginCut,
+        cuts: Sequence[CutDone] = (),
+        begin_again: BeginAgain | None = None,
+    ) -> None:
         self.divergence = divergence_of(cuts[-1]) if cuts else None  # the last cut
         self.refused = ""  # why the last append was not taken
-        self._store, self._begin_cut = store, begin_cut
+        self._store, self._begin_cut, self._begin_again = store, begin_cut, begin_again
+        self._given_up = False  # the next start takes the copy anew
         self._appends = 0
         self._written: deque[_Written] = deque()
         self.common: CommonPoint | None = None  # as the leader said last
@@ -139,6 +154,13 @@ class LogCopy:
                 *(cut.log_offset, done.end, done.messages, cut.reason, self.divergence.quarantine),
             )
 
+    async def give_up(self, members: Members, *, discard: bool) -> None:
+        """Have the next start take the copy anew; soon `run` ends with CopyGivenUp. Raises OSError."""
+        assert self._begin_again is not None, "a witness has no copy"
+        await trio.to_thread.run_sync(self._begin_again, members, discard, limiter=self._reading)
+        self._given_up = True
+        self._work.set()
+
     async def _compare(self, log_offset: int) -> None:
         point, self.common = self.common, None
         if point is None or point.log_offset != log_offset:
@@ -155,10 +177,13 @@ class LogCopy:
         await done.wait()
 
     async def run(self) -> None:
-        """Read back and delete queues until cancelled. Raises CopyFailed."""
+        """Read back and delete queues until cancelled. Raises CopyFailed, CopyGivenUp."""
         while True:
             await self._work.wait()
             self._work = trio.Event()
+            if self._given_up:
+                await trio.sleep(ANSWER_S)
+                raise CopyGivenUp("this process ends: the next start gives the copy up and takes the leader's")
             if self._restarted is not None:
                 await self._store.delete_topic(self._restarted)  # as the leader did before these records
                 self._restarted = None

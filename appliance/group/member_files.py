@@ -72,9 +72,15 @@ class MemberFiles:
 
     def save_table(self, table: TermTable) -> None:
         """Write and sync terms and members. Raises OSError."""
-        self._table.save(
-            {
-                "rows": [list(row) for row in table.rows],
-                "configs": [[config.start, [list(names) for names in config.members]] for config in table.configs],
-            }
-        )
+        save_terms(self._table, table)
+
+
+def save_terms(file: StateFile, table: TermTable) -> None:
+    """Write and sync terms and members to their file. Raises OSError."""
+    rows = [list(row) for row in table.rows]
+    file.save(
+        {
+            "rows": rows,
+            "configs": [[config.start, [list(names) for names in config.members]] for config in table.configs],
+        }
+    )

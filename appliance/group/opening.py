@@ -23,9 +23,11 @@ from appliance.group.link import LinkClocks, LinkPace
 from appliance.group.link_port import LinkPort, Stock
 from appliance.group.link_tls import LinkTls
 from appliance.group.links import LinkUser, MemberLinks
+from appliance.group.log_copy import LogCopy
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.message_frames import APPEND
+from appliance.group.replacing import CopyReplacing
 from appliance.group.witness_log import WitnessLog
 from appliance.replication.role import BESIDE_BODY, MIB
 from storage_driver.consensus.core import Core
@@ -127,6 +129,10 @@ def make_driver(
     hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
     if plan.members[plan.member].witness:  # nobody sends it the log that says who belongs to the group
         table = table._replace(configs=(MembersAt(-1, plan.first_members()),))
+
+    def begin_again(members: Members, discard: bool) -> None:
+        CopyReplacing(disk, root).begin(members, discard=discard, now_ms=wall_ms())
+
     return ConsensusDriver(
         plan.of_member(),
         Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s()),
@@ -135,8 +141,7 @@ def make_driver(
         leadership=Leadership(),
         clocks=DriverClocks(boottime_s, wall_ms, SystemRandom().random),
         session=secrets.token_bytes(8),
-        begin_cut=Truncation(disk, root).begin,
-        cuts=CutHistory(disk, root).load(),
+        copy=LogCopy(store, Truncation(disk, root).begin, CutHistory(disk, root).load(), begin_again),
         make_links=partial(_make_links, plan, tls, LinkClocks(boottime_s, wall_ms)),
     )
 

@@ -18,7 +18,7 @@ def group_actions(driver: GroupDriver) -> dict[str, Action]:
         "group.promote": partial(_promote, driver),
         "group.demote": partial(_ordered, driver, driver.demote),
         "group.solo": partial(_ordered, driver, driver.solo),
-        "group.resync": partial(_ordered, driver, driver.resync),
+        "group.resync": partial(_resync, driver),
         "group.transfer": partial(_transfer, driver),
         "group.join": partial(_join, driver),
         "group.remove": partial(_remove, driver),
@@ -52,6 +52,11 @@ async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
     with trio.move_on_after(SERVES_S):
         await driver.leadership.wait_for(lambda state: state.serves)
     return group_status(driver)
+
+
+async def _resync(driver: GroupDriver, question: AdminRequest) -> object:
+    discard = question.values.get("discard") is True
+    return await _ordered(driver, partial(driver.resync, discard=discard), question)
 
 
 async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:

@@ -21,11 +21,11 @@ PURPOSES = {
     "transfer": "on the leader: hand over to another box, which has everything first",
     "demote": "stop leading",
     "solo": "on the leader: acknowledge alone until the other copy is level again",
-    "resync": "take the copy anew from the leader; what this box alone has goes to quarantine/",
+    "resync": "give this copy up and take the leader's anew",
 }
 CAREFUL = {
     "solo": "Messages will be acknowledged although only this box has them.",
-    "resync": "This box will take no part until it has the whole log again.",
+    "resync": "This box ends, and its next start gives its copy up: until it has it again, the other has the only one.",
 }
 LOSS = "Messages that only the other box has are lost, also acknowledged ones."
 
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             made.add_argument("to", metavar="MEMBER", help="the box that leads next")
         if name == "promote":
             made.add_argument("--accept-loss", action="store_true", help="also without what the other box alone has")
+        if name == "resync":
+            made.add_argument("--discard", action="store_true", help="delete this copy first, not move it aside")
         if name in CAREFUL or name == "promote":
             made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
@@ -55,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     values: dict[str, object] = {"accept_loss": True} if loss else {}
     if action == "transfer":
         values["to"] = arguments.to
+    if action == "resync":
+        values["discard"] = arguments.discard
     try:
         answer = ask(health_path(arguments).with_name(NAME), f"group.{action}", values, timeout_s=ORDER_S)
     except AdminSilent as exc:

@@ -76,7 +76,7 @@ class HandDriver:
     async def leave(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def resync(self) -> None:
+    async def resync(self, *, discard: bool = False) -> None:
         await trio.lowlevel.checkpoint()
 
 

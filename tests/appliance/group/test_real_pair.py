@@ -4,6 +4,8 @@ import os
 import random
 import shutil
 import signal
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,39 @@ async def test_what_one_disk_acknowledged_alone_is_cut_when_the_other_took_over_
                 member.kill()
 
 
+async def test_a_copy_is_taken_anew_by_order_also_when_the_start_that_does_it_is_killed(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path)
+    try:
+        await led(a, b)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            for number in range(20):
+                assert (await channel.ask(send("T", b"%d" % number + b"x" * 300_000), 10)).code == 0
+            with pytest.raises(admin.AdminRefused, match="this box leads"):
+                await a.ask("group.resync")
+            await b.ask("group.resync")
+            await until(lambda: not b.running)
+            assert "the next start gives the copy up" in b.log_tail(2000)
+            begun = threading.Thread(target=start_whatever_comes, args=(b,))
+            begun.start()
+            await until(lambda: any(b.data.glob("store/replaced-*")))
+            await trio.to_thread.run_sync(b.kill)
+            await trio.to_thread.run_sync(begun.join)
+            await start(b)
+            await until(lambda: log_files(a) == log_files(b))
+            with trio.fail_after(60):
+                while (await channel.ask(send("T", b"after"), 10)).code != 0:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+        await b.ask("group.promote")
+        await wait_for(b, serves=True)
+        assert len(await bodies(b)) == 21
+        [kept] = b.data.glob("store/replaced-*")
+        assert b"19x" in b"".join(path.read_bytes() for path in (kept / "commitlog").iterdir())
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
 async def test_a_follower_that_hangs_is_left_and_comes_back_level(tmp_path: Path) -> None:
     a, b = pair_of(tmp_path)
     try:
@@ -115,6 +150,12 @@ async def test_a_follower_that_hangs_is_left_and_comes_back_level(tmp_path: Path
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+def start_whatever_comes(member: RealMember) -> None:
+    """Start a member that is killed before it is ready."""
+    with suppress(RuntimeError):
+        member.start()
 
 
 async def seen_at(leader: RealMember, name: str) -> dict[str, Any]:
