@@ -53,7 +53,8 @@ async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports
     broker = taken.get("broker") or await sockets.open_port(listen.host, listen.broker_port, "listen.broker_port")
     vip: list[trio.SocketListener] = []
     role = config.replication.role
-    if listen.vip or role == MASTER_ROLE:  # a slave asks for the topics there
+    has_slaves = role == MASTER_ROLE or (role == MEMBER_ROLE and config.replication.slaves)
+    if listen.vip or has_slaves:  # a slave asks for the topics there
         vip = await sockets.open_port(listen.host, sockets.port_of(broker) - VIP_BELOW, "listen.broker_port (vip)")
     copied = role in (MASTER_ROLE, MEMBER_ROLE)
     replication = await _open_replication(config, sockets.port_of(broker)) if copied else ()

@@ -6,11 +6,12 @@ Sockets that belong to systemd survive a restart, so that no client is refused m
 import errno
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 
 import trio
 
 from appliance.errors import ConfigError, ConfigProblem, PortTaken
+from netstack.serving.limits import plain_address
 
 FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 BACKLOG = 1024
@@ -103,3 +104,18 @@ def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | Config
 def port_of(listeners: list[trio.SocketListener]) -> int:
     """Return the port that listeners are open on."""
     return int(listeners[0].socket.getsockname()[1])
+
+
+async def serve_peer(
+    stream: trio.SocketStream, serve: Callable[[trio.SocketStream, str, int], Awaitable[None]]
+) -> None:
+    """Serve one connection with the other side's address and port, and close it at once, whatever comes."""
+    try:
+        remote = stream.socket.getpeername()
+    except OSError:  # gone already
+        await trio.aclose_forcefully(stream)
+        return
+    try:
+        await serve(stream, plain_address(remote[0]), remote[1])
+    finally:
+        await trio.aclose_forcefully(stream)

@@ -12,13 +12,13 @@ from typing import Final
 import trio
 
 from appliance.group.links import MemberLinks
-from netstack.serving.limits import plain_address
+from appliance.sockets import serve_peer
 
 TLS_GREETING, STOCK_REPORT = b"\x16", b"\0"
 MOST_UNDECIDED: Final = 32  # connections that have said nothing yet
 FIRST_BYTE_S: Final = 5.0
 STOCK_FIRST_BYTE_S: Final = 20.0  # Apache's slave says something 5 s after it has connected
-Stock = Callable[[trio.SocketStream], Awaitable[None]]
+Stock = Callable[[trio.SocketStream, str, int], Awaitable[None]]
 
 
 class LinkPort:
@@ -37,22 +37,17 @@ class LinkPort:
         await trio.serve_listeners(self._connection, list(listeners))
 
     async def _connection(self, stream: trio.SocketStream) -> None:
+        await serve_peer(stream, self._serve)
+
+    async def _serve(self, stream: trio.SocketStream, host: str, port: int) -> None:
         """Serve one connection to its end."""
-        try:
-            remote = stream.socket.getpeername()
-        except OSError:  # gone already
-            await trio.aclose_forcefully(stream)
-            return
-        try:
-            first = await self._first_byte(stream)
-            if first == TLS_GREETING:
-                await self._links.accepted(stream, f"{plain_address(remote[0])}:{remote[1]}")
-            elif first == STOCK_REPORT and self._stock is not None:
-                await self._stock(stream)
-            elif first:
-                self._refused["unknown"] += 1
-        finally:
-            await trio.aclose_forcefully(stream)
+        first = await self._first_byte(stream)
+        if first == TLS_GREETING:
+            await self._links.accepted(stream, f"{host}:{port}")
+        elif first == STOCK_REPORT and self._stock is not None:
+            await self._stock(stream, host, port)
+        elif first:
+            self._refused["unknown"] += 1
 
     async def _first_byte(self, stream: trio.SocketStream) -> bytes | None:
         """Return the byte, which stays in the socket; None when none came in time."""

@@ -3,25 +3,75 @@
 The name is the SAN URI urn:rocketbox:member:<group>:<member>. Files are those of the uplink: box.crt, box.key, ca.crt.
 """
 
+import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from appliance.group.frames import ALPN
 from uplink_spark.errors import ConfigError, ProtocolError
 from uplink_spark.wire.batch import BOX_NAME
 from uplink_spark.wire.tls import MEMBER_URI, NO_CHECK_TIME
 
+log = logging.getLogger("appliance.group")
+FILES: Final = ("box.crt", "box.key", "ca.crt")
+
 
 class LinkTls:
-    """Both sides' contexts of one member. Read once; a new certificate counts from the next start on."""
+    """Both sides' contexts of one member, read again before a connection where the files have changed.
+
+    Files that cannot be read or do not fit together change nothing: what was read before stays in use.
+    """
 
     def __init__(self, folder: Path, *, clock_ok: bool) -> None:
         """Raises ConfigError."""
-        self.accepting = _context(ssl.PROTOCOL_TLS_SERVER, folder, clock_ok=clock_ok)
-        self.accepting.num_tickets = 0  # no resumption, no tickets nobody reads
-        self.dialing = _context(ssl.PROTOCOL_TLS_CLIENT, folder, clock_ok=clock_ok)
+        self._folder, self._clock_ok = folder, clock_ok
+        self._seen = _stamps(folder)
+        self._accepting, self._dialing = self._read()
+
+    @property
+    def accepting(self) -> ssl.SSLContext:
+        """The context of who is connected to."""
+        self._read_again()
+        return self._accepting
+
+    @property
+    def dialing(self) -> ssl.SSLContext:
+        """The context of who connects."""
+        self._read_again()
+        return self._dialing
+
+    def _read_again(self) -> None:
+        seen = _stamps(self._folder)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._accepting, self._dialing = self._read()
+        except ConfigError as error:
+            log.error("event=certificates_not_read reason=%r next_step=the_previous_ones_stay_in_use", str(error))
+        else:
+            log.info("event=certificates_read folder=%s", self._folder)
+
+    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """Raises ConfigError."""
+        accepting = _context(ssl.PROTOCOL_TLS_SERVER, self._folder, clock_ok=self._clock_ok)
+        accepting.num_tickets = 0  # no resumption, no tickets nobody reads
+        return accepting, _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
+
+
+def _stamps(folder: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what changes when a file is written or replaced."""
+    return tuple(_stamp(folder / name) for name in FILES)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _context(purpose: int, folder: Path, *, clock_ok: bool) -> ssl.SSLContext:

@@ -28,8 +28,10 @@ from appliance.group.state_applier import StateApplier, StateFiles, open_files
 from appliance.group.state_log import FollowerFiles, LeaderFiles, StateLog
 from appliance.group.state_snapshots import RELEASE, Snapshots, read_release
 from appliance.namesrv.composition import kv_file
+from appliance.namesrv.handlers import OwnSlaves
 from appliance.opening import ServeContext
 from appliance.ports import Ports
+from appliance.replication.master import admitted
 from appliance.sockets import port_of
 from appliance.standing import MayGo, Standing
 from storage_driver.files.disk import Disk
@@ -162,6 +164,8 @@ class Turn:
         role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves)
         if parts.floating is not None:
             role.floating = str(parts.floating.address)
+        if slaves := parts.context.config.replication.slaves:
+            role.own_slaves = OwnSlaves(admitted(slaves), port)
         return role
 
     def _composed(self, tables: BrokerTables, may_go: MayGo) -> None:

@@ -10,6 +10,7 @@ from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
 from appliance.namesrv.address import joined
+from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slave import REFUSED
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
@@ -31,7 +32,7 @@ CHANGES = tuple(row.code for row in ROWS.values() if row.access is AccessClass.C
 class MemberRole:
     """How a member stands; `serves`: it is composed as the leader. What it says of the group is of the moment."""
 
-    own_slaves = None
+    own_slaves: OwnSlaves | None = None  # Apache's, which any member serves
 
     def __init__(self, driver: GroupDriver, log: Marks, *, ha_port: int, serves: bool) -> None:
         self._driver, self._log = driver, log

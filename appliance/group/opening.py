@@ -29,7 +29,9 @@ from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.message_frames import APPEND
 from appliance.group.replacing import CopyReplacing
 from appliance.group.witness_log import WitnessLog
+from appliance.replication.master import admitted
 from appliance.replication.role import BESIDE_BODY, MIB
+from appliance.replication.slaves import Slaves
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import Start
 from storage_driver.consensus.members import Members, MembersAt
@@ -190,6 +192,12 @@ def plan_of(config: Config, host: bytes) -> GroupPlan:
     return GroupPlan(config.box.name, said.member, members, rules, LinkPace(), most, host, said.wait_ms, rate)
 
 
+def _stock(config: Config, store: MessageStore) -> Stock | None:
+    """Return what serves Apache's slaves, None where none is named; what this member has committed is theirs."""
+    said = config.replication
+    return Slaves(store, admits=admitted(said.slaves), most=said.most_slaves).serve_one if said.slaves else None
+
+
 @asynccontextmanager
 async def open_driver(
     config: Config, store: MessageStore, listeners: Sequence[trio.SocketListener]
@@ -204,6 +212,7 @@ async def open_driver(
         certificates=Path(config.group.certs or config.uplink.certs),
         clock_ok=clock_trusted(),
         committed=store.committed,
+        stock=_stock(config, store),
     )
     try:
         member = await trio.to_thread.run_sync(opening)

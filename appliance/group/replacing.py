@@ -106,7 +106,7 @@ class CopyReplacing:
         for name in (*FOLDERS, *FILES, *(f"rocketbox/{each}" for each in self._tables())):
             if not disk.exists(root / name):
                 continue
-            if disk.exists(target / name):  # a start went so far before, and this is what it made anew
+            if disk.exists(target / name):  # a start went so far before, and this one is newer
                 disk.remove_folder(root / name)
             else:
                 disk.rename(root / name, target / name)

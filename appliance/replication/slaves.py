@@ -27,8 +27,9 @@ from appliance.replication.slave_progress import (
     SlaveRefused,
 )
 from appliance.replication.slicing import READ_BYTES, cut, open_record
+from appliance.sockets import serve_peer
 from netstack.errors import ProtocolError
-from netstack.serving.limits import LogLimiter, plain_address
+from netstack.serving.limits import LogLimiter
 from netstack.wire.replication import SLICE_HEAD, STOCK_PACE, Pace, ReportDecoder
 from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
@@ -108,21 +109,17 @@ class Slaves:
         await trio.serve_listeners(self._connection, list(listeners))
 
     async def _connection(self, stream: trio.SocketStream) -> None:
+        await serve_peer(stream, self.serve_one)
+
+    async def serve_one(self, stream: trio.SocketStream, host: str, port: int) -> None:
         """Serve one connection to its end; whatever that is, it is the end of this slave's connection alone."""
-        try:
-            remote = stream.socket.getpeername()
-        except OSError:  # gone already
-            await trio.aclose_forcefully(stream)
-            return
-        host, address = plain_address(remote[0]), f"{plain_address(remote[0])}:{remote[1]}"
+        address = f"{host}:{port}"
         try:
             self._check_place(host)
             await self._served(_Slave(stream, address, SlaveProgress(trio.current_time(), self._pace)))
         except SlaveRefused as exc:
             self._refused[exc.reason] += 1
             self._note_refusal(host, address, exc)
-        finally:
-            await trio.aclose_forcefully(stream)
 
     def _check_place(self, host: str) -> None:
         if not self._admits(host):

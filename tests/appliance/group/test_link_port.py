@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.slow, needs_openssl]
 async def test_a_stock_slave_and_a_member_come_to_the_same_port() -> None:
     member, reports = Member("a"), list[bytes]()
 
-    async def stock(stream: trio.SocketStream) -> None:
+    async def stock(stream: trio.SocketStream, host: str, port: int) -> None:
+        assert (host, port > 0) == ("127.0.0.1", True)
         reports.append(await stream.receive_some(REPORT.size))
 
     port = LinkPort(member.links, stock)

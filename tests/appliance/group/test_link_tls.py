@@ -69,3 +69,23 @@ def test_the_name_is_group_and_member(uri: str, named: tuple[str, str] | None) -
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"box\.crt, box\.key, ca\.crt are needed"):
         LinkTls(tmp_path, clock_ok=True)
+
+
+def test_files_that_change_are_read_at_the_next_connection_and_broken_ones_are_not(tmp_path: Path) -> None:
+    ours, theirs = certificates(), certificates("other", ("a",))
+    for name in ("box.crt", "box.key", "ca.crt"):
+        (tmp_path / name).write_bytes((theirs / "a" / name).read_bytes())
+    a, b = LinkTls(tmp_path, clock_ok=True), LinkTls(ours / "b", clock_ok=True)
+    with pytest.raises(ssl.SSLError):
+        handshake(a.dialing, b.accepting)
+    before = a.dialing
+    assert a.dialing is before, "nothing is read again without need"
+    for name in ("box.crt", "box.key", "ca.crt"):
+        (tmp_path / f"{name}.new").write_bytes((ours / "a" / name).read_bytes())
+        (tmp_path / f"{name}.new").rename(tmp_path / name)
+    client, server = handshake(a.dialing, b.accepting)
+    assert (member_of(client), member_of(server)) == (("press", "b"), ("press", "a"))
+    (tmp_path / "box.key").write_bytes(b"none")
+    handshake(a.dialing, b.accepting)
+    (tmp_path / "box.key").unlink()
+    handshake(b.dialing, a.accepting)
