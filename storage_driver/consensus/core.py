@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from storage_driver.consensus import elections, following, leading, leaving, membership
+from storage_driver.consensus import elections, following, leading, leaving, membership, safety
 from storage_driver.consensus.effects import Effects, FollowerProgress, MemberStatus, Start
 from storage_driver.consensus.member_state import MemberState
 from storage_driver.consensus.members import Members, check_members
@@ -150,6 +150,8 @@ class Core:
     def step(self, now_s: float, sender: str, message: Message) -> Effects:
         """A message of an authenticated member has come."""
         state, kind, term = self._state, type(message), message.term
+        if not safety.may_follow(term, state.hard.term):
+            return self._done(now_s)
         if kind in _ELECTION:
             _ELECTION[kind](state, now_s, sender, message)
         elif term < state.hard.term:
@@ -161,6 +163,7 @@ class Core:
             handler = _FROM_LEADER.get(kind) or _TO_LEADER.get(kind)
             if handler is not None and not (kind in _FROM_LEADER and isinstance(state.part, Leading)):
                 handler(state, now_s, sender, message)
+        elections.ask_terms(state)
         return self._done(now_s)
 
     def connected(self, now_s: float, member: str) -> Effects:
@@ -171,6 +174,7 @@ class Core:
             if member in state.log.members.witnesses:
                 part.progress[member].next = part.progress[member].synced = 0
             state.send(member, LeaderHeartbeat(state.hard.term, state.log.committed, -1, now_s))
+        elections.ask_terms(state)
         return self._done(now_s)
 
     def appended(self, now_s: float, end: int) -> Effects:

@@ -10,6 +10,8 @@ from storage_driver.consensus.roles import Campaigning, Leading
 from storage_driver.consensus.rules import ELECTION_S, REFUSAL_S, Rules
 from storage_driver.errors import ConsensusRefused
 
+UNKNOWN = "?"  # for whom a witness voted that has lost its disk; nobody's id
+
 
 def election_timeout(me: str, rules: Rules, random: float) -> float:
     """Return how long this member waits for a leader: the preferred one least, a box in trouble most."""
@@ -120,17 +122,38 @@ def _refuses(state: MemberState, now_s: float) -> bool:
 
 def _has_all(state: MemberState, message: PreVote | Vote) -> bool:
     own_term, own_end = safety.row_counts(state.hard, state.log.last_term, state.log.end)
-    members = state.log.members
-    all_have_all = state.rules.copies >= len(members.boxes) and not (state.is_witness and message.filling)
-    if members.witnesses and state.hard.filling and not state.is_witness:  # with a witness it may have voted before
-        all_have_all = False
-    if not safety.may_elect(state.hard.filling, message.filling, all_have_all):
+    members, filling = state.log.members, state.hard.filling
+    if not safety.knows_its_votes(state.is_new_witness, state.knows_terms):
+        return False
+    all_have_all = not state.is_witness and safety.boxes_have_all(
+        state.rules.copies, len(members.boxes), has_witness=bool(members.witnesses), voter_is_filling=filling
+    )
+    if not safety.may_elect(filling, message.filling, all_have_all):
         return False
     return safety.has_all(message.last_term, message.end, own_term, own_end)
 
 
+def ask_terms(state: MemberState) -> None:
+    """Let a witness with a new disk ask the boxes for their terms: a PreVote changes nothing, and its answer has it."""
+    if state.is_new_witness and not state.knows_terms:
+        for box in state.log.members.boxes:
+            if box not in state.terms:
+                state.send(box, PreVote(state.question, 0, 0, filling=True))
+
+
+def _note_term(state: MemberState, box: str, term: int) -> None:
+    """Take note of a box's term; with the last of them it is clear in which terms this witness has not voted."""
+    known = state.knows_terms
+    state.terms[box] = term
+    if state.knows_terms and not known and state.hard.term <= (last := max(state.terms.values())):
+        state.promise(state.hard._replace(term=last, voted_for=UNKNOWN))
+
+
 def on_pre_vote_reply(state: MemberState, now_s: float, sender: str, message: PreVoteReply) -> None:
     """Count an answer; a higher term is taken over."""
+    if state.is_new_witness and message.asked == state.question and sender in state.log.members.boxes:
+        _note_term(state, sender, message.term)
+        return
     if message.term > state.hard.term and not message.granted:
         state.adopt_term(message.term)
         return

@@ -35,8 +35,6 @@ def on_heartbeat(state: MemberState, now_s: float, sender: str, message: LeaderH
         return
     reports = safety.may_report(part.matched) and not state.disk_error
     state.send(sender, FollowerReply(message.term, message.sent_s, state.log.synced if reports else -1))
-    if state.is_witness and message.committed and not safety.witness_counts(state.rules.copies):
-        state.promise(state.hard._replace(filling=False))  # the group has begun, and it keeps no rows here
     if state.is_witness or state.cutting is not None or part.trouble:
         return
     end, seen_end = state.log.end, part.seen_end
@@ -183,6 +181,8 @@ def _accept(state: MemberState, message: Append) -> None:
 def on_witness_row(state: MemberState, now_s: float, sender: str, message: WitnessRow) -> None:
     """Keep the row if it is above the one kept; then no candidate with less gets this vote."""
     if follow(state, now_s, sender) is None or not state.is_witness:
+        return
+    if not safety.knows_its_votes(state.is_new_witness, state.knows_terms):
         return
     if (message.last_term, message.end) > (state.hard.row_term, state.hard.row_end):
         state.promise(state.hard._replace(row_term=message.last_term, row_end=message.end, filling=False))

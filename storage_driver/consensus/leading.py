@@ -165,12 +165,13 @@ def advance(state: MemberState, part: Leading, *, reported: bool = False) -> Non
 def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: bool = False) -> None:
     """Let the witness keep the newest row while a box is out and one copy is enough."""
     log, rules = state.log, state.rules
-    if not safety.witness_counts(rules.copies) or not rules.counts_copies:
-        return
     if part.first_end is None or log.synced < part.first_end:
         return
     quorum = QUORUM_S * rules.scale
     boxes = [part.progress[name] for name in log.members.boxes if name in part.progress]
+    if not safety.witness_counts(rules.copies) or not rules.counts_copies:
+        _begin_witness(state, part, boxes, again=again)
+        return
     level = all(progress.matched and now_s - progress.heard_s < quorum for progress in boxes)
     for name in log.members.witnesses:
         progress = part.progress[name]
@@ -179,6 +180,18 @@ def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: b
         if log.synced > progress.next or (again and log.synced > progress.synced):
             progress.next = log.synced
             state.send(name, WitnessRow(state.hard.term, log.term_below(log.synced), log.synced))
+
+
+def _begin_witness(state: MemberState, part: Leading, boxes: list[PeerProgress], *, again: bool) -> None:
+    """Send a witness that keeps no rows one of this term, in case that its disk is new: one that all boxes have."""
+    first_end = part.first_end or 0
+    if state.log.committed < first_end or any(progress.synced < first_end for progress in boxes):
+        return
+    for name in state.log.members.witnesses:
+        progress = part.progress[name]
+        if not progress.synced and (again or not progress.next):
+            progress.next = first_end
+            state.send(name, WitnessRow(state.hard.term, state.hard.term, first_end))
 
 
 def advance_transfer(state: MemberState, part: Leading) -> None:

@@ -28,6 +28,8 @@ class MemberState:
         self.timer_s, self.timeout_s = now_s, 0.0  # the election timer; 0: to be drawn
         self.cutting: OpenCut | None = None
         self.disk_error = ""
+        self.question = int(now_s * 1000) % (1 << 30) + 1  # by which a new witness knows the answers to its own life
+        self.terms: dict[str, int] = {}  # of boxes, as a new witness was answered
         self.out = PendingEffects()
         if self.log.table != start.table:
             self.out.table = self.log.table  # the file must not come back to rows of bytes that are gone
@@ -41,6 +43,16 @@ class MemberState:
     def is_witness(self) -> bool:
         """Whether this member has no log."""
         return self.me in self.log.members.witnesses
+
+    @property
+    def is_new_witness(self) -> bool:
+        """Whether this witness may have lost its votes and its row with a disk."""
+        return self.hard.filling and self.is_witness
+
+    @property
+    def knows_terms(self) -> bool:
+        """Whether every box has told this witness its term."""
+        return self.terms.keys() >= set(self.log.members.boxes)
 
     def send(self, to: str, message: Message) -> None:
         """Let a message leave with the effects of this event."""

@@ -6,6 +6,9 @@ called as `safety.rule(...)`.
 
 from storage_driver.consensus.hard_state import HardState
 
+MOST_TERM = 1 << 62
+MOST_STEP = 1 << 32  # each step costs a sync: 2^62 are not reached in a lifetime
+
 
 def has_all(their_term: int, their_end: int, own_term: int, own_end: int) -> bool:
     """Whether a candidate's log has everything that may be committed in ours: last term first, then length."""
@@ -20,6 +23,31 @@ def row_counts(hard: HardState, own_term: int, own_end: int) -> tuple[int, int]:
 def vote_is_free(hard: HardState, candidate: str) -> bool:
     """Whether the vote of this term is still to give, or was given to the same candidate."""
     return hard.voted_for in ("", candidate)
+
+
+def may_follow(term: int, own_term: int) -> bool:
+    """Whether a message's term can be: nobody is to use the terms up, by one message or by many.
+
+    By force a term rises by two million. A member that has just begun takes any: its group may be old.
+    """
+    return term < MOST_TERM and (own_term <= 1 or term - own_term <= MOST_STEP)
+
+
+def knows_its_votes(is_new_witness: bool, knows_terms: bool) -> bool:
+    """Whether a member knows for which terms it may have voted.
+
+    A witness whose disk is new has forgotten. Whoever got its vote had begun the term before: what all boxes say is
+    their term, asked since its start, is the last one that it may have voted in.
+    """
+    return knows_terms or not is_new_witness
+
+
+def boxes_have_all(copies: int, boxes: int, *, has_witness: bool, voter_is_filling: bool) -> bool:
+    """Whether a box's vote is good whatever its disk has lost: all boxes have what is committed, none has voted twice.
+
+    Where a witness votes, too, a term may have had a leader without the vote of the other box.
+    """
+    return copies >= boxes and not (has_witness and voter_is_filling)
 
 
 def may_elect(voter_is_filling: bool, candidate_is_filling: bool, all_have_all: bool) -> bool:

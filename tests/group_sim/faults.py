@@ -182,10 +182,10 @@ def force(world: World) -> None:
 def replace_disk(world: World) -> None:
     """One member's disk is replaced by an empty one; it comes back under its own name. Once in a schedule."""
     status = world.leader()
-    boxes = [name for name in world.first_members.boxes if not world.disks[name].hard.filling]
-    if status is None or world.replaced or len(boxes) < len(world.first_members.boxes):
+    voters = [name for name in world.first_members.voters if not world.disks[name].hard.filling]
+    if status is None or world.replaced or len(voters) < len(world.first_members.voters):
         return
-    member = world.members[world.pick.choice(sorted(boxes))]
+    member = world.members[world.pick.choice(sorted(voters))]
     world.replaced = True
     world.note(f"{member.name} gets a new disk")
     member.crash()

@@ -1,8 +1,11 @@
 import pytest
 
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import Start, TermTable
 from storage_driver.consensus.elections import election_timeout, led_before
 from storage_driver.consensus.hard_state import HardState
-from storage_driver.consensus.members import Members
+from storage_driver.consensus.members import Members, MembersAt
+from storage_driver.consensus.messages import LeaderHeartbeat, Outdated, PreVote, PreVoteReply, Vote, VoteReply
 from storage_driver.consensus.rules import Acknowledge, Rules
 from storage_driver.errors import ConsensusRefused
 from tests.group_sim.calm import calm_world, core_of, crash, ends, isolate, led_world, write
@@ -141,3 +144,30 @@ def test_a_box_with_a_new_disk_elects_nobody_who_may_lack_what_it_had() -> None:
 def test_a_box_with_a_new_disk_does_not_vote_twice_in_a_term_that_it_led_with_a_witness() -> None:
     for seed in (5828, 5348):  # b leads a term by the witness's vote, gets a new disk, and is asked again in that term
         assert play(seed)
+
+
+def test_a_witness_with_a_new_disk_votes_above_the_terms_of_all_boxes_and_not_before_it_knows_them() -> None:
+    members = Members(("a", "b"), ("w",))
+    core = Core("w", Rules(), Start(HardState(filling=True), TermTable((), (MembersAt(-1, members),)), 0, 0, 0), 50.0)
+    asked = core.step(60.0, "a", Vote(5, 0, 0, transfer=False, filling=True))
+    questions = {to: message for to, message in asked.send if isinstance(message, PreVote)}
+    assert questions.keys() == {"a", "b"}
+    assert ("a", VoteReply(5, granted=False)) in asked.send
+    question = questions["a"].term
+    core.step(60.1, "a", PreVoteReply(5, question, granted=False))
+    core.step(60.1, "b", PreVoteReply(9, question + 1, granted=False))  # to a question of another life
+    assert ("a", VoteReply(9, granted=False)) in core.step(60.2, "a", Vote(9, 0, 0, transfer=False, filling=True)).send
+    core.step(60.3, "b", PreVoteReply(9, question, granted=False))
+    assert ("a", VoteReply(9, granted=False)) in core.step(60.4, "a", Vote(9, 0, 0, transfer=False, filling=True)).send
+    granted = core.step(60.5, "a", Vote(10, 0, 0, transfer=False, filling=True))
+    assert ("a", VoteReply(10, granted=True)) in granted.send
+
+
+def test_a_term_that_would_use_up_all_terms_is_ignored() -> None:
+    table = TermTable((), (MembersAt(-1, THREE),))
+    core = Core("b", Rules(), Start(HardState(3), table, 0, 0, 0), 0.0)
+    core.step(5.0, "a", LeaderHeartbeat(3, 0, -1, 5.0))
+    for message in (LeaderHeartbeat((1 << 63) - 1, 0, -1, 1.0), Vote(1 << 40, 9, 9, transfer=True), Outdated(1 << 50)):
+        effects = core.step(6.0, "c", message)
+        assert (effects.hard_state, effects.send) == (None, ())
+    assert (core.status.term, core.status.leader) == (3, "a")

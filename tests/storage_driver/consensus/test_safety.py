@@ -51,3 +51,21 @@ def test_members_change_once_the_change_before_is_committed() -> None:
     assert safety.may_change_members(500, 400, 450)
     assert not safety.may_change_members(500, 400, 500)
     assert not safety.may_change_members(399, 400, -1)
+
+
+def test_terms_are_not_used_up() -> None:
+    assert safety.may_follow(2, 1)
+    assert safety.may_follow(5 << 32, 0), "who has just begun joins an old group"
+    assert safety.may_follow((1 << 32) + 7, 7)
+    assert not safety.may_follow((1 << 32) + 8, 7)
+    assert not safety.may_follow(1 << 62, 0)
+    assert not safety.may_follow((1 << 63) - 1, 1)
+
+
+def test_a_new_disk_votes_where_all_boxes_have_everything_and_none_can_have_voted() -> None:
+    assert safety.boxes_have_all(2, 2, has_witness=False, voter_is_filling=True)
+    assert not safety.boxes_have_all(2, 2, has_witness=True, voter_is_filling=True)
+    assert safety.boxes_have_all(2, 2, has_witness=True, voter_is_filling=False)
+    assert not safety.boxes_have_all(2, 3, has_witness=False, voter_is_filling=False)
+    assert safety.knows_its_votes(is_new_witness=False, knows_terms=False)
+    assert not safety.knows_its_votes(is_new_witness=True, knows_terms=False)
