@@ -10,6 +10,14 @@ from storage_driver.consensus.rules import Rules
 from storage_driver.errors import ConsensusRefused
 
 
+class AskedTerms:
+    """The terms of the boxes, as a witness with a new disk has asked for them."""
+
+    def __init__(self, question: int) -> None:
+        self.question = question  # the term of its PreVotes, by which it knows the answers to its own life
+        self.terms: dict[str, int] = {}
+
+
 class MemberState:
     """What the rules of the other modules read and change."""
 
@@ -28,8 +36,7 @@ class MemberState:
         self.timer_s, self.timeout_s = now_s, 0.0  # the election timer; 0: to be drawn
         self.cutting: OpenCut | None = None
         self.disk_error = ""
-        self.question = int(now_s * 1000) % (1 << 30) + 1  # by which a new witness knows the answers to its own life
-        self.terms: dict[str, int] = {}  # of boxes, as a new witness was answered
+        self.asked = AskedTerms(int(now_s * 1000) % (1 << 30) + 1)
         self.out = PendingEffects()
         if self.log.table != start.table:
             self.out.table = self.log.table  # the file must not come back to rows of bytes that are gone
@@ -52,7 +59,7 @@ class MemberState:
     @property
     def knows_terms(self) -> bool:
         """Whether every box has told this witness its term."""
-        return self.terms.keys() >= set(self.log.members.boxes)
+        return self.asked.terms.keys() >= set(self.log.members.boxes)
 
     def send(self, to: str, message: Message) -> None:
         """Let a message leave with the effects of this event."""
