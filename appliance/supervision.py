@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ class HealthParts(NamedTuple):
     more: Callable[[], Mapping[str, Any]] = dict
 
 
+FAREWELL_S = 2.5  # of the five seconds that a stop may take
+
+
 class Supervision(NamedTuple):
     """What outlives the store: who is told, where notes go, which boot and start this is."""
 
@@ -63,6 +66,7 @@ class Supervision(NamedTuple):
     config_sha256: str
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
+    farewells: list[Callable[[], Awaitable[None]]]  # what is done at a wanted stop while the box still serves
     read_only: str | None = None  # why nothing may be written to the data disk
     unnoted: str | None = None  # why the notes are in the runtime folder, though the disk takes writes
     next_step: str = "save the stored messages (consume, `rocketbox backup`), replace the disk, reboot"
@@ -95,7 +99,9 @@ class Supervision(NamedTuple):
         make_folder(runtime, of_notes=False)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
-        return cls(notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], read_only, unnoted)
+        return cls(
+            notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], [], read_only, unnoted
+        )
 
     def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
@@ -149,6 +155,9 @@ class Supervision(NamedTuple):
     async def stopping(self) -> None:
         """Tell systemd and the next boot that this stop is wanted."""
         self.notifier.stopping()
+        with trio.move_on_after(FAREWELL_S):
+            for farewell in self.farewells:
+                await farewell()
         note = partial(self.diary.planned, boot=self.note.boot, reason="SIGTERM", who="systemd")
         try:
             await trio.to_thread.run_sync(note)

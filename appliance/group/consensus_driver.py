@@ -393,9 +393,13 @@ class ConsensusDriver:
         """As leader, take another member out of the group."""
         await self._changes().remove(member)
 
+    async def hand_over(self) -> None:
+        """Let another box lead if this one does."""
+        await self._changes().hand_over(self.transfer)
+
     async def leave(self) -> None:
         """Ask the leader to take this member out; who leads hands over first."""
-        await self._changes().hand_over(self.transfer)
+        await self.hand_over()
         leader = self._core.status.leader
         with trio.move_on_after(PROMOTE_S):
             while self.links.link(leader) is not None:

@@ -56,6 +56,9 @@ class GroupDriver(Protocol):
     async def remove(self, member: str) -> None:
         """As leader, take another member out of the group."""
 
+    async def hand_over(self) -> None:
+        """Let another box lead if this one does."""
+
     async def leave(self) -> None:
         """Ask the leader to take this member out; who leads hands over first."""
 

@@ -7,6 +7,7 @@ the broker is made of them. The ports stay open; connections of clients end, so 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,9 +16,10 @@ import trio
 from appliance import admin
 from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.saving import KeptFiles
+from appliance.configuration.group_settings import AUTOMATIC
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
-from appliance.group.driver import GroupDriver
+from appliance.group.driver import GroupDriver, GroupRefused
 from appliance.group.floating import Floating
 from appliance.group.floating_frames import read_floating
 from appliance.group.leadership import Leadership, LeadershipState
@@ -76,12 +78,22 @@ async def run_member(
             floating.give_up()  # a process before this one may have left it
         fixed = group_actions(driver)
         actions: dict[str, admin.Action] = dict(fixed)
+        if context.supervision is not None and section.elections == AUTOMATIC:
+            context.supervision.farewells.append(partial(_leave_the_lead, driver))
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
             while True:
                 state = await caught_up(parts.applier, driver.leadership)
                 turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}))
                 await turn.run(serve)
+
+
+async def _leave_the_lead(driver: GroupDriver) -> None:
+    """Let another box lead before this one ends: nobody has to wait for an election."""
+    try:
+        await driver.hand_over()
+    except GroupRefused as exc:
+        log.warning("event=not_handed_over reason=%r next_step=none", str(exc))
 
 
 class Applies(Protocol):

@@ -55,13 +55,19 @@ class MembershipOrders:
         await self._settled()
 
     async def hand_over(self, transfer: Callable[[str], Awaitable[None]]) -> None:
-        """Let another box lead if this one does. Raises GroupRefused."""
+        """Let another box lead if this one does, the one that has most first. Raises GroupRefused."""
+        reason = "there is no other box that could lead"
+        boxes = [each for each in self._core.progress() if each.member in self._core.status.members.boxes]
+        for each in sorted(boxes, key=lambda each: -each.synced):
+            if self._core.status.role != LEADER:
+                break
+            try:
+                await transfer(each.member)
+            except GroupRefused as exc:
+                reason = str(exc)
         if self._core.status.role == LEADER:
-            boxes = [each for each in self._core.progress() if each.member in self._core.status.members.boxes]
-            if not boxes:
-                raise GroupRefused("there is no other box that could lead")
-            await transfer(max(boxes, key=lambda each: each.synced).member)
-            await self._leadership.wait_for(lambda state: state.leader != "")
+            raise GroupRefused(reason)
+        await self._leadership.wait_for(lambda state: state.leader != "")
 
     def _must_lead(self) -> None:
         status = self._core.status

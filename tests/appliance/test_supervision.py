@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from appliance import supervision
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.parts import store_config
 from appliance.device.probe import Probe
@@ -234,3 +235,18 @@ def test_systemd_is_told_how_far_the_recovery_is(tmp_path: Path) -> None:
     assert supervision.recovery_line() == "recovering"
     supervision.recovering(153 << 20, 412 << 20)
     assert supervision.recovery_line() == "recovering 37 % of 412 MiB"
+
+
+async def test_what_is_to_be_done_before_a_wanted_stop_is_done_and_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FAREWELL_S", 0.01)
+    began, done = begin(tmp_path), list[str]()
+
+    async def says() -> None:
+        await trio.lowlevel.checkpoint()
+        done.append("said")
+
+    began.farewells.extend((says, trio.sleep_forever, says))
+    await began.stopping()
+    assert done == ["said"]

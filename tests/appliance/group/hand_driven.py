@@ -73,6 +73,10 @@ class HandDriver:
         await trio.lowlevel.checkpoint()
         raise GroupRefused(f"{member} is not a member")
 
+    async def hand_over(self) -> None:
+        await trio.lowlevel.checkpoint()
+        raise GroupRefused("there is no other box that could lead")
+
     async def leave(self) -> None:
         await trio.lowlevel.checkpoint()
 
