@@ -5,6 +5,7 @@ bytes for every call, and what the client would remember of them is nothing of o
 """
 
 from collections import deque
+from collections.abc import Mapping
 
 from hpack.exceptions import HPACKDecodingError
 from hpack.huffman_table import decode_huffman
@@ -18,6 +19,7 @@ ENTRY_BYTES = 32  # that an entry counts beside its name and value
 MOST_NUMBER = 1 << 24  # no index, size or length is larger
 NO_TABLE = b"\x20"  # a change of the table's size to none: what a client says of it is followed
 INDEXED, REMEMBERED, RESIZED, HUFFMAN = 0x80, 0x40, 0x20, 0x80
+PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))  # of a request
 STREAM = (1 << 31) - 1  # of a number of 32 bits, those that name a call
 _STATIC: list[tuple[bytes, bytes]] = [(bytes(name), bytes(value)) for name, value in HeaderTable.STATIC_TABLE]
 _STATIC_COUNT = len(_STATIC)
@@ -32,7 +34,7 @@ class HeaderDecoder:
         self._bytes, self._most = 0, TABLE_BYTES
 
     def decode(self, block: bytes) -> dict[bytes, bytes]:
-        """Return value by name, the last of a name. Raises ProtocolError."""
+        """Return value by name, the last of a name; pseudo-headers come first, each once. Raises ProtocolError."""
         try:
             return self._decode(block)
         except IndexError:
@@ -42,7 +44,7 @@ class HeaderDecoder:
 
     def _decode(self, block: bytes) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        at, end, size = 0, len(block), 0
+        at, end, size, regular = 0, len(block), 0, False
         while at < end:
             first = block[at]
             if first & INDEXED:
@@ -62,6 +64,10 @@ class HeaderDecoder:
             size += len(entry[0]) + len(entry[1]) + ENTRY_BYTES
             if size > self._most_bytes:
                 raise ProtocolError(f"headers of more than {self._most_bytes} bytes")
+            if not entry[0].startswith(b":"):
+                regular = True
+            elif regular or entry[0] in found or entry[0] not in PSEUDO:
+                raise ProtocolError(f"headers: {entry[0][:32]!r} twice, behind others or unknown")
             found[entry[0]] = entry[1]
         return found
 
@@ -164,6 +170,11 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
         raise IndexError(end)
     text = block[at:end]
     return (bytes(decode_huffman(text)) if packed else text), end
+
+
+def is_head(metadata: Mapping[bytes, bytes]) -> bool:
+    """Return whether a block has a pseudo-header, which trailers have not."""
+    return any(name.startswith(b":") for name in metadata)
 
 
 def plain_field(name: bytes, value: bytes) -> bytes:

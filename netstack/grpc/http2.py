@@ -13,9 +13,9 @@ from netstack.errors import ProtocolError
 from netstack.grpc import frame_gate as wire
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, HalfClosed, Received, Rejected
 from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, unpadded
-from netstack.grpc.header_block import HeaderFrames, plain_field
+from netstack.grpc.header_block import HeaderFrames, is_head, plain_field
 from netstack.grpc.limits import GrpcLimits
-from netstack.grpc.link_state import LinkState, ends_link, first_window_change, opens_window
+from netstack.grpc.link_state import LinkState, first_window_change, opens_window, reports_error
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
 from netstack.grpc.uploads import Grant, Uploads
 
@@ -120,16 +120,17 @@ class Http2Server:
             found.append(Cancelled(number))
 
     def _take_of_link(self, frame: Frame) -> None:
+        if frame[0] == wire.GOAWAY:
+            if reports_error(frame):  # else it leaves, and takes the answers under way
+                self.ended = True
+                self._link.drop()
+            return
         try:
             events = self._link.take(frame)
         except ProtocolError:
             self.ended = True  # h2 has said so
             raise
         for event in events:
-            if ends_link(event):
-                self.ended = True
-                self._link.drop()  # a client that says goodbye is answered nothing more
-                return
             if change := first_window_change(event):
                 self._change_rooms(change)
             if opens_window(event):
@@ -154,12 +155,12 @@ class Http2Server:
     def _block(self, number: int, metadata: dict[bytes, bytes], found: list[CallEvent], now: float) -> None:
         last, link = bool(self._headers.flags & wire.END_STREAM), self._link
         if number <= link.latest:
-            self._trailers(number, last, found)
+            self._trailers(number, last and not is_head(metadata), found)
             return
-        if not number & 1 or len(self._streams) >= self._limits.streams:
-            raise ProtocolError(f"call {number}: even, or more than {self._limits.streams} at once")
+        if not number & 1:
+            raise ProtocolError(f"call {number}: a client's are odd")
         link.called(number)
-        if self.blocked_bytes > self._limits.blocked_bytes:
+        if self.blocked_bytes > self._limits.blocked_bytes or len(self._streams) >= self._limits.streams:
             self._reset(number, ErrorCodes.REFUSED_STREAM)
             return
         self._streams[number] = _Stream(self._limits.window_bytes, link.first_window, now)
@@ -177,7 +178,7 @@ class Http2Server:
         if number in self._early:
             return
         if one is None or one.half_closed or not last:
-            raise ProtocolError(f"headers for call {number}, which has them already")
+            raise ProtocolError(f"headers for call {number}, which are no trailers")
         self._ended(number, found)
 
     def _data(self, flags: int, number: int, payload: bytes, found: list[CallEvent], now: float) -> None:

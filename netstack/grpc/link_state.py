@@ -6,7 +6,7 @@ h2 sees no frame of a call. Calls are in `http2`, which costs a tenth for each o
 from h2.config import H2Configuration
 from h2.connection import ConnectionInputs, H2Connection
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event, RemoteSettingsChanged, WindowUpdated
+from h2.events import Event, RemoteSettingsChanged, WindowUpdated
 from h2.exceptions import ProtocolError as BrokenHttp2
 from h2.settings import SettingCodes, Settings
 
@@ -17,6 +17,7 @@ from netstack.grpc.limits import GrpcLimits
 
 GIVE_BACK = 128 << 10  # bytes of the connection's window: given back together, not after each message
 SETTING = 6  # bytes: u16 name, u32 value
+LAST_AND_CODE = 8  # bytes of a goodbye: u32 latest call, u32 error
 KNOWN_SETTINGS = frozenset(int(each) for each in SettingCodes)
 
 
@@ -139,6 +140,9 @@ def opens_window(event: Event) -> bool:
     return isinstance(event, WindowUpdated | RemoteSettingsChanged)
 
 
-def ends_link(event: Event) -> bool:
-    """Return whether the client says that it ends the connection."""
-    return isinstance(event, ConnectionTerminated)
+def reports_error(goodbye: Frame) -> bool:
+    """Return whether a client ends the connection for a fault. Raises ProtocolError."""
+    _, _, stream, payload = goodbye
+    if stream or len(payload) < LAST_AND_CODE:
+        raise ProtocolError(f"a goodbye of {len(payload)} bytes for call {stream}")
+    return any(payload[4:LAST_AND_CODE])

@@ -285,7 +285,11 @@ BLOCK = b"\x83\x86\x04\x04/s/M\x0f\x10\x10application/grpc"  # POST, http, a pat
         frame(1, 4, 1, BLOCK) + frame(0, 0, 1, b"\x00" + (70_000).to_bytes(4, "big") + bytes(16_000)) * 5,
         frame(4, 0, 0, bytes(5)),  # settings that are none
         frame(5, 4, 1, BLOCK),  # a push from a client
-        b"".join(frame(1, 4, number, BLOCK) for number in range(1, 515, 2)),  # 257 calls at once
+        frame(1, 4, 1, BLOCK + b"\x83"),  # a pseudo-header behind others
+        frame(1, 4, 1, b"\x83" + BLOCK),  # one twice
+        frame(1, 4, 1, b"\x88" + BLOCK),  # one of an answer
+        frame(1, 4, 1, BLOCK) + frame(1, 5, 1, b"\x83"),  # one in trailers
+        frame(7, 0, 0, bytes(7)),  # a goodbye that is too short
     ],
 )
 def test_what_breaks_the_rules_of_http2_ends_the_connection(frames: bytes) -> None:
@@ -306,19 +310,38 @@ def test_padding_priorities_continued_headers_and_trailers_are_understood() -> N
     assert (opened.path, received, closed) == (b"/s/M", Received(1, b"hello"), HalfClosed(1))
 
 
-def test_the_goodbye_of_a_client_is_seen() -> None:
+def test_the_call_beyond_the_most_is_refused_and_the_others_go_on() -> None:
+    both = Both(streams=2)
+    found = both.server.feed(b"".join(frame(1, 4, number, BLOCK) for number in (1, 3, 5)))
+    assert [event.stream for event in found] == [1, 3]
+    assert frame(3, 0, 5, (7).to_bytes(4, "big")) in both.server.outgoing(), "REFUSED_STREAM: it may be tried again"
+    assert both.server.feed(frame(0, 1, 5, enveloped(b"late"))) == []
+    both.server.finish(1)
+    assert [type(event) for event in both.server.feed(frame(1, 4, 7, BLOCK))] == [CallOpened]
+
+
+def test_a_client_that_leaves_gets_the_answers_under_way() -> None:
     both = Both()
     number = both.begin()
     both.client.send_data(number, enveloped(b"last"), end_stream=True)
-    both.client.close_connection()
-    ping = (8).to_bytes(3, "big") + bytes((6, 0)) + bytes(4) + b"12345678"  # as Java sends behind it
-    found = both.server.feed(both.client.data_to_send() + ping)
+    ping = frame(6, 0, 0, b"12345678")  # as Java sends behind it
+    found = both.server.feed(both.client.data_to_send() + frame(7, 0, 0, bytes(8)) + ping)
+    assert [type(event) for event in found] == [CallOpened, Received]
+    both.server.answer(number, b"answer")
+    assert not both.server.ended
+    assert b"answer" in both.server.outgoing()
+
+
+def test_a_client_that_leaves_with_an_error_gets_nothing_more() -> None:
+    both = Both()
+    number = both.begin(end=True)
+    both.server.feed(both.client.data_to_send() + frame(7, 0, 0, bytes(7) + b"\x01"))
     assert both.server.ended
-    assert both.server.feed(ping) == []
+    assert both.server.feed(frame(6, 0, 0, bytes(8))) == []
     for _ in range(2):  # what is still under way has nowhere to go
         both.server.send(number, b"late")
         both.server.finish(number)
-    assert [type(event) for event in found] in ([], [CallOpened, Received])
+    assert both.server.outgoing() == b""
 
 
 @pytest.mark.parametrize("over", ["end", "reset", "answer"])
