@@ -178,7 +178,7 @@ class Http2Server:
         if number in self._early:
             return
         if one is None or one.half_closed or not last:
-            raise ProtocolError(f"headers for call {number}, which are no trailers")
+            raise ProtocolError(f"headers inside call {number}, not the trailers at its end")
         self._ended(number, found)
 
     def _data(self, flags: int, number: int, payload: bytes, found: list[CallEvent], now: float) -> None:
