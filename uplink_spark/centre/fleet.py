@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from uplink_spark.centre.keeping import Listing
+from uplink_spark.centre.rolled_check import RolledCheck
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.wire.batch import Piece, decode_header, open_piece
 from uplink_spark.wire.intervals import Intervals
@@ -167,6 +168,7 @@ def check(zone: ZoneReader, *, deep: bool) -> list[ShardCheck]:
 
 def _check_shard(zone: ZoneReader, shard: int, *, deep: bool) -> ShardCheck:
     result = ShardCheck(shard)
+    rolled = RolledCheck(zone.files, shard, result.findings.append)  # listed first: it may only know less
     firsts = sorted(f for f in map(first_seq_of, zone.files.names(manifest_folder(shard))) if f is not None)
     result.first = result.end = firsts[0] if firsts else 0
     begins = zone.shards[shard].begins()  # the packs below have left, as they should
@@ -186,8 +188,10 @@ def _check_shard(zone: ZoneReader, shard: int, *, deep: bool) -> ShardCheck:
         for entry in part.entries:
             result.entries += 1
             result.packs.add(entry.pack)
+            rolled.compare(entry)
             if entry.seq >= begins:
                 _check_entry(zone, entry, result, deep=deep)
+    rolled.finish(result.end)
     _find_orphans(zone, shard, result)
     return result
 

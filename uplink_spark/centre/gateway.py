@@ -32,6 +32,7 @@ from uplink_spark.wire.expiry import not_after
 from uplink_spark.wire.failpoints import Failpoint, failpoint_from
 from uplink_spark.wire.link import LinkClosed, Stream
 from uplink_spark.wire.tls import TlsStream, box_of, check_alpn, gateway_context, serial_of
+from uplink_spark.zone.files import shown
 from uplink_spark.zone.manifest import Zone
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -247,7 +248,9 @@ def open_landers(config: GatewayConfig, now_ms: Callable[[], int]) -> Iterator[t
             try:
                 lander.writer.open(lander.cover)
             except OSError as error:
-                raise LandingError(f"landing zone {config.landing}: {error}; is it mounted and writable?") from error
+                raise LandingError(
+                    f"landing zone {shown(config.landing)}: {error}; is it mounted and writable?"
+                ) from error
         yield landers, _hub(config, zone, landers, records, now_ms)
     finally:
         for lander in landers:

@@ -26,6 +26,7 @@ from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import Hello, Status, Welcome
 from uplink_spark.wire.identity import find_fork, stick_fork
 from uplink_spark.wire.link import FrameQueue
+from uplink_spark.zone.files import shown
 from uplink_spark.zone.manifest import Zone, shard_of
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -231,7 +232,7 @@ class Hub:
 
     def _watch_zone(self, hello: Hello) -> None:
         """A box's receipts tell of a zone that is not mounted, and of one that was set back to an older copy."""
-        place, here = self.config.landing, self.zone.landing_id
+        place, here = shown(self.config.landing), self.zone.landing_id
         shard, seq = hello.receipt or (0, -1)
         if hello.landing is None:
             return

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 from uplink_spark.errors import LandingError
+from uplink_spark.zone.files import shown
 
 
 class ObjectStore:
@@ -20,15 +21,20 @@ class ObjectStore:
     def __init__(self, url: str) -> None:
         parts = urlparse(url)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        if "@" in parts.netloc:
+            raise LandingError(
+                f"landing zone {shown(url)}: a key does not belong in a URL; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, a profile or a role"
+            )
         if parts.scheme != "s3" or not parts.netloc:
             raise LandingError(
-                f"landing zone {url}: a gateway writes into a folder or s3://bucket/prefix; gs:, abfs: and hdfs: are "
-                "for readers, of a copy"
+                f"landing zone {shown(url)}: a gateway writes into a folder or s3://bucket/prefix; gs:, abfs: and "
+                "hdfs: are for readers, of a copy"
             )
         try:
             boto3, settings = import_module("boto3"), import_module("botocore.config")
         except ImportError as error:
-            raise LandingError(f"landing zone {url} needs boto3; install it with: pip install boto3") from error
+            raise LandingError(f"landing zone {shown(url)} needs boto3; install it with: pip install boto3") from error
         endpoint = query.get("endpoint_override")
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
         self._faults: Any = import_module("botocore.exceptions")
@@ -91,10 +97,14 @@ class ObjectStore:
         found = self._ask(self._client.head_object, Key=self._key(path))
         return 0 if found is None else int(found["LastModified"].timestamp() * 1000)
 
-    def names(self, folder: str, *, deep: bool = False) -> list[str]:
-        """The names in a folder, of objects and of folders; deep: of objects in all folders below it, as paths."""
+    def names(self, folder: str, *, deep: bool = False, after: str = "") -> list[str]:
+        """The names in a folder, of objects and of folders; deep: of objects in all folders below it, as paths.
+
+        after: only names behind it in the order of their bytes; those before it are not asked for.
+        """
         prefix, token, found = self._key(folder) + "/", None, list[str]()
         more: dict[str, str] = {} if deep else {"Delimiter": "/"}
+        more |= {"StartAfter": prefix + after} if after else {}
         while True:
             more |= {"ContinuationToken": token} if token else {}
             page = self._ask(self._client.list_objects_v2, Prefix=prefix, **more) or {}

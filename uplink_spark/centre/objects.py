@@ -49,9 +49,10 @@ from uplink_spark.zone.manifest import (
     shard_of,
     state_seq_of,
 )
-from uplink_spark.zone.rollup import RollUp
+from uplink_spark.zone.rollup import RollUp, chain_of, rolled_folder
 
 STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
+STATES_LOOKED_BACK = 2  # a commit may be larger than what is between two states
 STATUS_S = 60
 STATUS_LINES = 5000  # of a shard that wait; the oldest go
 log = logging.getLogger("uplink_spark.gateway")
@@ -87,11 +88,11 @@ class ObjectShardWriter:
         What whole packs hold after the last entry gets its entries again.
         """
         self._cover = cover
-        names = self._store.names(manifest_folder(self.shard))
-        firsts = [first for first in map(first_seq_of, names) if first is not None]
-        states = sorted(seq for seq in map(state_seq_of, names) if seq is not None)
+        begin = self._begin_of_newest()
+        firsts, states = self._load_newest(begin)
+        if begin and not self.next_seq:  # no state is there, or none is whole
+            firsts, states = self._load_newest(0)
         oldest = min(firsts, default=0)
-        self._load_state([seq for seq in states if seq >= oldest])
         if self.next_seq < oldest:
             what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are missing"
             raise LandingError(f"{what} and no state is intact; restore {manifest_path(self.shard, oldest, 'state')}")
@@ -106,6 +107,20 @@ class ObjectShardWriter:
         self._refuse_gap([f"seq {seq}" for seq in (*firsts, *states) if seq > self.next_seq])
         self._begin_rollup(begun, read)
         self._adopt()
+
+    def _begin_of_newest(self) -> int:
+        """Return a seq behind which a state should be: a day has some ten thousand objects, too many to list all."""
+        chain = chain_of(self._store.names(rolled_folder(self.shard)))
+        return max(0, chain[-1][0] - STATES_LOOKED_BACK * STATE_ENTRIES) if chain else 0
+
+    def _load_newest(self, begin: int) -> tuple[list[int], list[int]]:
+        """Load a state; return the first seqs of manifest objects, and the states, of those named behind `begin`."""
+        names = self._store.names(manifest_folder(self.shard), after=f"{begin:020d}" if begin else "")
+        firsts = [first for first in map(first_seq_of, names) if first is not None]
+        states = sorted(seq for seq in map(state_seq_of, names) if seq is not None)
+        oldest = min(firsts, default=0)
+        self._load_state([seq for seq in states if seq >= oldest])
+        return firsts, states
 
     def _begin_rollup(self, begun: int, read: Sequence[Sequence[ManifestEntry]]) -> None:
         try:
@@ -172,7 +187,8 @@ class ObjectShardWriter:
         folder, since = f"pack/{self.shard:04x}", pack_path(self.shard, self.landed_ms, 0).split("/")[2]
         found: dict[int, list[str]] = {}
         for day in self._store.names(folder):
-            for name in self._store.names(f"{folder}/{day}") if day >= since else []:
+            newer = self._store.names(f"{folder}/{day}", after=f"{self.next_seq:020d}") if day >= since else []
+            for name in newer:
                 if name[:20].isdigit() and int(name[:20]) >= self.next_seq:
                     found.setdefault(int(name[:20]), []).append(f"{folder}/{day}/{name}")
         return found
@@ -262,6 +278,9 @@ class ObjectRecords(CentreRecords):
 
     def replace(self, path: str, data: bytes) -> None:
         self._store.put(path, data)
+
+    def delete(self, path: str) -> None:
+        self._store.delete(path)
 
     def names(self, folder: str) -> list[str]:
         return self._store.names(folder)

@@ -59,6 +59,10 @@ class CentreRecords:
         make_folders(self._root, path.rpartition("/")[0])
         write_synced(self._root / path, data)
 
+    def delete(self, path: str) -> None:
+        """Delete a small file; one that is not there is no error. Raises OSError."""
+        (self._root / path).unlink(missing_ok=True)
+
     def read_part(self, path: str, at: int, length: int) -> bytes:
         """Return part of a pack. Raises OSError."""
         with open(self._root / path, "rb") as file:

@@ -30,6 +30,7 @@ log = logging.getLogger("uplink_spark.gateway")
 FOLDER = "manifest/gateways"
 BEAT_S, BUCKET_BEAT_S = 1.0, 5.0  # in a bucket each beat is a request or two
 STALE_BEATS = 6
+FORGET_S = 600  # a gateway that has not beaten for so long is no gateway of the zone any more
 MEMBERS = 64
 LEAVE_S = 10
 T = TypeVar("T")
@@ -37,6 +38,11 @@ T = TypeVar("T")
 
 def owner_path(shard: int) -> str:
     return f"manifest/{shard:04x}/owner.json"
+
+
+def path_of(address: str) -> str:
+    """Return where the beat of a gateway is."""
+    return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9.-]', '_', address)}.json"
 
 
 def owner_of(shard: int, addresses: Iterable[str]) -> str:
@@ -60,6 +66,12 @@ class Pulse:
                 self.beats[address] = beat, now
         return {address for address, (_, at) in self.beats.items() if now - at <= stale_s} | {self.own}
 
+    def long_dead(self, now: float) -> dict[str, int]:
+        """Return the addresses of gateways that are not to be looked at any more, with the beat they stopped at."""
+        return {
+            address: beat for address, (beat, at) in self.beats.items() if now - at > FORGET_S and address != self.own
+        }
+
 
 class GatewayBeats:
     """The gateways of a zone as one of them sees them; its own beat goes on whatever else it waits for."""
@@ -73,7 +85,8 @@ class GatewayBeats:
         """Beat and look until cancelled; started() after the first look."""
         while True:
             try:
-                seen = await trio.to_thread.run_sync(self._exchange, limiter=self._thread)
+                dead = self._pulse.long_dead(trio.current_time())
+                seen = await trio.to_thread.run_sync(self._exchange, dead, limiter=self._thread)
                 first = not self.living
                 self.living = self._pulse.living(seen, trio.current_time(), self._beat_s * STALE_BEATS)
                 if first:
@@ -82,26 +95,27 @@ class GatewayBeats:
                 log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
             await trio.sleep(self._beat_s)
 
-    def _exchange(self) -> dict[str, int]:
-        """Write the own beat and return those of all."""
+    def _exchange(self, dead: Mapping[str, int]) -> dict[str, int]:
+        """Write the own beat, remove the files of dead gateways and return the beats of all others."""
         self._beat += 1
-        write_json(self._records, self._path, {"address": self._own, "beat": self._beat})
-        return dict(filter(None, map(self._member, sorted(self._records.names(FOLDER))[:MEMBERS])))
+        write_json(self._records, path_of(self._own), {"address": self._own, "beat": self._beat})
+        seen = dict(filter(None, map(self._member, sorted(self._records.names(FOLDER))[:MEMBERS])))
+        for address, beat in dead.items():
+            if seen.get(address) == beat:
+                self._records.delete(path_of(address))
+                log.info("gateway %s has not beaten for %d s and is forgotten", address, FORGET_S)
+                del seen[address]
+        return seen
 
     def _member(self, name: str) -> tuple[str, int] | None:
         found = read_json(self._records, f"{FOLDER}/{name}") if name.endswith(".json") else {}
         address, beat = found.get("address"), found.get("beat")
         return (address, beat) if isinstance(address, str) and address and isinstance(beat, int) else None
 
-    @property
-    def _path(self) -> str:
-        return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9.-]', '_', self._own)}.json"
-
     async def leave(self) -> None:
-        """Say that this gateway is gone, so that nobody waits for it."""
-        gone = {"address": "", "beat": 0}
+        """Remove the own beat, so that nobody waits for it."""
         try:
-            await trio.to_thread.run_sync(write_json, self._records, self._path, gone, limiter=self._thread)
+            await trio.to_thread.run_sync(self._records.delete, path_of(self._own), limiter=self._thread)
         except OSError as error:
             log.warning("the other gateways are not told that this one stops: %s", error)
 

@@ -15,6 +15,7 @@ from uplink_spark.bounds import whole
 from uplink_spark.commands.parts import Subcommand, log_to_stderr
 from uplink_spark.config import GatewayConfig, split_address
 from uplink_spark.errors import UplinkError, first_error
+from uplink_spark.zone.files import shown
 
 
 def now_ms() -> int:
@@ -84,7 +85,7 @@ async def _serve(config: GatewayConfig) -> None:
         host, port = await nursery.start(
             lambda task_status: run_gateway(config, now_ms=now_ms, task_status=task_status)
         )
-        print(f"ready listen={host}:{port} landing={config.landing}", flush=True)
+        print(f"ready listen={host}:{port} landing={shown(config.landing)}", flush=True)
 
 
 def _allow_many_connections() -> None:

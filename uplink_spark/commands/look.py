@@ -121,8 +121,8 @@ def _check(options: argparse.Namespace) -> int:
         print(
             f"manifest {result.shard:04x}: {result.entries} entries, seq {result.first}..{last}, {hole}; "
             f"{len(result.packs)} packs, {human_bytes(result.stored_bytes)} of {human_bytes(result.raw_bytes)} raw{sha}"
-            f", gaps {result.gaps}, marked damaged {result.marked}; orphans {len(result.orphans)}"
-            f"; damaged {len(result.findings)}"
+            f", gaps {result.gaps}, marked damaged {result.marked}"
+            f"; orphans {len(result.orphans)}; damaged {len(result.findings)}"
         )
         for finding in result.findings:
             print(f"  {finding}")

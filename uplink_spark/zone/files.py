@@ -12,6 +12,7 @@ from uplink_spark.errors import LandingError
 
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
 RETRY_S = 30
+SECRET_VALUE = re.compile(r"([?&][^=&]*(?:secret|key|token|sig|password|credential)[^=&]*=)[^&]*", re.IGNORECASE)
 READ_AHEAD = 16  # objects of a bucket at a time: each is a request
 
 
@@ -56,8 +57,8 @@ class LocalFiles:
 
 
 def shown(url: str) -> str:
-    """Return a URL for messages: it may carry keys."""
-    return re.sub(r"//[^@/]*@", "//***@", url)
+    """Return a URL for messages: it may carry keys, before the host or in its query."""
+    return SECRET_VALUE.sub(r"\1***", re.sub(r"//[^@/]*@", "//***@", url))
 
 
 def bounded(url: str) -> str:

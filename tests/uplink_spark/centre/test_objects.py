@@ -20,6 +20,7 @@ from uplink_spark.centre.lander import Offer, ShardLander
 from uplink_spark.centre.landing import NewPiece
 from uplink_spark.centre.object_store import ObjectStore
 from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
+from uplink_spark.centre.records import day_of
 from uplink_spark.centre.retention import clean
 from uplink_spark.centre.shard_group import owner_of, owner_path
 from uplink_spark.centre.verify import verify_piece
@@ -102,6 +103,37 @@ def test_a_state_object_shortens_the_start(url: str, monkeypatch: pytest.MonkeyP
     assert any(name.endswith(".state") for name in store.names("manifest/0000"))
     again, seen = writer(store)
     assert (again.next_seq, list(seen.boxes["box-17"].epochs[SOURCE.epoch].data)) == (5, [(0, 4850)])
+
+
+def test_a_start_lists_the_end_of_the_manifest_alone_and_all_of_it_without_a_state(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.centre.objects.STATE_ENTRIES", 2)
+    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 2)
+    store, listed = ObjectStore(url), list[tuple[str, int]]()
+    open_object_zone(store, 1)
+    first, cover = writer(store)
+    for n in range(12):
+        for entry in first.commit([piece(n * 970)], NOW):
+            cover.note(entry)
+    names = store.names
+
+    def counting(folder: str, *, deep: bool = False, after: str = "") -> list[str]:
+        found = names(folder, deep=deep, after=after)
+        listed.append((folder, len(found)))
+        return found
+
+    monkeypatch.setattr(store, "names", counting)
+    again, seen = writer(store)
+    assert (again.next_seq, list(seen.boxes["box-17"].epochs[SOURCE.epoch].data)) == (12, [(0, 11_640)])
+    found = dict(listed)
+    assert found["manifest/0000"] < 12  # of 12 objects and 5 states
+    assert found[f"pack/0000/{day_of(NOW)}"] == 0  # those behind the last entry
+    for name in names("manifest/0000"):
+        if name.endswith(".state"):
+            store.delete(f"manifest/0000/{name}")
+    again, seen = writer(store)
+    assert (again.next_seq, list(seen.boxes["box-17"].epochs[SOURCE.epoch].data)) == (12, [(0, 11_640)])
 
 
 def test_small_records_lie_beside_the_packs(url: str) -> None:

@@ -11,11 +11,14 @@ from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.landing import Covering, ShardWriter
 from uplink_spark.centre.shard_group import (
     FOLDER,
+    FORGET_S,
     STALE_BEATS,
+    GatewayBeats,
     Pulse,
     ShardGroup,
     owner_of,
     owner_path,
+    path_of,
     read_json,
     write_json,
 )
@@ -40,6 +43,22 @@ def test_a_gateway_lives_while_its_beat_changes() -> None:
     assert pulse.living({"a:1": 3, "b:2": 9, "c:3": 1}, 6.0, 5.0) == {"a:1", "b:2"}
     assert pulse.living({"a:1": 4, "b:2": 1, "c:3": 0}, 12.0, 5.0) == set(NAMES)  # both were started again
     assert pulse.living({}, 13.0, 5.0) == {"a:1"}
+
+
+def test_a_gateway_that_has_not_beaten_for_long_is_forgotten_and_the_own_one_never() -> None:
+    pulse = Pulse("a:1")
+    pulse.living({"a:1": 1, "b:2": 7, "c:3": 1}, 0.0, 5.0)
+    pulse.living({"a:1": 1, "b:2": 7, "c:3": 2}, 9.0, 5.0)
+    assert (pulse.long_dead(FORGET_S), pulse.long_dead(FORGET_S + 1)) == ({}, {"b:2": 7})
+
+
+def test_the_file_of_a_forgotten_gateway_goes_unless_it_beats_again(tmp_path: Path) -> None:
+    centre = Centre(tmp_path / "zone", "a:1")
+    beats = GatewayBeats(centre.hub.records, "a:1", 1.0)
+    for address, beat in (("dead:1", 5), ("back:1", 6)):
+        write_json(centre.hub.records, path_of(address), {"address": address, "beat": beat})
+    assert beats._exchange({"dead:1": 5, "back:1": 5}) == {"a:1": 1, "back:1": 6}
+    assert sorted(centre.hub.records.names(FOLDER)) == ["a_1.json", "back_1.json"]
 
 
 class Centre:
@@ -103,7 +122,7 @@ async def test_a_gateway_beats_while_it_opens_a_shard(tmp_path: Path, monkeypatc
             gate.set()
         await until(lambda: len(centre.hub.landers) == 4)
         nursery.cancel_scope.cancel()
-    assert json.loads(beats.read_text())["address"] == ""
+    assert not beats.exists()  # nobody waits for it
 
 
 async def test_a_shard_that_another_gateway_has_taken_stays_its_own(tmp_path: Path) -> None:

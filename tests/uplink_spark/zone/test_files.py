@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.errors import LandingError
-from uplink_spark.zone.files import RETRY_S, LocalFiles, RemoteFiles, bounded, open_files
+from uplink_spark.zone.files import RETRY_S, LocalFiles, RemoteFiles, bounded, open_files, shown
 from uplink_spark.zone.reader import ZoneReader
 
 
@@ -39,6 +39,8 @@ def test_a_store_that_does_not_answer_is_told_in_time() -> None:
 
 def test_keys_in_a_url_stay_out_of_messages() -> None:
     assert RemoteFiles("s3://key:secret@bucket/landing?region=x").root == "s3://***@bucket/landing?region=x"
+    plain = "abfs://zone@account/p?tenant_id=t&client_secret=hidden&sas_token=a%2Fb&enable_tls=true"
+    assert shown(plain) == "abfs://***@account/p?tenant_id=t&client_secret=***&sas_token=***&enable_tls=true"
     with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
         open_files("s3://key:secret@bucket/landing?nonsense=1")
     assert "secret" not in str(caught.value)
