@@ -34,6 +34,7 @@ async def running(disk: MemoryDisk) -> AsyncIterator[Table]:
     table = Table(disk)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(table.journal.run)
+        await trio.testing.wait_all_tasks_blocked()  # the first look of its thread is over
         yield table
         nursery.cancel_scope.cancel()
 
