@@ -84,7 +84,10 @@ def send_many(jvm: Jvm, client: Any, topic: str, acknowledged: dict[str, bytes],
 
 
 @pytest.mark.feature("replication: a stock slave copies the box, and serves consumers while it is down")
-def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(jvm4: Jvm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(
+    jvm4: Jvm, tmp_path: Path, kills: int
+) -> None:
     topic, dice = unique("pair"), random.Random(4)
     with namesrv(tmp_path) as outside:
         box = Box(tmp_path / "box", config=f"{MASTER}[namesrv]\nregister_at = ['{outside}']\n")
@@ -94,7 +97,7 @@ def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(jv
         with producer(jvm4, box.namesrv) as client, push_consumer(jvm4, box.namesrv, topic, group="before") as before:
             senders = Senders(jvm4, client, topic)
             with senders.running():
-                for _ in range(KILLS):
+                for _ in range(kills):
                     slave.start()
                     send_many(jvm4, client, topic, acknowledged)
                     threading.Event().wait(dice.uniform(0, 8))  # its first report comes after five seconds
@@ -127,7 +130,7 @@ def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(jv
 
 
 @pytest.mark.feature("replication: the box copies a stock master, and serves consumers while that is down")
-@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+@pytest.mark.parametrize("role", [pytest.param("ASYNC_MASTER", marks=pytest.mark.soak), "SYNC_MASTER"])
 def test_the_box_holds_the_bytes_of_a_stock_master_and_is_read_while_that_is_down(
     jvm4: Jvm, tmp_path: Path, role: str
 ) -> None:

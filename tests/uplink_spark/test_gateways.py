@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import pytest
 import trio
@@ -99,7 +100,7 @@ async def test_boxes_go_from_gateway_to_gateway_and_each_record_lands_once(
         assert landed == {low: toy.raw[low:high] for low, high in pairwise(toy.borders)}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_box_follows_its_shard_from_a_gateway_that_died_to_the_other(site: Site) -> None:
     gateways, shard = Gateways(site, 2), shard_of("box-17", 4)
     owner = owner_of(shard, [f"127.0.0.1:{port}" for port in gateways.ports])
@@ -109,9 +110,11 @@ def test_a_box_follows_its_shard_from_a_gateway_that_died_to_the_other(site: Sit
     path = site.landing / owner_path(shard)
     while not path.exists() or json.loads(path.read_text())["address"] != owner:
         assert all(process.poll() is None for process in gateways.processes.values())
+        Event().wait(0.05)
     box = site.box()
     while not list(site.landing.glob("pack/*/*/*.pack")):
         assert box.poll() is None
+        Event().wait(0.05)
     gateways.kill(int(owner.rpartition(":")[2]))
     wait_done(box)
     site.check()

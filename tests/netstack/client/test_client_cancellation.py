@@ -112,13 +112,16 @@ class Life:
 
 
 @pytest.mark.slow
-async def test_cancelled_at_each_await_nothing_is_left_and_nothing_is_lost(tmp_path: Path, topic: str) -> None:
+@pytest.mark.parametrize("apart", [11, pytest.param(1, marks=pytest.mark.soak)])
+async def test_cancelled_at_any_await_nothing_is_left_and_nothing_is_lost(
+    tmp_path: Path, topic: str, apart: int
+) -> None:
     async with running_box(tmp_path / "data") as box, Instance(f"127.0.0.1:{box.namesrv_port}") as instance:
         life = Life(instance, f"127.0.0.1:{box.namesrv_port}", topic)
         await life.run()
         await life.rest()
         before = trio.lowlevel.current_statistics().tasks_living
-        for step in count(1):
+        for step in count(1, apart):
             with trio.CancelScope() as scope:
                 trio.lowlevel.add_instrument(CancelAt(step, scope))
                 await life.run()
@@ -126,7 +129,7 @@ async def test_cancelled_at_each_await_nothing_is_left_and_nothing_is_lost(tmp_p
             await until(lambda: trio.lowlevel.current_statistics().tasks_living <= before, 60)
             if not scope.cancel_called:
                 break
-        print(f"cancelled at each of {step - 1} awaits, {len(life.stored)} messages stored")
+        print(f"cancelled at {step // apart} of {step - 1} awaits, {len(life.stored)} messages stored")
         assert step > 20
         async with PushConsumer(topic, instance=instance, options=FIRST, topics={topic: "*"}) as consumer:
             with trio.fail_after(60):

@@ -148,8 +148,12 @@ def test_what_the_end_was_is_known_after_commits_of_other_programs(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_year_of_commits_leaves_a_month_of_log(tmp_path: Path) -> None:
-    table, days = Table(str(tmp_path)), 365
+@pytest.mark.parametrize(("days", "every"), [(60, 10), pytest.param(365, CHECKPOINT_EVERY, marks=pytest.mark.soak)])
+def test_however_many_commits_a_month_of_log_is_left(
+    tmp_path: Path, days: int, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.jobs.delta.CHECKPOINT_EVERY", every)
+    table = Table(str(tmp_path))
     now = time.time()
     for day in range(days):
         add(table, DAY)
@@ -157,11 +161,11 @@ def test_a_year_of_commits_leaves_a_month_of_log(tmp_path: Path) -> None:
         for version in {0, table.snapshot().version} if day == 0 else {table.snapshot().version}:
             for path in (tmp_path / LOG).glob(f"{version:020d}*"):
                 os.utime(path, (made, made))
-    while table.snapshot().version % CHECKPOINT_EVERY:
+    while table.snapshot().version % every:
         add(table, DAY)
     left = sorted(int(path.name[:20]) for path in (tmp_path / LOG).glob("*.json"))
-    assert len(left) <= KEEP_LOG_DAYS + 2 * CHECKPOINT_EVERY
-    assert left[0] > 100
+    assert len(left) <= KEEP_LOG_DAYS + 2 * every
+    assert left[0] > 20
     found = Table(str(tmp_path)).snapshot()
     assert (found.end, len(found.files)) == ({"0": found.version}, found.version)
     with pytest.raises(TableError, match=r"version 11 of .* has left its log, which keeps 30 days"):

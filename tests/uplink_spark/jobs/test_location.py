@@ -147,8 +147,8 @@ def test_a_checkpoint_of_the_log_is_kept_in_a_bucket_too(s3: Store) -> None:
     assert Table(s3.url()).snapshot().end == {"0": CHECKPOINT_EVERY}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", ["environment", pytest.param("profile", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", ["environment", "profile"])
 def test_keys_come_by_the_standard_chain_and_no_log_has_them(
     s3: Store, fleet: Fleet, tmp_path: Path, chain: str
 ) -> None:

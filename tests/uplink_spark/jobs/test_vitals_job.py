@@ -18,7 +18,7 @@ exec '{python}' "$@"
 """
 
 
-@pytest.mark.slow  # the scratch folder is one whose name is too long for Unix sockets
+@pytest.mark.soak  # the scratch folder is one whose name is too long for Unix sockets
 def test_a_stream_whose_python_came_too_late_is_begun_again(landing: MadeLanding, tmp_path: Path) -> None:
     landing.land(log_piece([MadeRecord("Vitals", body=b'{"value": 7}', properties="run\x01r")], 0))
     told, python = tmp_path / "told", tmp_path / "python"
