@@ -150,7 +150,7 @@ bench: .venv/java/.ready compiled
 
 # docs/interop.md anew, from what the clients on this machine do.
 interop: .venv/java/.ready compiled
-	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs tests/interop --interop-table docs/interop.md $(ARGS)
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak tests/interop --interop-table docs/interop.md $(ARGS)
 
 # An hour of everything at once (MINUTES=…), reported in docs/soak.md; half as long fuzzing; the tests that take minutes.
 soak: .venv/java/.ready compiled

@@ -16,6 +16,10 @@ from tests.interop.table import write_table
 
 QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 JAVA_VERSIONS = tuple(os.environ.get("INTEROP_JAVA", "4.9.7 5.5.0").split())
+# What takes many seconds and passes no code of ours that knows versions: with the newest, with the others in soak.
+ONE_VERSION = pytest.mark.parametrize(
+    "jvm", [*(pytest.param(v, marks=pytest.mark.soak) for v in JAVA_VERSIONS[:-1]), JAVA_VERSIONS[-1]], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Reply
 from tests.interop.box import Box, until
 from tests.interop.client import Make, producer, push_consumer, started, unique
-from tests.interop.conftest import QUICK_CHECKS
+from tests.interop.conftest import ONE_VERSION, QUICK_CHECKS
 from tests.interop.jars import Unavailable
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program
@@ -88,6 +88,7 @@ def signed(jvm: Jvm, name: str, secret: str) -> Make:
     return make
 
 
+@ONE_VERSION
 @pytest.mark.feature("access keys: signed, unsigned, forged; topic permissions")
 def test_a_java_client_gets_in_with_its_key_and_is_told_why_not_otherwise(jvm: Jvm, locked: Box) -> None:
     topic = f"java{jvm.version[0]}"
@@ -111,6 +112,7 @@ def test_a_java_client_gets_in_with_its_key_and_is_told_why_not_otherwise(jvm: J
         assert sorted(each.body for each in seen) == sorted([b"batched"] * 5 + [str(n).encode() for n in range(20)])
 
 
+@ONE_VERSION
 @pytest.mark.feature("access keys: a group that is not allowed; an address that needs no key")
 def test_a_java_client_is_kept_out_of_a_group_and_let_in_from_a_white_address(jvm: Jvm, locked: Box) -> None:
     topic, own = f"java{jvm.version[0]}", signed(jvm, DEVICE.name, DEVICE.secret)
@@ -146,6 +148,7 @@ def test_a_java_client_is_kept_out_of_a_group_and_let_in_from_a_white_address(jv
         until(lambda: admits() is bool(white), seconds=30, what="the white list counts")  # noqa: B023 asked at once
 
 
+@ONE_VERSION
 @pytest.mark.feature("access keys: transactions of one group name, each key asked about its own")
 def test_java_producers_of_one_group_are_asked_about_the_transactions_of_their_own_key(jvm: Jvm, locked: Box) -> None:
     topic, group, listener = f"java{jvm.version[0]}", unique("shared_group"), "client.producer.TransactionListener"
@@ -177,6 +180,7 @@ def test_java_producers_of_one_group_are_asked_about_the_transactions_of_their_o
     assert asked == {name: {name.encode()} for name in asked}
 
 
+@ONE_VERSION
 @pytest.mark.feature("access keys: request and reply")
 def test_a_java_clients_request_with_one_key_is_answered_with_another(jvm: Jvm, locked: Box) -> None:
     topic, utility = f"java{jvm.version[0]}", jvm.cls("client.utils.MessageUtil")
@@ -202,7 +206,7 @@ def test_a_java_clients_request_with_one_key_is_answered_with_another(jvm: Jvm, 
 
 
 @pytest.mark.feature("mqadmin with an admin key; refused without it")
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.soak), "5.5.0"])
 def test_mqadmin_administers_with_a_key_and_not_without(locked: Box, version: str) -> None:
     def made(account: Account | None) -> str:
         wanted = ["updateTopic", "-n", locked.namesrv, "-b", locked.broker, "-t", unique("made")]

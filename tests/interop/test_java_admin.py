@@ -12,6 +12,7 @@ from appliance.broker.access.accounts import Account
 from tests.interop import jars
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, started, unique
+from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import QUIET, Jvm
 
 pytestmark = pytest.mark.slow
@@ -29,6 +30,7 @@ def create(jvm: Jvm, admin: Any, cluster: Box, topic: str, queues: int = 4) -> N
     admin.createAndUpdateTopicConfig(cluster.broker, jvm.new("common.TopicConfig", topic, queues, queues, 6))
 
 
+@ONE_VERSION
 @pytest.mark.feature("administration: cluster, topics, statistics")
 def test_topics_are_made_listed_counted_and_deleted(jvm: Jvm, cluster: Box) -> None:
     topic = unique("admin_topic")
@@ -65,6 +67,7 @@ def test_a_message_is_found_by_its_key_and_by_its_id(jvm: Jvm, cluster: Box) -> 
         assert bytes(tool.viewMessage(topic, sent.getOffsetMsgId()).getBody()) == b"find me"
 
 
+@ONE_VERSION
 @pytest.mark.feature("administration: progress of a group, reset by time of a connected consumer")
 def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, cluster: Box) -> None:
     topic, group = unique("admin_reset"), unique("admin_group")
@@ -80,6 +83,7 @@ def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, clust
             assert len(collected.wait_count(16, 40)) == 16
 
 
+@ONE_VERSION
 @pytest.mark.feature("administration: state and stacks of a connected consumer, direct consumption")
 def test_a_living_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(jvm: Jvm, cluster: Box) -> None:
     topic, group = unique("admin_direct"), unique("admin_direct_group")
@@ -105,6 +109,7 @@ def committed(tool: Any, group: str) -> int:
     return sum(table[queue].getConsumerOffset() for queue in table if not queue.getTopic().startswith("%"))
 
 
+@ONE_VERSION
 @pytest.mark.feature("NameServer: key/value, order topics, write permission revoked and restored")
 def test_the_name_servers_own_tables_are_changed_by_the_tool(jvm: Jvm, cluster: Box) -> None:
     topic = unique("admin_namesrv")
@@ -129,7 +134,7 @@ def test_the_name_servers_own_tables_are_changed_by_the_tool(jvm: Jvm, cluster: 
 
 
 @pytest.mark.feature("mqadmin: clusterList, topicList, updateTopic, topicStatus, brokerStatus")
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.soak), "5.5.0"])
 def test_the_mqadmin_command_speaks_with_the_box(cluster: Box, version: str) -> None:
     topic = unique("mqadmin")
     asked = [

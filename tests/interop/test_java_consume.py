@@ -11,6 +11,7 @@ import pytest
 from appliance.metrics.scrape import SOCKET_NAME, scrape
 from tests.interop.box import Box, Foreign, until
 from tests.interop.client import Seen, producer, push_consumer, started, unique
+from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import Jvm
 
 pytestmark = pytest.mark.slow
@@ -107,6 +108,7 @@ def test_a_bad_sql_expression_is_refused_when_the_consumer_starts(jvm: Jvm, clus
         pass
 
 
+@ONE_VERSION
 @pytest.mark.feature("clustering: two consumers share the queues; offsets survive")
 def test_two_consumers_of_a_group_share_and_a_third_goes_on_where_they_ended(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic, group = unique("share"), unique("share_group")
@@ -133,6 +135,7 @@ def test_two_consumers_of_a_group_share_and_a_third_goes_on_where_they_ended(jvm
     assert bodies(third.seen) == ["after both"]
 
 
+@ONE_VERSION
 @pytest.mark.feature("broadcasting: every consumer gets everything")
 def test_in_broadcasting_every_consumer_gets_everything(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic, group = unique("broadcast"), unique("broadcast_group")
@@ -204,6 +207,7 @@ def pulls_so_far(box: Box) -> int:
     return sum(int(float(count)) for count in re.findall(r'requests_total\{[^}]*PULL_MESSAGE"[^}]*\} (\S+)', page))
 
 
+@ONE_VERSION
 @pytest.mark.feature("too many long polls: consumers wait before they retry, and get their messages")
 def test_consumers_whose_pulls_may_not_wait_rest_between_them(jvm: Jvm, tmp_path: Path) -> None:
     topic, box = unique("crowded"), Box(tmp_path / "data", config="[limits]\nparked_pulls = 1\n")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.interop.box import Box, Foreign, until
 from tests.interop.client import Seen, producer, push_consumer, started, unique
+from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import Jvm
 
 pytestmark = pytest.mark.slow
@@ -34,6 +35,7 @@ def test_a_message_that_failed_comes_again_with_its_count_and_its_id(jvm: Jvm, c
     assert second.properties["UNIQ_KEY"] == sent.getMsgId()
 
 
+@ONE_VERSION
 @pytest.mark.feature("dead letters after the last retry")
 def test_a_message_that_always_fails_ends_among_the_dead_letters(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic, group = unique("dead"), unique("dead_group")

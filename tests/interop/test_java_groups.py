@@ -9,6 +9,7 @@ import pytest
 
 from tests.interop.box import Box, Foreign, until
 from tests.interop.client import Seen, producer, push_consumer, unique
+from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import Jvm
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,7 @@ class Shared:
         return [message.body.decode() for _, message in self.seen]
 
 
+@ONE_VERSION
 @pytest.mark.feature("rebalance: averagely, by circle, by consistent hash")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_consumers_share_the_queues_by_their_strategy(jvm: Jvm, cluster: Box | Foreign, strategy: str) -> None:
@@ -67,6 +69,7 @@ def test_two_consumers_share_the_queues_by_their_strategy(jvm: Jvm, cluster: Box
         until(every_queue_has_one_reader, seconds=90, what=lambda: f"{[(n, m.body) for n, m in shared.seen]}")
 
 
+@ONE_VERSION
 @pytest.mark.feature("orderly: two consumers, and one takes over without reordering")
 def test_a_takeover_keeps_the_order_of_each_queue(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic, group, shared, total = unique("takeover"), unique("takeover_group"), Shared(), 160

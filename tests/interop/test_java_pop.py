@@ -200,6 +200,7 @@ def _lag(tool: Any, group: str, topic: str) -> int:
     return int(tool.examineConsumeStats(group, topic).computeTotalDiff())
 
 
+@pytest.mark.soak
 @pytest.mark.feature("POP: mqadmin setConsumeMode changes a running group")
 def test_mqadmin_lets_a_running_group_go_over_to_pop_and_back(jvm5: Jvm, cluster: Box) -> None:
     if not isinstance(cluster, Box):

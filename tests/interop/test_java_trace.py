@@ -8,6 +8,7 @@ import pytest
 
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
+from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import Jvm
 from tests.interop.test_java_admin import mqadmin
 
@@ -26,6 +27,7 @@ def tracing(jvm: Jvm, name: str, group: str) -> Any:
     return made
 
 
+@ONE_VERSION
 @pytest.mark.feature("message trace: producer and consumer, mqadmin queryMsgTraceById")
 def test_what_tracing_clients_did_with_a_message_is_found_by_its_id(jvm: Jvm, cluster: Box) -> None:
     topic, sender, reader = unique("traced"), unique("traced_sender"), unique("traced_reader")

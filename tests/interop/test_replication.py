@@ -102,6 +102,8 @@ def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(
                     send_many(jvm4, client, topic, acknowledged)
                     threading.Event().wait(dice.uniform(0, 8))  # its first report comes after five seconds
                     slave.kill()
+                for _ in range(3 - kills):
+                    send_many(jvm4, client, topic, acknowledged)
                 box.kill()
                 box.start()
                 senders.wait_for_more(20)

@@ -21,11 +21,9 @@ def put(small: SmallStore, queue: MessageQueue, body: bytes, tag: str = "") -> N
     )
 
 
-def wanted(queue: MessageQueue, queue_offset: int = 0, letter: bytes = b"") -> ReadRequest:
-    """Want a queue's messages, or those that have a letter in them."""
-    return ReadRequest(
-        queue, queue_offset, 32, 1 << 18, None, (lambda record: letter in bytes(record)) if letter else None
-    )
+def wanted(queue: MessageQueue, queue_offset: int = 0, word: bytes = b"") -> ReadRequest:
+    """Want a queue's messages, or those that have a word in them."""
+    return ReadRequest(queue, queue_offset, 32, 1 << 18, None, (lambda record: word in bytes(record)) if word else None)
 
 
 async def test_a_wait_for_several_queues_ends_with_the_one_that_has_something(tmp_path: Path) -> None:
@@ -61,7 +59,7 @@ async def test_a_wait_that_ends_in_vain_tells_how_far_it_looked(tmp_path: Path) 
         reader = FilteredReader(small.store, small.arrivals)
         put(small, QUEUES[0], b"other")
         await small.wait_for("T", 1)
-        number, found = await reader.wait([wanted(QUEUES[0], letter=b"Z")], FakePeer(), group="g", timeout_s=0)
+        number, found = await reader.wait([wanted(QUEUES[0], word=b"ZEBRA")], FakePeer(), group="g", timeout_s=0)
         assert (number, found.status, found.next_offset) == (0, FoundStatus.NO_MATCHED, 1)
 
 
@@ -77,10 +75,10 @@ async def test_a_read_gives_back_the_room_it_reserved(tmp_path: Path) -> None:
             self.held -= size
 
     async with small_store(tmp_path) as small:
-        put(small, QUEUES[0], b"aZb")
+        put(small, QUEUES[0], b"a ZEBRA")
         put(small, QUEUES[0], b"ab")
         await small.wait_for("T", 2)
         room, reader = Room(), FilteredReader(small.store, small.arrivals)
-        found = await reader.read(wanted(QUEUES[0], letter=b"Z"), room)
+        found = await reader.read(wanted(QUEUES[0], word=b"ZEBRA"), room)
         assert (found.status, found.records, room.held) == (FoundStatus.FOUND, 1, 0)
         assert room.most >= 1 << 18

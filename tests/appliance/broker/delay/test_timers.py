@@ -211,6 +211,7 @@ async def test_after_a_restart_what_waits_still_comes_and_what_came_does_not_com
         await b.put(draft(b"after", TIMER_DELAY_MS="250"))
         await until(lambda: len(b.timers.index) == 2)
         clock.ms += 20
+        await b.small.wait_for("T", 1)
         await until(lambda: len(b.timers.index) == 1)
         await b.timers.flush()
     async with bench(tmp_path, clock) as b:

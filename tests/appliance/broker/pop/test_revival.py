@@ -17,7 +17,7 @@ RETRY = MessageQueue("%RETRY%G_T", 0)
 async def test_an_expired_message_that_the_log_no_longer_has_is_done(tmp_path: Path) -> None:
     async with pop_bench(tmp_path) as bench:
         await bench.send(b"1")
-        await bench.receive(invisible_ms=50)
+        await bench.receive(invisible_ms=1000)
         await bench.small.store.delete_topic(TOPIC)
         await until(lambda: bench.engine._revival.gone == 1)
         assert bench.table.in_flight == 0
