@@ -16,6 +16,7 @@ from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.event_queue import DriverEvent, EventQueue
 from appliance.group.feed import Feed
 from appliance.group.frames import (
+    ACCOUNTS,
     COMMON_POINT,
     HAND_OVER,
     LEAVE,
@@ -121,6 +122,10 @@ class ConsensusDriver:
             await self._events.wait_room()
             self._events.add(DriverEvent(partial(self._wish, kind=frame.kind, member=link.member)))
             return
+        if frame.kind == ACCOUNTS:
+            if self._rules.accounts is not None and link.member == self._core.status.leader:
+                await self._rules.accounts.take(frame.data)
+            return
         if frame.kind == WISH_REFUSED:
             self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
             return
@@ -166,8 +171,16 @@ class ConsensusDriver:
         self._follow("this box has just started")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
+            if self._rules.accounts is not None:
+                nursery.start_soon(self._rules.accounts.run, self._linked_boxes)
             nursery.start_soon(self._look_after_copy)
             await self._act()
+
+    def _linked_boxes(self) -> list[tuple[str, Link]]:
+        """Return the other boxes that are linked, while this one leads."""
+        status = self._core.status
+        names = (*status.members.boxes, *status.members.learners) if status.role == LEADER else ()
+        return [(name, link) for name in names if (link := self.links.link(name)) is not None]
 
     async def _look_after_copy(self) -> None:
         try:

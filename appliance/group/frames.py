@@ -28,6 +28,7 @@ SEGMENT, SEGMENT_SEEN = 0x06, 0x07
 HAND_OVER, WISH_REFUSED, LEAVE = 0x08, 0x09, 0x0A  # a follower asks to lead, or to leave, and why not
 MISSING: Final = 0x0B  # a leader says what a follower has not
 COMMON_POINT: Final = 0x0C  # and what it has below the point from where a follower has to cut
+ACCOUNTS: Final = 0x0D  # the leader's file of access keys
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from appliance.group.account_copies import AccountCopies
 from appliance.group.directory import MemberDirectory
 from appliance.group.log_copy import FollowerLog
 from storage_driver.log.commit_log import Writing
@@ -39,6 +40,7 @@ class MemberRules(NamedTuple):
     host: bytes  # as in records
     scale: float = 1.0  # of the group's times
     catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them
+    accounts: AccountCopies | None = None
 
 
 class DriverClocks(NamedTuple):

@@ -10,14 +10,16 @@ from random import SystemRandom
 
 import trio
 
+from appliance.access.access import accounts_path
 from appliance.clock import clock_trusted
 from appliance.configuration.group_settings import BOTH, MANUAL, ONE, read_member, read_members
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
+from appliance.group.account_copies import AccountCopies
 from appliance.group.acknowledging import Acknowledgements
 from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.directory import MemberAddress, MemberDirectory, addresses_of
-from appliance.group.frames import LinkFrameDecoder
+from appliance.group.frames import ACCOUNTS, LinkFrameDecoder
 from appliance.group.leadership import Leadership
 from appliance.group.link import LinkClocks, LinkPace
 from appliance.group.link_port import LinkPort, Stock
@@ -47,7 +49,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 from uplink_spark.errors import ConfigError as CertificateError
 
-WITH_BYTES = frozenset({APPEND})
+WITH_BYTES = frozenset({APPEND, ACCOUNTS})
 COPIES_ONLY = "this member of a group does not lead it"
 
 
@@ -63,6 +65,7 @@ class GroupPlan(NamedTuple):
     host: bytes = b"\x7f\0\0\1\0\0\0\0"  # of the records that a leader appends of its own
     wait_ms: int = 3000
     catch_up_bytes_s: int = 0
+    accounts: Path | None = None  # the file of access keys
 
     def first_members(self) -> Members:
         """Return the members that a log without any begins with."""
@@ -72,7 +75,8 @@ class GroupPlan(NamedTuple):
     def of_member(self) -> MemberRules:
         """Return what the driver needs of it."""
         directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
-        return MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate)
+        accounts = AccountCopies(self.accounts) if self.accounts is not None else None
+        return MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate, accounts)
 
 
 class OpenedMember(NamedTuple):
@@ -205,7 +209,9 @@ async def open_driver(
     """Take part in the configured group; yields what is asked. Raises ConfigError, StoreRefused, OSError."""
     opening = partial(
         open_member,
-        plan_of(config, store.config.store_host),
+        plan_of(config, store.config.store_host)._replace(
+            accounts=accounts_path(store.config.root.parent, config.access.accounts)
+        ),
         store,
         disk=RealDisk(),
         root=store.config.root,
