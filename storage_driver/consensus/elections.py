@@ -13,6 +13,9 @@ from storage_driver.errors import ConsensusRefused
 UNKNOWN = "?"  # for whom a witness voted that has lost its disk; nobody's id
 
 
+FORGOTTEN_TERMS = 1024  # among which a member takes one by force whose disk has forgotten those before
+
+
 def election_timeout(me: str, rules: Rules, random: float) -> float:
     """Return how long this member waits for a leader: the preferred one least, a box in trouble most."""
     least, most = ELECTION_S
@@ -50,7 +53,9 @@ def by_hand(state: MemberState, now_s: float, *, forced: bool) -> None:
     if not forced and _refuses(state, now_s):
         raise ConsensusRefused(f"{state.leader or 'a leader'} was heard moments ago: transfer the leadership instead")
     if forced:
-        state.promise(state.hard._replace(term=forced_term(state.me, state.hard.term), voted_for=state.me))
+        further = state.asked.question % FORGOTTEN_TERMS if state.hard.filling else 0
+        term = forced_term(state.me, state.hard.term, further=further)
+        state.promise(state.hard._replace(term=term, voted_for=state.me))
         leading.begin(state, now_s, solo=len(state.log.members.voters) > 1)
     else:
         _begin(state, now_s, pre=True)

@@ -14,7 +14,7 @@ class AskedTerms:
     """The terms of the boxes, as a witness with a new disk has asked for them."""
 
     def __init__(self, question: int) -> None:
-        self.question = question  # the term of its PreVotes, by which it knows the answers to its own life
+        self.question = question  # another one in each life: the term of its PreVotes, by which it knows the answers
         self.terms: dict[str, int] = {}
 
 

@@ -92,7 +92,9 @@ MUTATIONS = (
     Mutation(
         "a witness counts as a copy", leading, "on_majority", _votes_alone, (2,), ((safety, "witness_counts", _yes),)
     ),
-    Mutation("a forced term that others may have", elections, "forced_term", lambda me, term: term + 1, (5,)),
+    Mutation(
+        "a forced term that others may have", elections, "forced_term", lambda me, term, further=0: term + 1, (5,)
+    ),
 )
 
 
