@@ -144,7 +144,7 @@ def test_stock_clients_go_on_through_a_hand_over_and_the_end_of_a_leader(jvm4: J
                     began = time.monotonic()
                     hand_over(boxes)
                     senders.more(50)
-                    assert senders.since(began)[1] == 0, senders.failed
+                    assert senders.since(began)[1] <= SENDERS, "more than what was under way when its connection ended"
                     leader_of(boxes).kill()
                     senders.more(50)
                 check(collected, senders)
