@@ -3,6 +3,7 @@
 Source: RocketMQ 4.9.8 QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -22,6 +23,7 @@ from storage_driver.errors import RecordDamaged
 from storage_driver.interfaces import MarkedReading
 from storage_driver.record import MessageQueue, StoredMessage, decode_record, tags_code
 
+GRPC_ID = re.compile("01[0-9A-Fa-f]{32}")
 UNIQUE_KEY_COUNT, MOST_FOUND, MOST_ENTRIES = 32, 64, 1000
 
 
@@ -47,7 +49,9 @@ class Queries:
         count = UNIQUE_KEY_COUNT if asked.unique_key_query else max(1, min(asked.max_count, MOST_FOUND))
         now_ms = self._now_ms()
         end_ms = asked.end_ms if 0 < asked.end_ms < now_ms else now_ms
-        records = await self._store.find_by_key(asked.topic, asked.key, count, asked.begin_ms, end_ms)
+        # Tools read a begin out of an id of remoting; that of a gRPC client gives them any time.
+        begin_ms = 0 if asked.unique_key_query and GRPC_ID.fullmatch(asked.key) else asked.begin_ms
+        records = await self._store.find_by_key(asked.topic, asked.key, count, begin_ms, end_ms)
         if not records:
             remark = "can not find message, maybe time range not correct"
             return request.reply(ResponseCode.QUERY_NOT_FOUND, remark, QueryMessageReply(0, 0))

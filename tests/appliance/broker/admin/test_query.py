@@ -21,6 +21,17 @@ def stored_in(body: bytes) -> list[StoredMessage]:
     return found
 
 
+async def test_the_id_of_a_grpc_client_is_found_whatever_time_a_tool_reads_out_of_it(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        name = "016AF679AE9D9043CB0B19018200000000"
+        await b.send(UNIQ_KEY=name)
+        await b.store.prove()
+        ext = {"topic": "T", "maxNum": "5", "beginTimestamp": str(1 << 60), "endTimestamp": str((1 << 60) + 1)}
+        found = await b.ask(Code.QUERY_MESSAGE, key=name, _UNIQUE_KEY_QUERY="true", **ext)
+        assert [each.property_map["UNIQ_KEY"] for each in stored_in(found.body)] == [name]
+        assert (await b.ask(Code.QUERY_MESSAGE, key=name, **ext)).code == 22, "as a key it has the time it is asked for"
+
+
 async def test_messages_are_found_by_key_unique_key_and_place(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         for number in range(10):
