@@ -1,0 +1,133 @@
+"""Two members, each in a network namespace and on a disk of its own: cables are pulled, disks freeze and fill."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.appliance.group.certificates import certificates
+from tests.appliance.group.real_group import RealMember
+
+DISK_BYTES = 400 << 20
+ENTER = (  # a process moves into the namespace, then becomes the box
+    "import ctypes, os, sys; fd = os.open('/run/netns/' + sys.argv[1], 0); "
+    "assert not ctypes.CDLL(None).setns(fd, 0x40000000); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
+
+
+def sh(*words: str) -> None:
+    """Run a command. Raises CalledProcessError."""
+    subprocess.run(words, check=True, capture_output=True)
+
+
+def can_make_ground() -> bool:
+    """Tell whether this machine lets us make namespaces, links and file systems."""
+    if os.geteuid() or not all(map(shutil.which, ("ip", "mkfs.ext4", "fsfreeze"))):
+        return False
+    return not subprocess.run(["unshare", "-nm", "true"], capture_output=True, check=False).returncode
+
+
+class GroundMember(RealMember):
+    """A member in a namespace; the cable to the other one can be pulled, its disk stalled and filled."""
+
+    def __init__(self, folder: Path, name: str, tag: str, number: int) -> None:
+        super().__init__(folder / name / "data")
+        self.name, self.space = name, f"rbx{tag}{name}"
+        self.mount, self.link_address = folder / name, f"10.213.3.{number}"
+        self.other = f"10.213.3.{3 - number}"
+        self.host, self.near = f"10.213.{number}.2", f"10.213.{number}.1"
+        self.command = ["-c", ENTER, self.space, *self.command]
+
+    def configure(self, members: "list[RealMember]", more: str = "") -> None:
+        addresses = {each.name: getattr(each, "link_address", "") for each in members}
+        listed = ", ".join(f'"{each.name}={addresses[each.name]}:{each.broker_port + 1}"' for each in members)
+        (self.data.parent / "data.toml").write_text(
+            "[box]\nname = 'press'\n[listen]\nhost = '0.0.0.0'\n"
+            "[store]\nsegment_mib = 8\n[replication]\nrole = 'member'\n"
+            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = 'manual'\nwait_ms = 1000\n"
+            f"timing = 0.5\ncerts = '{certificates() / self.name}'\n{more}"
+        )
+
+    def pull(self) -> None:
+        """Pull the cable to the other member."""
+        sh("ip", "-n", self.space, "link", "set", "pair", "down")
+
+    def plug(self) -> None:
+        """Put everything of the network right again."""
+        sh("ip", "-n", self.space, "link", "set", "pair", "up")
+        sh("ip", "-n", self.space, "neigh", "flush", "all", "nud", "permanent")
+
+    def lose_outgoing(self) -> None:
+        """Let nothing reach the other member while all of its packets come in: frames go to a card nobody has."""
+        nowhere = ("lladdr", "02:00:00:00:00:99", "dev", "pair", "nud", "permanent")
+        sh("ip", "-n", self.space, "neigh", "replace", self.other, *nowhere)
+
+    def freeze(self) -> None:
+        """Let every write to the disk wait."""
+        sh("fsfreeze", "-f", str(self.mount))
+
+    def thaw(self) -> None:
+        sh("fsfreeze", "-u", str(self.mount))
+
+    def fill(self) -> None:
+        """Leave nothing free on the disk."""
+        with (self.mount / "filler").open("wb") as file, _enospc():
+            while True:
+                file.write(bytes(1 << 20))
+
+    def free(self) -> None:
+        (self.mount / "filler").unlink(missing_ok=True)
+
+
+@contextmanager
+def _enospc() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        pass
+
+
+@contextmanager
+def ground(folder: Path, more: str = "") -> Iterator[tuple[GroundMember, GroundMember]]:
+    """Two members, not started; what was made for them goes at the end."""
+    tag = f"{os.getpid() % 100_000}"
+    with ExitStack() as stack:
+        for name in ("a", "b"):
+            _disk(folder, name, stack.callback)
+            sh("ip", "netns", "add", f"rbx{tag}{name}")
+            stack.callback(sh, "ip", "netns", "del", f"rbx{tag}{name}")
+        members = [GroundMember(folder, name, tag, number) for number, name in enumerate(("a", "b"), 1)]
+        for each in members:
+            _wire_to_here(each)
+        a, b = members
+        sh("ip", "-n", a.space, "link", "add", "pair", "type", "veth", "peer", "name", "pair", "netns", b.space)
+        for each in members:
+            sh("ip", "-n", each.space, "addr", "add", f"{each.link_address}/24", "dev", "pair")
+            sh("ip", "-n", each.space, "link", "set", "pair", "up")
+            each.configure(list(members), more)
+            stack.callback(lambda each=each: each.running and each.kill())  # type: ignore[misc]
+        yield a, b
+
+
+def _disk(folder: Path, name: str, later: Callable[..., object]) -> None:
+    image, mount = folder / f"{name}.img", folder / name
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    mount.mkdir()
+    sh("mkfs.ext4", "-q", "-F", str(image))
+    sh("mount", "-o", "loop", str(image), str(mount))
+    later(subprocess.run, ["umount", "-l", str(mount)], check=False)
+    later(subprocess.run, ["fsfreeze", "-u", str(mount)], check=False, capture_output=True)
+
+
+def _wire_to_here(member: GroundMember) -> None:
+    """Connect a namespace to that of the test, for clients."""
+    outside = f"{member.space}o"
+    sh("ip", "link", "add", outside, "type", "veth", "peer", "name", "here", "netns", member.space)
+    sh("ip", "addr", "add", f"{member.near}/24", "dev", outside)
+    sh("ip", "link", "set", outside, "up")
+    sh("ip", "-n", member.space, "addr", "add", f"{member.host}/24", "dev", "here")
+    for device in ("here", "lo"):
+        sh("ip", "-n", member.space, "link", "set", device, "up")
