@@ -25,7 +25,8 @@ class LinkPort:
     """Serves members, and where `stock` is given Apache's slaves too."""
 
     def __init__(self, links: MemberLinks, stock: Stock | None = None) -> None:
-        self._links, self._stock, self._undecided = links, stock, 0
+        self._links, self._stock = links, stock
+        self._undecided: dict[trio.CancelScope, None] = {}  # oldest first
         self._refused: Counter[str] = Counter({"unknown": 0, "undecided": 0})
 
     def refused(self) -> Mapping[str, int]:
@@ -50,17 +51,21 @@ class LinkPort:
             self._refused["unknown"] += 1
 
     async def _first_byte(self, stream: trio.SocketStream) -> bytes | None:
-        """Return the byte, which stays in the socket; None when none came in time."""
-        if self._undecided >= MOST_UNDECIDED:
-            self._refused["undecided"] += 1
-            return None
-        self._undecided += 1
-        try:
-            with trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S):
+        """Return the byte, which stays in the socket; None when none came in time.
+
+        When too many say nothing the oldest goes: members say something at once, so strangers cannot keep them out.
+        """
+        if len(self._undecided) >= MOST_UNDECIDED:
+            oldest = next(iter(self._undecided))
+            del self._undecided[oldest]
+            oldest.cancel()
+        with trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S) as scope:
+            self._undecided[scope] = None
+            try:
                 return await stream.socket.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return None
-        finally:
-            self._undecided -= 1
+            except OSError:
+                return None
+            finally:
+                self._undecided.pop(scope, None)
         self._refused["undecided"] += 1
         return None

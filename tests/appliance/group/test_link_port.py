@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from appliance.group.link_port import LinkPort
+from appliance.group.link_port import MOST_UNDECIDED, LinkPort
 from netstack.serving.server import open_listeners
 from netstack.wire.replication import REPORT
 from tests.appliance.group.certificates import needs_openssl
@@ -31,4 +31,25 @@ async def test_a_stock_slave_and_a_member_come_to_the_same_port() -> None:
         await until(lambda: reports == [REPORT.pack(4711)])
         await until(lambda: sum(member.refused().values()) == 1)
         await until(lambda: port.refused() == {"unknown": 1, "undecided": 0})
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_says_nothing_does_not_keep_members_out() -> None:
+    member, came = Member("a"), list[bytes]()
+
+    async def stock(stream: trio.SocketStream, host: str, port: int) -> None:
+        came.append(await stream.receive_some(REPORT.size))
+
+    port = LinkPort(member.links, stock)
+    async with trio.open_nursery() as nursery:
+        listeners = await open_listeners("127.0.0.1", 0)
+        nursery.start_soon(port.serve, listeners)
+        number = listeners[0].socket.getsockname()[1]
+        silent = [await trio.open_tcp_stream("127.0.0.1", number) for _ in range(MOST_UNDECIDED)]
+        await until(lambda: len(port._undecided) == MOST_UNDECIDED)
+        stream = await trio.open_tcp_stream("127.0.0.1", number)
+        await stream.send_all(REPORT.pack(4711))
+        await until(lambda: came == [REPORT.pack(4711)])
+        assert await silent[0].receive_some() == b"", "the oldest is closed for it"
+        assert port.refused()["undecided"] == 1
         nursery.cancel_scope.cancel()
