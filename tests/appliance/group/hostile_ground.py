@@ -40,14 +40,16 @@ class GroundMember(RealMember):
         self.host, self.near = f"10.213.{number}.2", f"10.213.{number}.1"
         self.command = ["-c", ENTER, self.space, *self.command]
 
-    def configure(self, members: "list[RealMember]", more: str = "") -> None:
+    def configure(
+        self, members: "list[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
+    ) -> None:
         addresses = {each.name: getattr(each, "link_address", "") for each in members}
         listed = ", ".join(f'"{each.name}={addresses[each.name]}:{each.broker_port + 1}"' for each in members)
         (self.data.parent / "data.toml").write_text(
             "[box]\nname = 'press'\n[listen]\nhost = '0.0.0.0'\n"
             "[store]\nsegment_mib = 8\n[replication]\nrole = 'member'\n"
-            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = 'manual'\nwait_ms = 1000\n"
-            f"timing = 0.5\ncerts = '{certificates() / self.name}'\n{more}"
+            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = '{elections}'\nwait_ms = 1000\n"
+            f"timing = {timing}\ncerts = '{certificates() / self.name}'\n{more}"
         )
 
     def pull(self) -> None:
