@@ -25,12 +25,11 @@ LANES = (
     "test_kills",
     "test_go_and_node",
     "test_cluster",
-    "test_submit",
     "test_store_files",
 )
 # What depends on how fast a machine is (other programs, real time: `slow`) gets a second try, and the summary says so.
 # Never what proves that nothing is lost: there one failure is a finding.
-SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster", "test_submit"}
+SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster"}
 PROOFS = {
     "test_grpc_kills",
     "test_kills",

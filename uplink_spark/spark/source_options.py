@@ -66,17 +66,21 @@ def _option_error(name: str, value: str, wanted: str) -> OptionError:
     return OptionError(f"option {name} = {value!r}: {wanted}")
 
 
+def _listed(name: str, value: str) -> list[str]:
+    """Return words that commas divide, or the strings of a JSON list."""
+    if not value.lstrip().startswith("["):
+        return [word.strip() for word in value.split(",") if word.strip()]
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise _option_error(name, value, 'a JSON list holds strings, as in ["a", "b"]')
+    return found
+
+
 def _words(name: str, value: str) -> frozenset[str]:
-    if value.lstrip().startswith("["):
-        try:
-            found = json.loads(value)
-        except ValueError:
-            found = None
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-            raise _option_error(name, value, 'a JSON list holds strings, as in ["a", "b"]')
-        words = frozenset(found)
-    else:
-        words = frozenset(word.strip() for word in value.split(",") if word.strip())
+    words = frozenset(_listed(name, value))
     if not words:
         raise _option_error(name, value, "name at least one, separated by commas")
     return words
@@ -168,7 +172,7 @@ def _epoch(given: str | int | None) -> str | None:
 def _columns(name: str, value: str) -> tuple[str, ...]:
     if value.strip() == "*":
         return COLUMNS
-    wanted = [word.strip() for word in value.split(",") if word.strip()]
+    wanted = _listed(name, value)
     unknown = [word for word in wanted if word not in COLUMNS and word not in EXTRA]
     if unknown or not wanted or len(set(wanted)) < len(wanted):
         raise _option_error(name, value, f"name each column once, out of: {', '.join((*COLUMNS, *EXTRA))}")

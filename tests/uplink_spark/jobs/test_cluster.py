@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.ports import free_port
+from uplink_spark.jobs import bronze
 from uplink_spark.jobs.bronze import BronzeConfig
 from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.session import PACKAGES
@@ -123,6 +125,21 @@ def bronze_on(cluster: Cluster, config: BronzeConfig, cwd: Path) -> subprocess.P
     )
 
 
+def submitted(cluster: Cluster, config: BronzeConfig, cwd: Path, given: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The job's file handed to spark-submit with settings, as docs/spark.md tells to."""
+    command = [str(Path(os.environ["SPARK_HOME"], "bin/spark-submit")), "--master", cluster.master, "--name", "nightly"]
+    command += [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+    command += [bronze.__file__, "--once", "--partition-mib", "1", "--landing", config.landing]
+    return subprocess.Popen(
+        [*command, "--table", config.table, "--checkpoint", config.checkpoint],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def kill_executors(cluster: Cluster, process: subprocess.Popen[str], dice: random.Random, times: int) -> int:
     """Kill an executor each time tasks have written something new; return how many were killed."""
     killed = 0
@@ -139,13 +156,18 @@ def kill_executors(cluster: Cluster, process: subprocess.Popen[str], dice: rando
     return killed
 
 
-def run_with_kills(cluster: Cluster, fleet: Fleet, config: BronzeConfig, cwd: Path, kills: int) -> None:
+Start = Callable[[Cluster, BronzeConfig, Path], "subprocess.Popen[str]"]
+
+
+def run_with_kills(
+    cluster: Cluster, fleet: Fleet, config: BronzeConfig, cwd: Path, *, kills: int, start: Start = bronze_on
+) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     for n in range(40):
         fleet.land(f"box-{n % 4}", 100)
-    process = bronze_on(cluster, config, cwd)  # its JVM starts beside the workers'
+    process = start(cluster, config, cwd)  # its JVM starts beside the workers'
     cluster.wait_for_workers()
     killed = kill_executors(cluster, process, dice, kills)
     out, err = process.communicate(timeout=600)
@@ -157,11 +179,25 @@ def run_with_kills(cluster: Cluster, fleet: Fleet, config: BronzeConfig, cwd: Pa
 
 
 @pytest.mark.slow
-def test_rows_are_exact_when_an_executor_is_killed(
+def test_rows_of_a_submitted_job_are_exact_when_an_executor_is_killed_and_its_settings_win(
     tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
 ) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    given = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
     with cluster_of(tmp_path, 1, spark_home) as cluster:
-        run_with_kills(cluster, fleet, config, tmp_path, 1)
+        run_with_kills(cluster, fleet, config, tmp_path, kills=1, start=partial(submitted, given=given))
+    (log,) = events.iterdir()
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    (settings,) = (event["Spark Properties"] for event in told if event["Event"] == "SparkListenerEnvironmentUpdate")
+    assert settings.items() >= given.items()  # not the job's own
+    assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
 
 
 @pytest.mark.soak
@@ -169,7 +205,7 @@ def test_rows_are_exact_when_executors_of_two_workers_are_killed(
     tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
 ) -> None:
     with cluster_of(tmp_path, 2, spark_home) as cluster:
-        run_with_kills(cluster, fleet, config, tmp_path, 4)
+        run_with_kills(cluster, fleet, config, tmp_path, kills=4)
 
 
 @pytest.mark.soak

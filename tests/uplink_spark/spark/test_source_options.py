@@ -145,3 +145,8 @@ def test_stream_options_are_refused_in_a_batch_query(name: str) -> None:
 def test_a_pattern_is_for_the_whole_topic_name() -> None:
     options = parse_options({"path": "/x", "topicPattern": "A|B"})
     assert options.view.topic_pattern == "^(?:A|B)$"
+
+
+@pytest.mark.parametrize("value", ["box,body", " body , box ", '["box", "body"]'])
+def test_columns_are_named_by_a_list_in_either_form(value: str) -> None:
+    assert set(parse_options({"path": "/z", "columns": value}).view.columns) == {"box", "body"}
