@@ -22,7 +22,7 @@ LIVES, SENDERS, SEED = 5, 16, 20261125
 MANY_LIVES = 60
 GROUP = "Workers"
 INVISIBLE_S, LEFT = 10.0, 0.2  # the least that gRPC allows; the share of messages that the consumer forgets once
-KILL_S = 0.5  # what was due so shortly before a kill may wait for the start as well
+KILL_S = 1.0  # what was due so shortly before a kill may wait for the start as well
 EARLY_S = 0.02  # clocks of two processes are one here; a take is answered after its time began
 REST_S = 60.0  # for what is left at the end
 
@@ -40,6 +40,7 @@ class Ledger:
         ] = {}  # what is left: when its receive began, when it came, attempt
         self.early: list[str] = []
         self.late_s: list[float] = []  # from the end of an invisible time, or the box's start, to the copy in the log
+        self.killed_s = 0.0
         self.downs: list[tuple[float, float]] = []  # from a kill to the start behind it
         self.nothing_left = trio.Event()
         self.leaving, self.dice = True, random.Random(SEED)
@@ -101,6 +102,7 @@ async def live(box: GrpcBox, topic: str, ledger: Ledger, seconds: float) -> None
             nursery.start_soon(produce, Asker(stream, "producer@1"), topic, ledger)
         nursery.start_soon(consume, Asker(stream, "consumer@1"), topic, ledger)
         await trio.sleep(seconds)
+        ledger.killed_s = time.monotonic()
         await trio.to_thread.run_sync(box.kill)
         await stream.closed.wait()
         nursery.cancel_scope.cancel()
@@ -140,9 +142,8 @@ async def lives(folder: Path, count: int) -> Ledger:
     try:
         for _ in range(count):
             await live(box, topic, ledger, dice.uniform(0.5, 1.5))
-            killed_s = time.monotonic()
             await trio.to_thread.run_sync(box.start)
-            ledger.downs.append((killed_s - KILL_S, time.monotonic()))
+            ledger.downs.append((ledger.killed_s - KILL_S, time.monotonic()))
         await rest(box, topic, ledger)
         assert ledger.sent - await all_of(box, topic, ledger.sent) == set()
     finally:
