@@ -6,7 +6,7 @@ from storage_driver.consensus.member_state import MemberState
 from storage_driver.consensus.members import forced_term
 from storage_driver.consensus.messages import CampaignNow, PreVote, PreVoteReply, Vote, VoteReply
 from storage_driver.consensus.quorum import has_majority
-from storage_driver.consensus.roles import Campaigning, Leading
+from storage_driver.consensus.roles import Campaigning, Following, Leading
 from storage_driver.consensus.rules import ELECTION_S, REFUSAL_S, Rules
 from storage_driver.errors import ConsensusRefused
 
@@ -103,6 +103,9 @@ def on_pre_vote(state: MemberState, now_s: float, sender: str, message: PreVote)
     """Say whether the sender would get this member's vote; nothing changes here."""
     granted = message.term > state.hard.term and not _refuses(state, now_s) and _has_all(state, message)
     state.send(sender, PreVoteReply(state.hard.term, message.term, granted))
+    ahead = (state.log.last_term, state.log.end) > (message.last_term, message.end)
+    if state.rules.manual and ahead and isinstance(state.part, Following) and not _refuses(state, now_s):
+        on_timeout(state, now_s)  # the one that led before has less than this member: without this nobody would lead
 
 
 def on_vote(state: MemberState, now_s: float, sender: str, message: Vote) -> None:

@@ -7,6 +7,7 @@ from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.members import Members, MembersAt
 from storage_driver.consensus.messages import LeaderHeartbeat, Outdated, PreVote, PreVoteReply, Vote, VoteReply
 from storage_driver.consensus.rules import Acknowledge, Rules
+from storage_driver.consensus.terms import Row
 from storage_driver.errors import ConsensusRefused
 from tests.group_sim.calm import calm_world, core_of, crash, ends, isolate, led_world, write
 from tests.group_sim.schedules import play
@@ -58,6 +59,20 @@ def test_the_one_that_led_goes_on_after_a_restart() -> None:
     world.members["a"].start()
     world.run_until(world.now + 6)
     assert core_of(world, "a").status.ready
+
+
+def test_by_hand_a_member_that_has_more_than_the_one_that_led_campaigns_for_itself() -> None:
+    """A leader that is killed may have less on its disk than its follower: neither would ever lead."""
+    table = TermTable((Row(1, 0),), (MembersAt(-1, PAIR),))
+    for end, granted, kinds in ((200, False, [PreVoteReply, PreVote]), (300, True, [PreVoteReply])):
+        core = Core("b", BY_HAND, Start(HardState(1), table, 0, 300, 200), 0.0)
+        core.tick(60.0, 0.5)
+        sent = [message for _, message in core.step(60.0, "a", PreVote(2, 1, end)).send]
+        assert [type(message) for message in sent] == kinds
+        assert isinstance(sent[0], PreVoteReply)
+        assert sent[0].granted == granted
+    voted = core.step(60.1, "a", PreVote(2, 1, 200)).send
+    assert any(isinstance(message, PreVote) for _, message in voted)
 
 
 @pytest.mark.parametrize(("acknowledge", "leads"), [("both", False), ("one", True), ("local", True)])
