@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TypeVar
 
 LOOPBACK = "127.0.0.1"
+LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
 REREAD_S = 30.0
 Interfaces = Mapping[str, Sequence[str]]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -23,7 +23,7 @@ from appliance.errors import ConfigError, ConfigProblem
 from appliance.health.condition_watch import ConditionSources
 from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
-from appliance.interfaces import LOOPBACK, own_address, read_interfaces, remembered
+from appliance.interfaces import LOCAL, LOOPBACK, own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress, joined
 from appliance.namesrv.composition import kv_file, namesrv_state
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("appliance")
 FLUSH_S = 3.0  # for the tables at a stop; the process has five seconds in all
-LOCAL = frozenset({"", "0.0.0.0", "::", "localhost"})  # a probe of these goes over the loopback
 
 
 class Ready(NamedTuple):

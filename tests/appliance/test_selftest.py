@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from appliance.admin import ask
+from appliance.commands.box.selftest import probed_host
 from appliance.device.probe import Probe, answered
 from appliance.selftest import SelfTest
 from netstack.wire.command import RemotingCommand
@@ -90,3 +91,7 @@ async def test_an_uplink_that_is_set_but_not_running_does_not_pass(served: tuple
     asked = partial(ask, data / "run/admin.sock", "uplink.status", timeout_s=5)  # this box was started without one
     bad = await SelfTest("127.0.0.1", broker, namesrv, lambda: {"state": "ok"}, uplink=asked).run(1)
     assert bad["failed"].startswith("uplink: the uplink is set but does not answer: 'uplink.status' is not available")
+
+
+def test_a_box_is_tried_where_it_listens() -> None:
+    assert [probed_host(host) for host in ("0.0.0.0", "10.1.0.11")] == ["127.0.0.1", "10.1.0.11"]

@@ -16,6 +16,7 @@ from appliance.commands.box.status import health_path, running_ports
 from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
 from appliance.errors import ConfigError
 from appliance.health.health_file import read_health
+from appliance.interfaces import LOCAL, LOOPBACK
 from appliance.selftest import ASK_S, SelfTest
 
 NOT_PASSED = 7
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     ports, way = (config.listen.broker_port, config.listen.namesrv_port), read_credentials(path.with_name(NAME))
     admin = path.with_name(NAME)
     uplink = partial(ask, admin, "uplink.status", timeout_s=ASK_S) if config.uplink.gateway else None
-    test = SelfTest("127.0.0.1", *ports, lambda: read_health(path), way, uplink)
+    test = SelfTest(probed_host(config.listen.host), *ports, lambda: read_health(path), way, uplink)
     if not arguments.json and not path.exists():
         print(f"no box has started here yet: trying for {LIMIT_S:.0f} s (--data DIR names another)", file=sys.stderr)
     result = trio.run(test.run, LIMIT_S)
@@ -53,6 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"failed  {result['failed']}; run `rocketbox doctor`")
     _keep(data, result)
     return 0 if result["ok"] else NOT_PASSED
+
+
+def probed_host(listened: str) -> str:
+    """Return where the ports of this box are, of what it listens at."""
+    return LOOPBACK if listened in LOCAL else listened
 
 
 def _keep(data: Path, result: dict[str, object]) -> None:
