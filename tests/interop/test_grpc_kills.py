@@ -46,8 +46,11 @@ class Ledger:
         self.leaving, self.dice = True, random.Random(SEED)
 
     def serving_from(self, due_s: float) -> float:
-        """Return when the box can serve what is due at a time."""
-        return next((ready_s for killed_s, ready_s in self.downs if killed_s <= due_s <= ready_s), due_s)
+        """Return when the box can serve what is due at a time: it may be killed again just after a start."""
+        for killed_s, ready_s in self.downs:
+            if killed_s <= due_s <= ready_s:
+                due_s = ready_s
+        return due_s
 
     def check_left(self) -> None:
         if not (self.leaving or self.out):
