@@ -142,24 +142,25 @@ def _has_all(state: MemberState, message: PreVote | Vote) -> bool:
 
 
 def ask_terms(state: MemberState) -> None:
-    """Let a witness with a new disk ask the boxes for their terms: a PreVote changes nothing, and its answer has it."""
-    if state.is_new_witness and not state.knows_terms:
+    """Let a member with a new disk ask the boxes for their terms: a PreVote changes nothing, and its answer has it."""
+    if state.hard.filling and not state.rules.manual and not state.knows_terms:
         for box in state.log.members.boxes:
-            if box not in state.asked.terms:
+            if box != state.me and box not in state.asked.terms:
                 state.send(box, PreVote(state.asked.question, 0, 0, filling=True))
 
 
 def _note_term(state: MemberState, box: str, term: int) -> None:
-    """Take note of a box's term; with the last of them it is clear in which terms this witness has not voted."""
+    """Take note of a box's term; with the last of them it is clear in which terms a new witness has not voted."""
     known = state.knows_terms
     state.asked.terms[box] = term
-    if state.knows_terms and not known and state.hard.term <= (last := max(state.asked.terms.values())):
+    last = max(state.asked.terms.values())
+    if state.is_new_witness and state.knows_terms and not known and state.hard.term <= last:
         state.promise(state.hard._replace(term=last, voted_for=UNKNOWN))
 
 
 def on_pre_vote_reply(state: MemberState, now_s: float, sender: str, message: PreVoteReply) -> None:
     """Count an answer; a higher term is taken over."""
-    if state.is_new_witness and message.asked == state.asked.question and sender in state.log.members.boxes:
+    if state.hard.filling and message.asked == state.asked.question and sender in state.log.members.boxes:
         _note_term(state, sender, message.term)
         return
     if message.term > state.hard.term and not message.granted:

@@ -78,6 +78,7 @@ def on_match(state: MemberState, now_s: float, sender: str, message: Match) -> N
         return
     if len(message.rows) > ROWS_KEPT or not are_rising((*message.rows, Row(message.term + 1, 1 << 63))):
         return
+    part.leader_end = message.leader_end
     if not log.rows and log.end == log.first and message.start >= log.end:
         _restart(state, part, message)
     elif message.start < log.end:

@@ -111,7 +111,8 @@ def on_position(state: MemberState, now_s: float, sender: str, message: Position
         progress.matched, progress.next, progress.synced = True, start, min(progress.synced, start)
         rows = tuple(row for row in log.rows if row.start < start)
         configs = tuple(config for config in log.configs if config.start < start)
-        state.send(sender, Match(term, term_below(message.rows, message.end), message.end, start, rows, configs))
+        last_term = term_below(message.rows, message.end)
+        state.send(sender, Match(term, last_term, message.end, start, rows, configs, log.end))
 
 
 def on_synced(state: MemberState, now_s: float, sender: str, message: Synced) -> None:

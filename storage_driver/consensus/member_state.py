@@ -1,5 +1,6 @@
 """One member of a group between two events: its promises, its log, its role."""
 
+from storage_driver.consensus import safety
 from storage_driver.consensus.effects import MemberStatus, Start
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.log_state import LogState
@@ -11,7 +12,7 @@ from storage_driver.errors import ConsensusRefused
 
 
 class AskedTerms:
-    """The terms of the boxes, as a witness with a new disk has asked for them."""
+    """The terms of the other boxes, as a member with a new disk has asked for them."""
 
     def __init__(self, question: int) -> None:
         self.question = question  # another one in each life: the term of its PreVotes, by which it knows the answers
@@ -58,8 +59,8 @@ class MemberState:
 
     @property
     def knows_terms(self) -> bool:
-        """Whether every box has told this witness its term."""
-        return self.asked.terms.keys() >= set(self.log.members.boxes)
+        """Whether every other box has told this member its term."""
+        return self.asked.terms.keys() >= set(self.log.members.boxes) - {self.me}
 
     def send(self, to: str, message: Message) -> None:
         """Let a message leave with the effects of this event."""
@@ -91,8 +92,16 @@ class MemberState:
         log = self.log
         if log_offset > log.committed:
             log.committed = self.out.committed = log_offset
-        if self.hard.filling and log.committed and log.term_below(log.committed) == self.hard.term:
-            self.promise(self.hard._replace(filling=False))  # all that was committed before this term is here
+        if self.hard.filling and log.committed and self._is_filled():
+            self.promise(self.hard._replace(filling=False))
+
+    def _is_filled(self) -> bool:
+        log, part, own = self.log, self.part, self.hard.term
+        return (
+            safety.has_terms_before(log.term_below(log.committed), own)
+            and safety.has_term_of_old_disk(log.committed, part.leader_end if isinstance(part, Following) else 0)
+            and (self.rules.manual or safety.is_newest(own, self.asked.terms.values(), knows_terms=self.knows_terms))
+        )
 
     def status(self) -> MemberStatus:
         """Return what this member is now."""

@@ -78,6 +78,7 @@ class Match(NamedTuple):
     start: int
     rows: tuple[Row, ...]  # the leader's rows that begin below start; an empty log takes them over
     configs: tuple[MembersAt, ...]  # likewise
+    leader_end: int  # of the leader's log: nothing above was ever acknowledged in this term before
 
 
 class Unrelated(NamedTuple):

@@ -6,6 +6,7 @@ from storage_driver.consensus.terms import Rows
 from storage_driver.named_tuple import NamedTuple
 
 NEVER = -1.0e18
+NEVER_ENDS = 1 << 63
 
 
 class Following:
@@ -16,6 +17,7 @@ class Following:
     def __init__(self) -> None:
         self.matched = False  # the log is the beginning of the leader's
         self.told = 0  # the leader's committed
+        self.leader_end = NEVER_ENDS  # of the leader's log when it answered this member's Position
         self.seen_end = -1  # own end at the last heartbeat
         self.asked = False  # its Position was sent since the last heartbeat
         self.trouble = ""  # why nothing can be taken from this leader

@@ -4,6 +4,8 @@ Everything else in this package may be slow, wordy or late; it cannot lose a rec
 called as `safety.rule(...)`.
 """
 
+from collections.abc import Iterable
+
 from storage_driver.consensus.hard_state import HardState
 
 MOST_TERM = 1 << 62
@@ -58,6 +60,21 @@ def may_elect(voter_is_filling: bool, candidate_is_filling: bool, all_have_all: 
     leader for whom the other has not voted.
     """
     return all_have_all or voter_is_filling == candidate_is_filling
+
+
+def has_terms_before(term_of_committed: int, own_term: int) -> bool:
+    """Whether a member with a new disk has all that was committed before this term: something of this term is."""
+    return term_of_committed == own_term
+
+
+def has_term_of_old_disk(committed: int, leader_end: int) -> bool:
+    """Whether it has all that its old disk acknowledged in this term: no more than the leader had when it came back."""
+    return committed >= leader_end
+
+
+def is_newest(own_term: int, others: Iterable[int], *, knows_terms: bool) -> bool:
+    """Whether its old disk can have acknowledged nothing in a later term: no other box, all asked since, knows one."""
+    return knows_terms and all(term <= own_term for term in others)
 
 
 def refuses_to_vote(now_s: float, heard_s: float, refusal_s: float) -> bool:

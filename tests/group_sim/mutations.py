@@ -65,7 +65,6 @@ SCRIPTED = (  # too rare for chance
 )
 MUTATIONS = (
     Mutation("a new disk votes as if it knew", safety, "may_elect", _yes, (0, 2)),
-    Mutation("a witness with a new disk votes at once", safety, "knows_its_votes", _yes, (2, 3)),
     Mutation("a vote for any log", safety, "has_all", _yes),
     Mutation("the longer log wins, not the later term", safety, "has_all", lambda t, e, ot, oe: (e, t) >= (oe, ot)),
     Mutation("a witness forgets its row when it votes", safety, "row_counts", lambda hard, t, e: (t, e), (3,)),

@@ -10,7 +10,13 @@ from storage_driver.consensus.member_state import MemberState
 from tests.group_sim.mutations import MUTATIONS, SCRIPTED, Mutation, mutated
 from tests.group_sim.records import Fault
 from tests.group_sim.schedules import SHAPES, play
-from tests.storage_driver.consensus import test_dledger_faults, test_following, test_leading, test_leaving
+from tests.storage_driver.consensus import (
+    test_dledger_faults,
+    test_elections,
+    test_following,
+    test_leading,
+    test_leaving,
+)
 
 MOST_SEEDS, MOST_TRIES = 2000, 12
 
@@ -48,6 +54,20 @@ NAMED = (
     (
         Mutation("a cut below committed", safety, "may_cut", lambda *_: True),
         test_following.test_nothing_below_committed_is_cut_but_by_a_persons_will,
+    ),
+    (
+        Mutation("a witness with a new disk votes at once", safety, "knows_its_votes", lambda *_: True),
+        test_elections.test_a_witness_with_a_new_disk_votes_above_the_terms_of_all_boxes_and_not_before_it_knows_them,
+    ),
+    *(
+        (
+            Mutation(name, safety, attribute, lambda *_, **__: True),
+            test_following.test_a_new_disk_counts_once_it_has_all_that_the_old_one_may_have_acknowledged,
+        )
+        for name, attribute in (
+            ("a new disk is filled before what its old one acknowledged in this term", "has_term_of_old_disk"),
+            ("a new disk is filled in a term that may be over", "is_newest"),
+        )
     ),
     (
         Mutation("a report above the leader's end", safety, "counted", lambda reported, end: reported),

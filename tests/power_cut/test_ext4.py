@@ -26,7 +26,7 @@ from storage_driver.recovery.opening import open_folder
 from storage_driver.store import open_store
 
 HOST = encode_host("127.0.0.1", 10911)
-STATES = 30
+STATES = 15
 Event = tuple[bytes, int, bytes]
 
 pytestmark = [

@@ -21,7 +21,7 @@ from uplink_spark.errors import ProtocolError
 
 
 def test_only_a_match_that_makes_a_follower_cut_is_one() -> None:
-    match = Match(2, 1, 900, 400, (), ())
+    match = Match(2, 1, 900, 400, (), (), 900)
     assert cuts_something(match) is match
     assert cuts_something(match._replace(start=900)) is None
     assert cuts_something(match._replace(start=0)) is None, "there is nothing below"

@@ -26,7 +26,7 @@ ALL = [
     m.FollowerReply(7, 1234.5, -1),
     m.FollowerReply(7, 1234.5, 900),
     m.Position(7, ROWS, 0, 1000),
-    m.Match(7, 5, 1000, 900, ROWS, CONFIGS),
+    m.Match(7, 5, 1000, 900, ROWS, CONFIGS, 1000),
     m.Unrelated(7, "no term in common"),
     m.Synced(7, 1000),
     m.WitnessRow(7, 5, 1000),
@@ -73,13 +73,13 @@ def test_an_append_covers_the_blank_whose_head_it_ends_with() -> None:
     [
         m.Position(7, (Row(2, 5), Row(1, 9)), 0, 1000),
         m.Position(7, tuple(Row(term, term) for term in range(1, 1026)), 0, 1000),
-        m.Match(7, 5, 1000, 900, (), tuple(MembersAt(at, Members(("a",))) for at in range(65))),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a" * 17,))),)),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("",))),)),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(())),)),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a", "b"), ("a",))),)),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b=h:1",) * 6)),)),
-        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b" * 73,))),)),
+        m.Match(7, 5, 1000, 900, (), tuple(MembersAt(at, Members(("a",))) for at in range(65)), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a" * 17,))),), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("",))),), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(())),), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a", "b"), ("a",))),), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b=h:1",) * 6)),), 1000),
+        m.Match(7, 5, 1000, 900, (), (MembersAt(0, Members(("a",), (), (), ("b" * 73,))),), 1000),
     ],
 )
 def test_tables_that_cannot_be_are_refused(changed: m.Message) -> None:
@@ -91,9 +91,9 @@ def test_the_largest_tables_fit_a_head() -> None:
     rows = tuple(Row(term, (1 << 50) + term) for term in range(1, 1025))
     members = Members(tuple(f"a member {number:07d}" for number in range(16)), (), (), ("x" * 72,) * 5)
     configs = tuple(MembersAt((1 << 50) + at, members) for at in range(64))
-    frame = through(encode_message(m.Match(7, 5, 1000, 900, rows, configs)))
+    frame = through(encode_message(m.Match(7, 5, 1000, 900, rows, configs, 1000)))
     assert len(frame.head) <= MOST_HEAD
-    assert decode_message(frame) == m.Match(7, 5, 1000, 900, rows, configs)
+    assert decode_message(frame) == m.Match(7, 5, 1000, 900, rows, configs, 1000)
 
 
 def test_what_is_not_known_is_refused() -> None:
