@@ -114,7 +114,7 @@ SANS_IO = {
     *(f"appliance.grpc.{m}" for m in ("outcome", "send_shape")),
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
     *(f"appliance.replication.{name}" for name in ("assembling", "slave_progress", "slicing")),
-    "appliance.group.frames",
+    "appliance.group.links.frames",
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
     *(f"appliance.broker.filter.{name}" for name in ("subscriptions", "sql92")),
     *(f"appliance.broker.pop.{name}" for name in ("pop_queue", "pop_records", "retry_topics")),
@@ -462,6 +462,8 @@ def test_a_planted_reach_out_of_a_marked_module_is_found(tmp_path: Path, source:
 
 
 def test_a_planted_road_from_the_box_to_numpy_is_found_with_its_chain(tmp_path: Path) -> None:
-    plant(tmp_path, "uplink_spark.centre.landing", "import numpy\n")
-    modules = plant(tmp_path, "appliance.serve", "from uplink_spark.centre import landing\n")
-    assert box_faults(modules) == ["the box loads numpy: appliance.serve → uplink_spark.centre.landing → numpy"]
+    plant(tmp_path, "uplink_spark.centre.zone_files.landing", "import numpy\n")
+    modules = plant(tmp_path, "appliance.serve", "from uplink_spark.centre.zone_files import landing\n")
+    assert box_faults(modules) == [
+        "the box loads numpy: appliance.serve → uplink_spark.centre.zone_files.landing → numpy"
+    ]

@@ -14,9 +14,9 @@ import trio
 
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.scan import scan_records
-from uplink_spark.centre.coverage import ShardCover
-from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.centre.verify import Verified
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.errors import Refused
 from uplink_spark.wire.batch import PieceContents, PieceHeader, PieceSource, encode_piece, open_piece
 from uplink_spark.wire.cbor import encode_map

@@ -12,7 +12,7 @@ import trio
 
 from appliance.access.access import changing
 from appliance.broker.access.accounts import AccountError, Accounts
-from appliance.group.frames import ACCOUNTS, encode_frame
+from appliance.group.links.frames import ACCOUNTS, encode_frame
 
 log = logging.getLogger("appliance.group")
 LOOK_S: Final = 5.0

@@ -11,11 +11,16 @@ from typing import Final
 
 import trio
 
-from appliance.group.common_point import cuts_something, decode_point, encode_point, point_of
+from appliance.group.copies.common_point import cuts_something, decode_point, encode_point, point_of
+from appliance.group.copies.feed import Feed
+from appliance.group.copies.lag import LogAges
+from appliance.group.copies.log_copy import CopyFailed, LogCopy, LogShrunk
+from appliance.group.copies.missing import MissingMessages, decode_missing, messages_of_clients
+from appliance.group.copies.shipping import Shipping
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.event_queue import DriverEvent, EventQueue
-from appliance.group.feed import Feed
-from appliance.group.frames import (
+from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
+from appliance.group.links.frames import (
     ACCOUNTS,
     COMMON_POINT,
     HAND_OVER,
@@ -29,20 +34,15 @@ from appliance.group.frames import (
     encode_frame,
     typed,
 )
-from appliance.group.greeting import hello_of, refusal_of
-from appliance.group.lag import LogAges
-from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
-from appliance.group.link import Link
-from appliance.group.links import MemberLinks
-from appliance.group.log_copy import CopyFailed, LogCopy, LogShrunk
-from appliance.group.member_changes import removed
+from appliance.group.links.greeting import hello_of, refusal_of
+from appliance.group.links.link import Link
+from appliance.group.links.links import MemberLinks
+from appliance.group.links.message_frames import decode_message, encode_message
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
-from appliance.group.membership_orders import MembershipOrders
-from appliance.group.message_frames import decode_message, encode_message
-from appliance.group.missing import MissingMessages, decode_missing, messages_of_clients
-from appliance.group.shipping import Shipping
+from appliance.group.membership.member_changes import removed
+from appliance.group.membership.membership_orders import MembershipOrders
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
 from storage_driver.consensus.members import Members

@@ -19,16 +19,16 @@ from appliance.broker.tables.saving import KeptFiles
 from appliance.configuration.group_settings import AUTOMATIC
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
+from appliance.group.address.floating import Floating
+from appliance.group.address.floating_frames import read_floating
 from appliance.group.driver import GroupDriver, GroupRefused
-from appliance.group.floating import Floating
-from appliance.group.floating_frames import read_floating
 from appliance.group.leadership import Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
-from appliance.group.shared_history import SharedHistory
-from appliance.group.state_applier import StateApplier, StateFiles, open_files
-from appliance.group.state_log import FollowerFiles, LeaderFiles, StateLog
-from appliance.group.state_snapshots import RELEASE, Snapshots, read_release
+from appliance.group.state.shared_history import SharedHistory
+from appliance.group.state.state_applier import StateApplier, StateFiles, open_files
+from appliance.group.state.state_log import FollowerFiles, LeaderFiles, StateLog
+from appliance.group.state.state_snapshots import RELEASE, Snapshots, read_release
 from appliance.namesrv.composition import kv_file
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.opening import ServeContext

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from appliance.group.account_copies import AccountCopies
-from appliance.group.directory import MemberDirectory
-from appliance.group.log_copy import FollowerLog
+from appliance.group.copies.log_copy import FollowerLog
+from appliance.group.links.directory import MemberDirectory
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
 from storage_driver.named_tuple import NamedTuple

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from appliance.group.driver import MemberProgress
 from appliance.group.leadership import LEADER
-from appliance.group.links import MemberLinks
+from appliance.group.links.links import MemberLinks
 from appliance.group.member_parts import MemberLog, MemberRules
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import MemberStatus

@@ -16,19 +16,19 @@ from appliance.configuration.group_settings import BOTH, MANUAL, ONE, read_membe
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.account_copies import AccountCopies
-from appliance.group.acknowledging import Acknowledgements
 from appliance.group.consensus_driver import ConsensusDriver
-from appliance.group.directory import MemberAddress, MemberDirectory, addresses_of
-from appliance.group.frames import ACCOUNTS, LinkFrameDecoder
+from appliance.group.copies.acknowledging import Acknowledgements
+from appliance.group.copies.log_copy import LogCopy
 from appliance.group.leadership import Leadership
-from appliance.group.link import LinkClocks, LinkPace
-from appliance.group.link_port import LinkPort, Stock
-from appliance.group.link_tls import LinkTls
-from appliance.group.links import LinkUser, MemberLinks
-from appliance.group.log_copy import LogCopy
+from appliance.group.links.directory import MemberAddress, MemberDirectory, addresses_of
+from appliance.group.links.frames import ACCOUNTS, LinkFrameDecoder
+from appliance.group.links.link import LinkClocks, LinkPace
+from appliance.group.links.link_port import LinkPort, Stock
+from appliance.group.links.link_tls import LinkTls
+from appliance.group.links.links import LinkUser, MemberLinks
+from appliance.group.links.message_frames import APPEND
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
-from appliance.group.message_frames import APPEND
 from appliance.group.replacing import CopyReplacing
 from appliance.group.witness_log import WitnessLog
 from appliance.replication.master import admitted

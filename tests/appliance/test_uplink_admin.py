@@ -13,8 +13,8 @@ from appliance.__main__ import main
 from appliance.admin import AdminRefused, AdminSilent, ask
 from appliance.uplink_admin import stick_secret
 from tests.appliance.box import connected, running_box, send
-from uplink_spark.centre.landing import open_zone
 from uplink_spark.centre.sweep import sweep_box
+from uplink_spark.centre.zone_files.landing import open_zone
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.testing_site import gateway
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from uplink_spark.centre.coverage import ShardCover
-from uplink_spark.centre.landing import _Folder, open_zone
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import _Folder, open_zone
 from uplink_spark.config import GatewayConfig
 from uplink_spark.zone.manifest import (
     DAY_MS,

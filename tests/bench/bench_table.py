@@ -22,13 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.bench.harness import machine
 from tests.uplink_spark.jobs.small_table import COLUMNS
-from uplink_spark.jobs import care, delta, rollup, tables
+from uplink_spark.jobs import care, rollup, tables
 from uplink_spark.jobs.bronze import schemas_of_table
-from uplink_spark.jobs.commits import NewFile
-from uplink_spark.jobs.delta import LOG, Table
-from uplink_spark.jobs.parquet import day_of, write_file
 from uplink_spark.jobs.session import open_session
-from uplink_spark.jobs.swap import swap
+from uplink_spark.jobs.table import delta
+from uplink_spark.jobs.table.commits import NewFile
+from uplink_spark.jobs.table.delta import LOG, Table
+from uplink_spark.jobs.table.parquet import day_of, write_file
+from uplink_spark.jobs.table.swap import swap
 from uplink_spark.jobs.tables import RANGES_SCHEMA
 
 DAY_S = 86_400

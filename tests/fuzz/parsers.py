@@ -21,8 +21,8 @@ from appliance.broker.filter.subscriptions import SubscriptionError, parse_subsc
 from appliance.broker.pop_requests.acknowledging import read_acks
 from appliance.broker.pop_requests.receipts import read_receipt
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
-from appliance.group.frames import HEAD, LinkFrameDecoder
-from appliance.group.message_frames import APPEND, KINDS, decode_message, encode_message
+from appliance.group.links.frames import HEAD, LinkFrameDecoder
+from appliance.group.links.message_frames import APPEND, KINDS, decode_message, encode_message
 from appliance.grpc.send_shape import check_send
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
 from netstack.errors import ProtocolError, Refused
@@ -314,7 +314,7 @@ def _members() -> Iterator[bytes]:
     small = encode_message(CampaignNow(1))
     yield small * (256 * KIB // len(small))
     rows = tuple(Row(term, term) for term in range(1, 1025))
-    large = encode_message(Match(1, 1, 1, 1, rows, (MembersAt(0, Members(("a",) * 16)),) * 64))
+    large = encode_message(Match(1, 1, 1, 1, rows, (MembersAt(0, Members(("a",) * 16)),) * 64, 1))
     yield large * (256 * KIB // len(large))
     for head in _cbor():
         yield HEAD.pack(3 + len(head), KINDS[Match], len(head)) + head if len(head) < 65_536 else b""

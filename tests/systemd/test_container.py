@@ -172,7 +172,7 @@ WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
 """
-ROWS = """from uplink_spark.jobs.commits import Table
+ROWS = """from uplink_spark.jobs.table.commits import Table
 print([file.topics for file in Table("/srv/bronze").snapshot().part("data")])"""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.__main__ import main
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
 from uplink_spark.zone.manifest import FILE_ENTRIES
@@ -122,7 +122,7 @@ def test_clean_removes_only_what_is_old_and_read_by_all_that_live(
 def test_manifest_files_follow_their_packs_and_the_state_carries_the_coverage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uplink_spark.centre.landing.FILE_ENTRIES", 2)
+    monkeypatch.setattr("uplink_spark.centre.zone_files.landing.FILE_ENTRIES", 2)
     assert FILE_ENTRIES == 65536
     landing, old = MadeLanding(tmp_path / "landing"), now_ms() - 10 * 86_400_000
     for n in range(5):
@@ -139,7 +139,7 @@ def test_manifest_files_follow_their_packs_and_the_state_carries_the_coverage(
 
 
 def test_a_state_that_is_half_written_costs_a_longer_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uplink_spark.centre.landing.FILE_ENTRIES", 2)
+    monkeypatch.setattr("uplink_spark.centre.zone_files.landing.FILE_ENTRIES", 2)
     landing = MadeLanding(tmp_path / "landing")
     for n in range(5):
         landing.land(log_piece([MadeRecord()], n * SIZE))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.verify import judge_for, verify_piece
+from uplink_spark.centre.zone_files.coverage import ShardCover
 from uplink_spark.errors import ProtocolError, Refused
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, landed_entries, landed_log, log_piece
 from uplink_spark.testing_site import box, gateway, message, shipped, until

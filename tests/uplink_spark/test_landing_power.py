@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from uplink_spark.centre import landing
-from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.fleet import all_entries
-from uplink_spark.centre.landing import NewPiece, ShardWriter, open_zone
+from uplink_spark.centre.zone_files import landing
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import NewPiece, ShardWriter, open_zone
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import open_piece
 from uplink_spark.zone.manifest import ManifestEntry

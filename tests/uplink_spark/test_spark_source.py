@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from uplink_spark import spark_source
-from uplink_spark.centre.landing import NewPiece
+from uplink_spark.centre.zone_files.landing import NewPiece
 from uplink_spark.jobs.waiting import reason_of
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
 from uplink_spark.wire.batch import PieceSource, encode_piece

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from uplink_spark.centre.keeping import Listing
 from uplink_spark.centre.rolled_check import RolledCheck
+from uplink_spark.centre.zone_files.keeping import Listing
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged
 from uplink_spark.wire.batch import Piece, decode_header, open_piece
 from uplink_spark.wire.intervals import Intervals

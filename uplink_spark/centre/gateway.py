@@ -14,18 +14,18 @@ from pathlib import Path
 import trio
 
 from uplink_spark.centre.admission import LOOPBACK, Admission, Begun, address_of
-from uplink_spark.centre.contents import ContentCheck
-from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.hub import Hub
-from uplink_spark.centre.inbox import Inbox
 from uplink_spark.centre.ingest import LONGEST_S, BoxSession
-from uplink_spark.centre.keeping import open_keeping
 from uplink_spark.centre.lander import ShardLander, Writer
-from uplink_spark.centre.landing import ShardWriter, open_zone
 from uplink_spark.centre.local_socket import NAME, open_door
-from uplink_spark.centre.records import CentreRecords
-from uplink_spark.centre.retention import clean
 from uplink_spark.centre.shard_group import BEAT_S, BUCKET_BEAT_S, ShardGroup
+from uplink_spark.centre.zone_files.contents import ContentCheck
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.inbox import Inbox
+from uplink_spark.centre.zone_files.keeping import open_keeping
+from uplink_spark.centre.zone_files.landing import ShardWriter, open_zone
+from uplink_spark.centre.zone_files.records import CentreRecords
+from uplink_spark.centre.zone_files.retention import clean
 from uplink_spark.config import GatewayConfig, need_certs
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused, UplinkError, first_error
 from uplink_spark.wire.expiry import not_after
@@ -297,8 +297,8 @@ def _disk_zone(config: GatewayConfig) -> Opened:
 
 
 def _object_zone(config: GatewayConfig) -> Opened:
-    from uplink_spark.centre.object_store import ObjectStore
-    from uplink_spark.centre.objects import ObjectRecords, ObjectShardWriter, open_object_zone
+    from uplink_spark.centre.zone_files.object_store import ObjectStore
+    from uplink_spark.centre.zone_files.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 
     store, step = ObjectStore(config.landing), _failpoint()
     zone = open_object_zone(store, config.shards)
@@ -338,7 +338,7 @@ def _door_name(config: GatewayConfig) -> str:
 
 
 def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
-    from uplink_spark.centre.object_store import ObjectStore
+    from uplink_spark.centre.zone_files.object_store import ObjectStore
 
     return Inbox(ObjectStore(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import trio
 
-from uplink_spark.centre.coverage import BoxCover
 from uplink_spark.centre.lander import ShardLander
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.coverage import BoxCover
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import Refused
 from uplink_spark.wire import frames

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import trio
 
-from uplink_spark.centre.contents import ContentCheck, meet
-from uplink_spark.centre.coverage import CommitDraft, Judged, ShardCover
 from uplink_spark.centre.histogram import Histogram
-from uplink_spark.centre.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.centre.verify import Verified
+from uplink_spark.centre.zone_files.contents import ContentCheck, meet
+from uplink_spark.centre.zone_files.coverage import CommitDraft, Judged, ShardCover
+from uplink_spark.centre.zone_files.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.errors import LandingError, Refused
 from uplink_spark.zone.manifest import ManifestEntry
 

@@ -10,9 +10,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from uplink_spark.centre.coverage import BoxCover
 from uplink_spark.centre.histogram import BUCKETS_S, Histogram
 from uplink_spark.centre.hub import BoxSeen, Hub
+from uplink_spark.centre.zone_files.coverage import BoxCover
 from uplink_spark.wire.batch import GAP_CLASSES
 
 PREFIX = "rocketbox_gateway_"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import zstandard
 
-from uplink_spark.centre.keeping import Listing
+from uplink_spark.centre.zone_files.keeping import Listing
 from uplink_spark.errors import ManifestDamaged
 from uplink_spark.zone.entry_table import encode_table, table_of
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry, walk_items

@@ -23,7 +23,7 @@ import trio
 
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.lander import ShardLander
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.errors import LandingError
 
 log = logging.getLogger("uplink_spark.gateway")

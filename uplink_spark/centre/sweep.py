@@ -11,11 +11,11 @@ from pathlib import Path
 
 import trio
 
-from uplink_spark.centre.coverage import BoxCover, ShardCover
-from uplink_spark.centre.landing import NewPiece, ShardWriter
 from uplink_spark.centre.local_socket import doors, knock
-from uplink_spark.centre.records import CentreRecords
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
+from uplink_spark.centre.zone_files.coverage import BoxCover, ShardCover
+from uplink_spark.centre.zone_files.landing import NewPiece, ShardWriter
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.errors import PieceDamaged, Refused
 from uplink_spark.wire.batch import PieceHeader, decode_header
 from uplink_spark.wire.frames import FrameType, Hello, decode_fault, decode_receipt, decode_refused, encode_frame

@@ -13,7 +13,7 @@ from uplink_spark.errors import ConfigError
 
 
 def _retire(options: argparse.Namespace) -> int:
-    from uplink_spark.centre.keeping import open_records
+    from uplink_spark.centre.zone_files.keeping import open_records
 
     check_box_name(options.box)
     zone = open_zone(options.landing)
@@ -34,8 +34,8 @@ def _retire_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    from uplink_spark.centre.keeping import open_keeping
-    from uplink_spark.centre.retention import plan_removal, remove
+    from uplink_spark.centre.zone_files.keeping import open_keeping
+    from uplink_spark.centre.zone_files.retention import plan_removal, remove
 
     files = open_keeping(options.landing)
     for shard in range(open_zone(options.landing).zone.shards):

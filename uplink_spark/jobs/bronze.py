@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from uplink_spark.bounds import amount, interval, whole
 from uplink_spark.jobs import rollup
-from uplink_spark.jobs.commits import Conflict, NewFile, Position, Snapshot, TableError
-from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
-from uplink_spark.jobs.parquet import day_of, write_file
 from uplink_spark.jobs.session import open_session
+from uplink_spark.jobs.table.commits import Conflict, NewFile, Position, Snapshot, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import day_of, write_file
 from uplink_spark.jobs.tables import RANGES_SCHEMA
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
 from uplink_spark.spark.offset_fingerprint import name_of

@@ -20,10 +20,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import DataFile, NewFile, Snapshot, TableError
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import write_file
-from uplink_spark.jobs.swap import swap
+from uplink_spark.jobs.table.commits import DataFile, NewFile, Snapshot, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import write_file
+from uplink_spark.jobs.table.swap import swap
 
 MIB = 1 << 20
 TARGET_BYTES = 256 * MIB

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from uplink_spark.bounds import landed_day, whole
 from uplink_spark.jobs import care, tables
-from uplink_spark.jobs.parquet import day_of
 from uplink_spark.jobs.session import open_session
+from uplink_spark.jobs.table.parquet import day_of
 from uplink_spark.jobs.waiting import run_job
 
 

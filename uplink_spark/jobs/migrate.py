@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from uplink_spark.jobs.bronze import schemas_of_table, stop_at
-from uplink_spark.jobs.commit_list import CommitList, ListedFile, ListState
-from uplink_spark.jobs.commits import Conflict, NewFile, Position, TableError
-from uplink_spark.jobs.delta import Schemas, Table
-from uplink_spark.jobs.file_statistics import statistics_of
-from uplink_spark.jobs.location import FolderLocation
 from uplink_spark.jobs.silver import INPUT, PER_MINUTE
+from uplink_spark.jobs.table.commit_list import CommitList, ListedFile, ListState
+from uplink_spark.jobs.table.commits import Conflict, NewFile, Position, TableError
+from uplink_spark.jobs.table.delta import Schemas, Table
+from uplink_spark.jobs.table.file_statistics import statistics_of
+from uplink_spark.jobs.table.location import FolderLocation
 from uplink_spark.jobs.waiting import run_job
 
 READERS = 16  # footers at a time: a shared disk answers many

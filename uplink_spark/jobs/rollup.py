@@ -13,10 +13,10 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from uplink_spark.jobs.commits import DataFile, NewFile, TableError
-from uplink_spark.jobs.delta import Schemas, Table
-from uplink_spark.jobs.parquet import write_file
-from uplink_spark.jobs.swap import FilesGone, swap
+from uplink_spark.jobs.table.commits import DataFile, NewFile, TableError
+from uplink_spark.jobs.table.delta import Schemas, Table
+from uplink_spark.jobs.table.parquet import write_file
+from uplink_spark.jobs.table.swap import FilesGone, swap
 
 MOST = 100  # small files of a part and landed day; every so many commits one more commit
 SMALL_BYTES = 1 << 20

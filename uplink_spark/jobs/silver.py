@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from uplink_spark.bounds import amount
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import stop_at
-from uplink_spark.jobs.commits import Conflict, DataFile, NewFile, TableError
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import day_of, write_file
 from uplink_spark.jobs.session import open_session
+from uplink_spark.jobs.table.commits import Conflict, DataFile, NewFile, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import day_of, write_file
 from uplink_spark.jobs.waiting import run_job
 from uplink_spark.spark.fields import TIMESTAMP
 

@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from uplink_spark.jobs.bucket_files import Term, read_bucket
-from uplink_spark.jobs.commits import DataFile, TableError
-from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.gaps import GAPS_SCHEMA
 from uplink_spark.jobs.intervals import NEVER_HEALED, coverage_of, merged, minus
-from uplink_spark.jobs.location import ObjectLocation
+from uplink_spark.jobs.table.bucket_files import Term, read_bucket
+from uplink_spark.jobs.table.commits import DataFile, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.location import ObjectLocation
 from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
 from uplink_spark.spark.source_options import parse_time
 from uplink_spark.zone.files import open_files

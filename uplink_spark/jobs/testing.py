@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from storage_driver.record import Message, encode_host, encode_properties, encode_record, encode_topic
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.spark.rows import Origin, RawPiece
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.wire.batch import PieceSource

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from appliance.group.state_applier import StateApplier, StateFiles, open_files
-from appliance.group.state_log import LeaderFiles, StateLog
+from appliance.group.state.state_applier import StateApplier, StateFiles, open_files
+from appliance.group.state.state_log import LeaderFiles, StateLog
 from storage_driver.files.disk import RealDisk
 from storage_driver.store import MessageStore, open_store
 from tests.storage_driver.test_store import HOST, Clock, small

@@ -8,9 +8,9 @@ from pathlib import Path
 import trio
 
 from appliance.group.consensus_driver import ConsensusDriver
-from appliance.group.directory import MemberAddress
 from appliance.group.leadership import LEADER
-from appliance.group.link import LinkPace
+from appliance.group.links.directory import MemberAddress
+from appliance.group.links.link import LinkPace
 from appliance.group.opening import GroupPlan, open_member, run_witness
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.rules import Rules

@@ -10,7 +10,7 @@ from appliance.access.access import changing, load_accounts
 from appliance.broker.access.accounts import Account, Accounts
 from appliance.group import account_copies
 from appliance.group.account_copies import AccountCopies
-from appliance.group.frames import ACCOUNTS, LinkFrameDecoder
+from appliance.group.links.frames import ACCOUNTS, LinkFrameDecoder
 from tests.waiting import until
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from appliance.group.copies.log_copy import LogShrunk
 from appliance.group.driver import GroupRefused
 from appliance.group.event_queue import MOST_EVENTS
-from appliance.group.frames import HAND_OVER, HELLO, LinkFrame
-from appliance.group.link_tls import LinkTls
-from appliance.group.log_copy import LogShrunk
-from appliance.group.message_frames import encode_message
+from appliance.group.links.frames import HAND_OVER, HELLO, LinkFrame
+from appliance.group.links.link_tls import LinkTls
+from appliance.group.links.message_frames import encode_message
 from storage_driver.consensus.messages import Position, Synced, Vote
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import Full

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from appliance.group import member, state_applier
+from appliance.group import member
 from appliance.group.forwarding import BY_A_FOLLOWER
 from appliance.group.leadership import LEADER, Leadership, LeadershipState
+from appliance.group.state import state_applier
 from netstack.errors import ChannelClosed
 from netstack.serving.channel import Channel
 from netstack.wire import fastjson

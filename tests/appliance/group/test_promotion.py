@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from appliance.broker.consume import queue_locks
-from appliance.group import state_applier
+from appliance.group.state import state_applier
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand, request

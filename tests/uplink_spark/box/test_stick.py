@@ -17,8 +17,8 @@ from uplink_spark.box import stick as stick_module
 from uplink_spark.box.reconcile import make_gap
 from uplink_spark.box.shipper import Uplink
 from uplink_spark.box.stick import export_pieces, import_receipts
-from uplink_spark.centre.landing import open_zone
 from uplink_spark.centre.sweep import sweep_box
+from uplink_spark.centre.zone_files.landing import open_zone
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import EXPRESS_ONLY, MIB, box, fill, gateway, message, overfill, shipped, until

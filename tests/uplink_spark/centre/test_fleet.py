@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.centre.fleet import SILENT_S, BoxFacts, boxes, check, consumers, export_log, positions
-from uplink_spark.centre.landing import NewPiece
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.landing import NewPiece
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE, MadeLanding, MadeRecord, encode_log, raw_piece
 from uplink_spark.zone.files import LocalFiles

@@ -11,7 +11,6 @@ import trio.testing
 
 from tests.ports import free_port
 from uplink_spark.centre import gateway as gateway_module
-from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.gateway import (
     Certificates,
     PeerLog,
@@ -22,7 +21,8 @@ from uplink_spark.centre.gateway import (
     run_gateway,
     used_share,
 )
-from uplink_spark.centre.landing import ShardWriter
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import ShardWriter
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused
 from uplink_spark.testing_site import until

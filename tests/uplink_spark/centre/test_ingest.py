@@ -16,8 +16,8 @@ import trio.testing
 from tests.waiting import until_it
 from uplink_spark.centre.gateway import open_landers, run_gateway
 from uplink_spark.centre.ingest import LONGEST_S, BoxSession
-from uplink_spark.centre.landing import ShardWriter, open_zone
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.landing import ShardWriter, open_zone
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.config import GatewayConfig
 from uplink_spark.testing import (
     SOURCE,

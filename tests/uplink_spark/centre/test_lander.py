@@ -11,10 +11,10 @@ import trio
 import trio.testing
 
 from uplink_spark.centre import lander as lander_module
-from uplink_spark.centre.coverage import ShardCover
 from uplink_spark.centre.lander import Offer, ShardLander
-from uplink_spark.centre.landing import ShardWriter, open_zone
 from uplink_spark.centre.verify import Verified, verify_piece
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import ShardWriter, open_zone
 from uplink_spark.testing import (
     SOURCE,
     MadeRecord,

@@ -8,7 +8,6 @@ import trio
 from storage_driver.log.clock import wall_ms
 from uplink_spark.centre.gateway import open_parts
 from uplink_spark.centre.hub import Hub
-from uplink_spark.centre.landing import Covering, ShardWriter
 from uplink_spark.centre.shard_group import (
     FOLDER,
     FORGET_S,
@@ -22,6 +21,7 @@ from uplink_spark.centre.shard_group import (
     read_json,
     write_json,
 )
+from uplink_spark.centre.zone_files.landing import Covering, ShardWriter
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import LandingError
 from uplink_spark.testing_site import until

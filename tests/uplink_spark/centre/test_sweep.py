@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.centre import sweep as sweep_module
-from uplink_spark.centre.landing import open_zone
-from uplink_spark.centre.records import CentreRecords
 from uplink_spark.centre.sweep import SweepResult, sweep_box
+from uplink_spark.centre.zone_files.landing import open_zone
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, landed_log, raw_piece
 from uplink_spark.wire.identity import Run

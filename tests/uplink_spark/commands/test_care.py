@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.__main__ import main
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from uplink_spark.jobs.commit_list import COMMITS, SCHEMAS
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.commit_list import COMMITS, SCHEMAS
+from uplink_spark.jobs.table.delta import Table
 
 
 def commit(

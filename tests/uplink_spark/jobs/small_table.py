@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import write_file
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import write_file
 
 COLUMNS = pa.schema([("box", pa.string()), ("topic", pa.string()), ("seq", pa.int64())])
 

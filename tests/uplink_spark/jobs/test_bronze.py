@@ -16,8 +16,8 @@ import pytest
 from uplink_spark.errors import LandingError
 from uplink_spark.jobs import tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig, main, new_items, run_bronze, tasks_of
-from uplink_spark.jobs.commits import TableError
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.commits import TableError
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
 from uplink_spark.testing import MadeLanding, gap_piece
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry

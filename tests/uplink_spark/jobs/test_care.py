@@ -8,10 +8,10 @@ import pytest
 
 from uplink_spark.jobs import care, compact, expire, tables, vacuum
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import Conflict, TableError
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import write_file
-from uplink_spark.jobs.swap import swap
+from uplink_spark.jobs.table.commits import Conflict, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import write_file
+from uplink_spark.jobs.table.swap import swap
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ import pytest
 from tests.ports import free_port
 from uplink_spark.jobs import bronze
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.session import PACKAGES
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table
 
 

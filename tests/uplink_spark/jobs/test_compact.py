@@ -6,7 +6,7 @@ import pytest
 
 from uplink_spark.jobs import care, compact
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 DAY_MS = 86_400_000

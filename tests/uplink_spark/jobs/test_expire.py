@@ -7,7 +7,7 @@ import pytest
 
 from tests.uplink_spark.jobs.small_table import add
 from uplink_spark.jobs import expire
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.delta import Table
 
 
 def ago(days: int) -> str:

@@ -13,9 +13,9 @@ import pytest
 from tests.uplink_spark.jobs.old_table import commit, make_old
 from uplink_spark.jobs import migrate, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import TableError
-from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.silver import PER_MINUTE, take_in
+from uplink_spark.jobs.table.commits import TableError
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 from uplink_spark.spark.rows import SCHEMA
 

@@ -8,9 +8,9 @@ import pytest
 from tests.uplink_spark.jobs.small_table import COLUMNS
 from uplink_spark.jobs import rollup
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import DataFile, NewFile, TableError
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import write_file
+from uplink_spark.jobs.table.commits import DataFile, NewFile, TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import write_file
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 
 DAY = "2026-11-03"

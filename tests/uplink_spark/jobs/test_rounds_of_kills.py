@@ -19,7 +19,7 @@ import pytest
 from tests.uplink_spark.jobs.test_cluster import Cluster, bronze_on, cluster_of
 from tests.uplink_spark.object_server import KEY, SECRET, make_bucket, running_s3, url_of
 from uplink_spark.jobs.bronze import BronzeConfig
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table
 
 pytestmark = pytest.mark.soak

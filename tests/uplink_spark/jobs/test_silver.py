@@ -8,9 +8,9 @@ import pytest
 
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import TableError
-from uplink_spark.jobs.delta import Table
 from uplink_spark.jobs.silver import take_in
+from uplink_spark.jobs.table.commits import TableError
+from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import landed_items
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.wire.batch import PieceSource

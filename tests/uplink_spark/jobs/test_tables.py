@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from uplink_spark.centre.records import CentreRecords
+from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.jobs import bronze, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.commits import TableError
-from uplink_spark.jobs.delta import Table
-from uplink_spark.jobs.parquet import write_file
+from uplink_spark.jobs.table.commits import TableError
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.parquet import write_file
 from uplink_spark.jobs.testing import Fleet, landed_items, source_of
 from uplink_spark.spark.rows import SCHEMA, RowSelection
 from uplink_spark.testing import gap_piece

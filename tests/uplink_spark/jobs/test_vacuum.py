@@ -8,7 +8,7 @@ import pytest
 
 from tests.uplink_spark.jobs.small_table import add
 from uplink_spark.jobs import vacuum
-from uplink_spark.jobs.delta import Table
+from uplink_spark.jobs.table.delta import Table
 
 DAY = "2026-11-03"
 

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from uplink_spark.__main__ import main
-from uplink_spark.centre import landing
+from uplink_spark.centre.zone_files import landing
 
 
 def stall(setting: str) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from uplink_spark.centre import landing as landing_module
-from uplink_spark.centre.coverage import ShardCover
-from uplink_spark.centre.landing import NewPiece
-from uplink_spark.centre.object_store import ObjectStore
-from uplink_spark.centre.objects import ObjectShardWriter, open_object_zone
+from uplink_spark.centre.zone_files import landing as landing_module
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import NewPiece
+from uplink_spark.centre.zone_files.object_store import ObjectStore
+from uplink_spark.centre.zone_files.objects import ObjectShardWriter, open_object_zone
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.packs import read_batches, ref_of
 from uplink_spark.spark.rows import EVERYTHING

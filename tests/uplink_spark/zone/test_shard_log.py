@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from tests.uplink_spark.zone.test_reader import land
-from uplink_spark.centre import landing as landing_module
-from uplink_spark.centre.coverage import ShardCover
-from uplink_spark.centre.landing import ShardWriter
+from uplink_spark.centre.zone_files import landing as landing_module
+from uplink_spark.centre.zone_files.coverage import ShardCover
+from uplink_spark.centre.zone_files.landing import ShardWriter
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import MadeLanding
 from uplink_spark.zone import rollup, shard_log

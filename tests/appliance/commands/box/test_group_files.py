@@ -8,7 +8,7 @@ import pytest
 from appliance.commands.box.group_files import write_group
 from appliance.configuration.config import HostFacts, load_config
 from appliance.errors import ConfigError
-from appliance.group.link_tls import LinkTls
+from appliance.group.links.link_tls import LinkTls
 from tests.appliance.group.certificates import needs_openssl
 
 pytestmark = [pytest.mark.slow, needs_openssl]

@@ -1,0 +1,1 @@
+"""An address that moves with the leadership."""

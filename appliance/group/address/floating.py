@@ -1,0 +1,105 @@
+"""The leader holds an address that clients connect to, and gives it up with the leadership.
+
+The kernel is given the address for some seconds at a time: a box that hangs or whose process was killed loses it by
+itself. Needs CAP_NET_ADMIN for the address and CAP_NET_RAW for the announcement.
+"""
+
+import errno
+import logging
+import os
+import socket
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from appliance.group.address.floating_frames import (
+    FloatingAddress,
+    address_message,
+    arp_announcement,
+    error_of,
+    neighbour_advertisement,
+)
+
+log = logging.getLogger("appliance.group")
+LIFETIME_S: Final = 6
+AGAIN_S: Final = 1.0
+ANNOUNCED: Final = 5  # times, a second apart: one frame may be lost
+ALL_NODES: Final = "ff02::1"
+ANSWER_BYTES: Final = 4096
+
+
+class Floating:
+    """One address on one interface of this box."""
+
+    def __init__(self, floating: FloatingAddress) -> None:
+        self._floating, self._failure = floating, ""
+        self.address = floating.address
+        self.held = False
+
+    async def hold(self) -> None:
+        """Hold the address until cancelled; what fails is told once and tried again."""
+        rounds = 0
+        try:
+            while True:
+                rounds = self._renew(rounds)
+                await trio.sleep(AGAIN_S)
+        finally:
+            self.held = False
+            self.give_up()
+
+    def _renew(self, rounds: int) -> int:
+        """Renew the address, in the first rounds announce it; return how many rounds it has been held."""
+        try:
+            self._ask(LIFETIME_S)
+            if rounds < ANNOUNCED:
+                self._announce()
+        except OSError as exc:
+            self.held = False
+            self._note(exc)
+            return 0
+        self.held, self._failure = True, ""
+        return rounds + 1
+
+    def give_up(self) -> None:
+        """Take the address away from the interface if it is there."""
+        try:
+            self._ask(0)
+        except OSError as exc:
+            if exc.errno not in (errno.EADDRNOTAVAIL, errno.ENODEV, errno.EPERM):
+                self._note(exc)
+
+    def _note(self, exc: OSError) -> None:
+        if str(exc) != self._failure:
+            self._failure = str(exc)
+            step = (
+                "the unit needs CAP_NET_ADMIN and CAP_NET_RAW" if exc.errno == errno.EPERM else "look at the interface"
+            )
+            text = "event=address_not_held address=%s interface=%s reason=%r next_step=%r"
+            log.error(text, self._floating.address, self._floating.interface, str(exc), step)
+
+    def _ask(self, lifetime_s: int) -> None:
+        """Have the kernel add the address, renew it or take it away. Raises OSError."""
+        index = socket.if_nametoindex(self._floating.interface)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.settimeout(AGAIN_S)
+            kernel.send(address_message(self._floating, index, lifetime_s=lifetime_s))
+            if code := error_of(kernel.recv(ANSWER_BYTES)):
+                raise OSError(code, os.strerror(code))
+
+    def _announce(self) -> None:
+        """Tell the neighbours where the address is now. Raises OSError."""
+        address, interface = self._floating.address, self._floating.interface
+        mac = bytes.fromhex(Path(f"/sys/class/net/{interface}/address").read_text().strip().replace(":", ""))
+        if isinstance(address, IPv4Address):
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
+                line.bind((interface, 0))
+                line.send(arp_announcement(address, mac))
+            return
+        with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as line:
+            index = socket.if_nametoindex(interface)
+            line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+            line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+            line.bind((str(address), 0, 0, index))
+            line.sendto(neighbour_advertisement(address, mac), (ALL_NODES, 0, 0, index))

@@ -1,0 +1,72 @@
+"""What a leader sends its followers of the log: as far ahead as their windows allow, each from where it is."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+from zlib import crc32
+
+import trio
+
+from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.links.message_frames import encode_message
+from netstack.serving.limits import LogLimiter
+from storage_driver.consensus.effects import FollowerProgress
+from storage_driver.consensus.messages import Append
+
+log = logging.getLogger("appliance.group")
+WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
+RETRY_S: Final = 1.0
+CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within 0.25 s
+
+
+class ShippingCore(Protocol):
+    """The part of the core that says what may be sent."""
+
+    def to_ship(self, member: str) -> tuple[int, int]: ...
+    def ship(self, member: str, length: int, crc: int) -> Append: ...
+    def progress(self) -> tuple[FollowerProgress, ...]: ...
+
+
+class Shipping:
+    """Makes the frames of one leader's followers."""
+
+    def __init__(self, core: ShippingCore, feed: Feed, *, rate: int = 0) -> None:
+        """rate: bytes a second that each follower is sent from the disk, 0: as fast as it takes them."""
+        self._core, self.feed, self._rate = core, feed, rate
+        self._due: dict[str, float] = {}  # when a follower gets bytes again
+        self._told = LogLimiter()
+
+    async def next_frame(self, member: str) -> bytes | None:
+        """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""
+        while trio.current_time() >= self._due.get(member, 0.0):
+            start, upto = self._core.to_ship(member)
+            if start >= upto or start - self.synced().get(member, 0) > WINDOW:
+                return None
+            read_before = self.feed.read_bytes
+            try:
+                piece = await self.feed.piece(start, upto)
+            except FeedGone as exc:
+                self._note(member, str(exc))
+                self._due[member] = trio.current_time() + RETRY_S
+                return None
+            if piece is None:
+                return None
+            if self.feed.read_bytes > read_before:
+                self._slow_down(member, len(piece.data))
+            if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
+                append = self._core.ship(member, piece.end - start, crc32(piece.data))
+                return encode_message(append, piece.data)
+        return None
+
+    def synced(self) -> Mapping[str, int]:
+        """Return how far each follower's disk is."""
+        return {each.member: each.synced for each in self._core.progress()}
+
+    def _slow_down(self, member: str, count: int) -> None:
+        if self._rate:
+            earliest = trio.current_time() - CREDIT_S
+            self._due[member] = max(self._due.get(member, 0.0), earliest) + count / self._rate
+
+    def _note(self, member: str, text: str) -> None:
+        if self._told.allows(member, "feed", trio.current_time()) is not None:
+            log.warning("event=not_shipped member=%s reason=%r", member, text)

@@ -1,0 +1,349 @@
+"""The links of one member: dials some of the others, is dialed by the rest, has one link to each.
+
+Who connects shows a certificate of the group before it costs more than a handshake; how many may be at that at a time
+is bounded, and so is what a member may send. A link that ends is dialed again within a second or two.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from appliance.group.links.frames import (
+    HELLO,
+    REFUSED,
+    WELCOME,
+    LinkFrame,
+    LinkFrameDecoder,
+    LinkRefused,
+    MemberHello,
+    decode_hello,
+    decode_refused,
+)
+from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
+from appliance.group.links.link_tls import LinkTls, member_of
+from netstack.serving.limits import LogLimiter
+from storage_driver.named_tuple import NamedTuple
+from uplink_spark.errors import ProtocolError
+from uplink_spark.wire.tls import TlsStream
+
+log = logging.getLogger("appliance.group")
+CONNECT_S: Final = 3.0
+RETRY_S, MOST_RETRY_S = 0.2, 2.0
+STRANGER_MS: Final = 2000  # it may become a member any time
+MOST_GREETING: Final = 16  # connections whose member is not known yet
+MOST_GREETING_BYTES: Final = 1 << 17
+STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+REASONS: Final = (
+    *("greeting", "places", "certificate", "stranger", "twin", "garbage", "silent", "slow", "differs", "closed"),
+)
+
+
+class LinkUser(Protocol):
+    """What sits behind the links. All but `take` never wait."""
+
+    def hello(self) -> MemberHello: ...
+    def check(self, hello: MemberHello) -> LinkRefused | None:
+        """Return why a member's log is not to be linked with this one."""
+
+    def begun(self, link: Link, hello: MemberHello) -> None: ...
+    def ended(self, link: Link) -> None: ...
+    async def take(self, link: Link, frame: LinkFrame) -> None: ...
+
+
+class LinkPeer(NamedTuple):
+    """Another member: where its link is, whether it is dialed from here."""
+
+    host: str
+    port: int
+    dialed: bool
+
+
+class _Greeting(NamedTuple):
+    """A member that has said who it is, what came behind that, and what reads on."""
+
+    hello: MemberHello
+    behind: Sequence[LinkFrame]
+    decoder: LinkFrameDecoder
+
+
+class LinksSeen(NamedTuple):
+    """Who is linked, why links were refused or lost so far, what the last reason was by member, connections so far."""
+
+    linked: tuple[str, ...]
+    refused: Mapping[str, int]
+    last: Mapping[str, str]
+    connections: int
+    sent_bytes: int
+    received_bytes: int
+
+
+class MemberLinks:
+    """The links of one member."""
+
+    def __init__(
+        self,
+        tls: LinkTls,
+        user: LinkUser,
+        *,
+        new_decoder: Callable[[], LinkFrameDecoder],
+        clocks: LinkClocks,
+        pace: LinkPace,
+    ) -> None:
+        self._tls, self._user, self._new_decoder, self._clocks, self._pace = tls, user, new_decoder, clocks, pace
+        self._peers: dict[str, LinkPeer] = {}
+        self._links: dict[str, tuple[Link, bytes]] = {}  # with the session of the member's process
+        self._changed, self._greeting = trio.Event(), 0
+        self._refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self._last: dict[str, str] = {}
+        self._told = LogLimiter()
+        self._connections = 0
+        self._bytes = [0, 0]  # sent, received, by links that have ended
+
+    def set_peers(self, peers: Mapping[str, LinkPeer]) -> None:
+        """Link with these members from now on, with nobody else."""
+        if peers == self._peers:
+            return
+        self._peers = dict(peers)
+        for member, (link, _) in self._links.items():
+            if member not in peers:
+                link.end(LinkEnded("stranger", f"{member} is no longer a member"))
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def link(self, member: str) -> Link | None:
+        """Return the link to a member, None while there is none."""
+        found = self._links.get(member)
+        return found[0] if found is not None else None
+
+    def send(self, member: str, frame: bytes) -> None:
+        """Send a frame; it is lost where no link is."""
+        if (link := self.link(member)) is not None:
+            link.put(frame)
+
+    def wake(self) -> None:
+        """Ask all pumps again."""
+        for link, _ in self._links.values():
+            link.wake()
+
+    def statistics(self) -> LinksSeen:
+        """Return a snapshot."""
+        links = [link for link, _ in self._links.values()]
+        return LinksSeen(
+            tuple(sorted(self._links)),
+            dict(self._refused),
+            dict(self._last),
+            self._connections,
+            self._bytes[0] + sum(link.sent_bytes for link in links),
+            self._bytes[1] + sum(link.received_bytes for link in links),
+        )
+
+    # ---- dialing
+
+    async def run(self) -> None:
+        """Dial until cancelled."""
+        kept: dict[str, tuple[LinkPeer, trio.CancelScope]] = {}
+        async with trio.open_nursery() as nursery:
+            while True:
+                changed = self._changed
+                for member in [name for name, (peer, _) in kept.items() if self._peers.get(name) != peer]:
+                    kept.pop(member)[1].cancel()
+                for member, peer in self._peers.items():
+                    if peer.dialed and member not in kept:
+                        kept[member] = peer, trio.CancelScope()
+                        nursery.start_soon(self._keep, member, *kept[member])
+                await changed.wait()
+
+    async def _keep(self, member: str, peer: LinkPeer, scope: trio.CancelScope) -> None:
+        """Have a link to a member until cancelled."""
+        with scope:
+            await self._redial(member, peer)
+
+    async def _redial(self, member: str, peer: LinkPeer) -> None:
+        pause_s = RETRY_S
+        while True:
+            began = self._clocks.now_s()
+            refused = await self._dialed(member, peer)
+            if self._clocks.now_s() - began > MOST_RETRY_S + self._pace.silence_s:
+                pause_s = RETRY_S
+            await trio.sleep(max(pause_s, refused.retry_ms / 1000 if refused is not None else 0.0))
+            pause_s = min(2 * pause_s, MOST_RETRY_S)
+
+    async def _dialed(self, member: str, peer: LinkPeer) -> LinkRefused | None:
+        """Have one link, to its end; return what the other side said if it refused."""
+        refused: LinkRefused | None = None
+        try:
+            with trio.fail_after(CONNECT_S):
+                tcp = await trio.open_tcp_stream(peer.host, peer.port)
+            async with tcp:
+                stream = TlsStream(tcp, self._tls.dialing, server_side=False)
+                with trio.fail_after(self._pace.handshake_s):
+                    greeting = await self._greet(stream, member)
+                await self._serve(stream, greeting)
+        except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
+            ended = first_of(group)
+            refused = ended.refused if isinstance(ended, LinkEnded) else None
+            self._note(member, f"{peer.host}:{peer.port}", ended)
+        return refused
+
+    async def _greet(self, stream: TlsStream, member: str) -> _Greeting:
+        await stream.do_handshake()
+        hello = self._user.hello()
+        named = member_of(stream.session)
+        if named != (hello.group, member):
+            raise ProtocolError(f"{named[1]} of group {named[0]} answers where {member} of {hello.group} was expected")
+        await stream.send_all(hello.encode(HELLO))
+        decoder = self._new_decoder()
+        frame, *behind = await _first_frames(stream, decoder)
+        if frame.kind == REFUSED:
+            refused = decode_refused(frame)
+            raise LinkEnded("differs", f"{member} refuses: {refused.code}: {refused.text}", refused)
+        if frame.kind != WELCOME:
+            raise ProtocolError(f"a frame of type {frame.kind:#04x} instead of WELCOME")
+        return _Greeting(self._greeted(frame, named), behind, decoder)
+
+    def _greeted(self, frame: LinkFrame, named: tuple[str, str]) -> MemberHello:
+        """Return a member's greeting when it is who its certificate names. Raises ProtocolError, LinkEnded."""
+        hello = decode_hello(frame)
+        if (hello.group, hello.member) != named:
+            text = f"it says {hello.member} of group {hello.group}, its certificate {named[1]} of {named[0]}"
+            raise ProtocolError(text)
+        if (refused := self._user.check(hello)) is not None:
+            raise LinkEnded("differs", refused.text, refused)
+        return hello
+
+    # ---- being dialed
+
+    async def accepted(self, tcp: trio.SocketStream, address: str) -> None:
+        """Serve a connection that was accepted, to its end; whatever that is, it is the end of this one alone."""
+        stream = TlsStream(tcp, self._tls.accepting)
+        member = ""
+        try:
+            async with tcp:
+                self._greeting += 1
+                try:
+                    greeting = await self._welcome(stream)
+                finally:
+                    self._greeting -= 1
+                member = greeting.hello.member
+                await self._serve(stream, greeting)
+        except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
+            self._note(member, address, first_of(group))
+
+    async def _welcome(self, stream: TlsStream) -> _Greeting:
+        if self._greeting > MOST_GREETING:
+            raise LinkEnded("places", f"{MOST_GREETING} connections are being greeted")
+        with trio.fail_after(self._pace.handshake_s):
+            await stream.do_handshake()
+            named = member_of(stream.session)
+            decoder = self._new_decoder()
+            try:
+                hello = await self._welcomed(stream, named, decoder)
+            except LinkEnded as ended:
+                if ended.refused is not None:
+                    await stream.send_all(ended.refused.encode())
+                raise
+            await stream.send_all(self._user.hello().encode(WELCOME))
+        return _Greeting(hello, (), decoder)
+
+    async def _welcomed(self, stream: TlsStream, named: tuple[str, str], decoder: LinkFrameDecoder) -> MemberHello:
+        own = self._user.hello()
+        if named[0] != own.group or named[1] not in self._peers:
+            text = f"{named[1]} of group {named[0]} is not a member of {own.group} here"
+            raise LinkEnded("stranger", text, LinkRefused("stranger", text, STRANGER_MS))
+        frame, *behind = await _first_frames(stream, decoder)
+        if behind:
+            raise ProtocolError("more than a greeting came at once")
+        if frame.kind != HELLO:
+            raise ProtocolError(f"a frame of type {frame.kind:#04x} instead of HELLO")
+        hello = self._greeted(frame, named)
+        self._make_place(hello)
+        return hello
+
+    def _make_place(self, hello: MemberHello) -> None:
+        """End the link to a member's process before this one. Raises LinkEnded while another process has one."""
+        if (found := self._links.get(hello.member)) is None:
+            return
+        link, session = found
+        if session != hello.session and self._clocks.now_s() - link.heard_s < self._pace.silence_s / 2:
+            text = f"another process is linked as {hello.member}: two of one name, or it restarts"
+            raise LinkEnded("twin", text, LinkRefused("twin", text))
+        link.end(LinkEnded("replaced", f"{hello.member} has connected again"))
+
+    # ---- serving
+
+    async def _serve(self, stream: TlsStream, greeting: _Greeting) -> None:
+        hello = greeting.hello
+        link = Link(stream, hello.member, greeting.decoder, pace=self._pace, clocks=self._clocks)
+        if (before := self.link(hello.member)) is not None:
+            self._drop(before)
+        self._links[hello.member] = link, hello.session
+        self._connections += 1
+        self._last.pop(hello.member, None)
+        log.info("event=link_begins member=%s end=%d", hello.member, hello.synced)
+
+        async def take(frame: LinkFrame) -> None:
+            await self._user.take(link, frame)
+
+        try:
+            self._user.begun(link, hello)
+            await link.run(take, greeting.behind)
+        finally:
+            if self.link(hello.member) is link:
+                self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        del self._links[link.member]
+        self._bytes[0] += link.sent_bytes
+        self._bytes[1] += link.received_bytes
+        self._user.ended(link)
+
+    def _note(self, member: str, address: str, error: BaseException) -> None:
+        """Count and tell why a link was refused or has ended."""
+        reason, text = reason_of(error), str(error) or type(error).__name__
+        if isinstance(cause := error.__cause__, Exception) and isinstance(error, trio.BrokenResourceError):
+            text = f"{text}: {cause}"
+        self._refused[reason] += 1
+        if member:
+            self._last[member] = text
+        if (left_out := self._told.allows(member or address, reason, trio.current_time())) is not None:
+            more = f" left_out={left_out}" if left_out else ""
+            log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
+
+
+async def _first_frames(stream: TlsStream, decoder: LinkFrameDecoder) -> list[LinkFrame]:
+    """Return the first frame and what came with it. Raises ProtocolError, LinkEnded."""
+    received = 0
+    while True:
+        data = await stream.receive_some()
+        if not data:
+            raise LinkEnded("closed", "the other side closed the connection before it said who it is")
+        received += len(data)
+        if received > MOST_GREETING_BYTES:
+            raise ProtocolError(f"a greeting of more than {MOST_GREETING_BYTES} bytes")
+        if frames := decoder.feed(data):
+            return frames
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception of a group, LinkEnded before others."""
+    ended = group.subgroup(LinkEnded)
+    found: BaseException = ended if ended is not None else group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the metrics' label of an error."""
+    if isinstance(error, LinkEnded):
+        return error.reason if error.reason in REASONS else "closed"
+    if isinstance(error, ProtocolError):
+        return "garbage"
+    if isinstance(error, trio.TooSlowError):
+        return "greeting"
+    if isinstance(error, trio.BrokenResourceError) and "handshake" in str(error):
+        return "certificate"
+    return "closed"

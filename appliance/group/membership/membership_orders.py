@@ -1,0 +1,82 @@
+"""Orders of people about who belongs to a group: let a member in, take one out, leave."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from appliance.group.driver import GroupRefused
+from appliance.group.leadership import LEADER, Leadership
+from appliance.group.links.directory import MemberDirectory, member_in
+from appliance.group.membership.member_changes import joined, removed
+from storage_driver.consensus.core import Core
+from storage_driver.consensus.effects import Effects
+
+LOOK_S: Final = 0.05
+SETTLE_S: Final = 10.0
+Order = Callable[[Callable[[float], Effects]], Awaitable[None]]
+
+
+class MembershipOrders:
+    """Carries them out; each change is in force when it is on enough disks."""
+
+    def __init__(self, core: Core, order: Order, directory: MemberDirectory, leadership: Leadership) -> None:
+        self._core, self._order, self._directory, self._leadership = core, order, directory, leadership
+
+    async def join(self, text: str) -> str:
+        """Let a member in, one step; return what it waits for, "" when it is done. Raises GroupRefused."""
+        self._must_lead()
+        members, new = self._core.status.members, member_in(text)
+        if new is not None and new.name in members.all:
+            known = self._directory.link_address(new.name)
+            if known != new.link_address:
+                raise GroupRefused(f"{new.name} is a member at {known or 'an unknown address'}: choose another name")
+        copies = new is not None and new.name in members.learners
+
+        def step(now_s: float) -> Effects:
+            found = joined(self._core.status.members, text)
+            return self._core.propose_members(now_s, found) if found is not None else Effects()
+
+        try:
+            await self._order(step)
+        except GroupRefused as exc:
+            self._must_lead()
+            if copies:
+                return str(exc)
+            raise
+        await self._settled()
+        learners = self._core.status.members.learners
+        return f"{new.name} copies the log" if new is not None and new.name in learners else ""
+
+    async def remove(self, name: str) -> None:
+        """Take a member out. Raises GroupRefused."""
+        self._must_lead()
+        await self._order(lambda now_s: self._core.propose_members(now_s, removed(self._core.status.members, name)))
+        await self._settled()
+
+    async def hand_over(self, transfer: Callable[[str], Awaitable[None]]) -> None:
+        """Let another box lead if this one does, the one that has most first. Raises GroupRefused."""
+        reason = "there is no other box that could lead"
+        boxes = [each for each in self._core.progress() if each.member in self._core.status.members.boxes]
+        for each in sorted(boxes, key=lambda each: -each.synced):
+            if self._core.status.role != LEADER:
+                break
+            try:
+                await transfer(each.member)
+            except GroupRefused as exc:
+                reason = str(exc)
+        if self._core.status.role == LEADER:
+            raise GroupRefused(reason)
+        await self._leadership.wait_for(lambda state: state.leader != "")
+
+    def _must_lead(self) -> None:
+        status = self._core.status
+        if status.role != LEADER:
+            raise GroupRefused(f"this box does not lead: ask {status.leader or 'the leader, once there is one'}")
+
+    async def _settled(self) -> None:
+        with trio.move_on_after(SETTLE_S):
+            while self._core.changing and self._core.status.role == LEADER:  # noqa: ASYNC110 the core has no event
+                await trio.sleep(LOOK_S)
+        if self._core.changing or self._core.status.role != LEADER:
+            raise GroupRefused("the change is not on enough disks yet: see `rocketbox group status`")

@@ -1,0 +1,1 @@
+"""The tables of a box on their way through the log: records, snapshots, who applies them."""

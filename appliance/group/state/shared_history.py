@@ -1,0 +1,83 @@
+"""The history of a group's log, which each leader goes on with: one line of epochs and runs, whoever ships it.
+
+A run begins with a leadership. What is shipped is below committed, so no two leaders ship different bytes; the centre
+sees one box that was started again.
+"""
+
+import logging
+from typing import Any, Final, Protocol
+
+import trio
+
+from appliance.group.state.state_applier import StateFiles
+from appliance.group.state.state_log import StateLog
+from appliance.group.state.state_records import SINGLE, TableChange
+from storage_driver.errors import StateDamaged
+from storage_driver.log.lineage import Lineage
+
+log = logging.getLogger("appliance.group")
+HISTORY: Final = "rocketbox/lineage"
+LOOK_S: Final = 1.0
+
+
+class LogWithHistory(Protocol):
+    """A store, as far as its history goes."""
+
+    lineage: Lineage
+
+    @property
+    def end(self) -> int: ...
+
+
+class SharedHistory:
+    """Runs on a leader."""
+
+    def __init__(self, store: LogWithHistory, state: StateLog, files: StateFiles) -> None:
+        self._store, self._state, self._files = store, state, files
+        self._told: dict[str, Any] = {}
+
+    async def take_over(self) -> None:
+        """Go on where the last leader stopped; return once others know it, as whatever is shipped names the run."""
+        before, at = await trio.to_thread.run_sync(self._load), self._store.end
+        if before is not None:
+            await trio.to_thread.run_sync(self._store.lineage.take_over, *before, at)
+        while True:
+            try:
+                await self._state.wait(self._tell())
+                return
+            except OSError as exc:
+                log.warning("event=history_not_in_log reason=%r", str(exc))
+            await trio.sleep(LOOK_S)
+
+    async def run(self) -> None:
+        """Tell what the uplink changes of it: the landing zone, a new epoch."""
+        while True:
+            await trio.sleep(LOOK_S)
+            if self._now() != self._told:
+                try:
+                    self._tell()
+                except OSError as exc:
+                    log.warning("event=history_not_in_log reason=%r", str(exc))
+
+    def _tell(self) -> int:
+        now = self._now()
+        mark = self._state.append(TableChange(HISTORY, {SINGLE: now}, {}, whole=True))
+        self._told = now
+        return mark
+
+    def _now(self) -> dict[str, Any]:
+        lineage = self._store.lineage
+        return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing}
+
+    def _load(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], str | None] | None:
+        """Return what the last leader told, None where there was none. Blocks."""
+        try:
+            content: Any = self._files.tables[HISTORY].load()
+            if content is None:
+                return None
+            epochs, runs = ([(int(a), int(b)) for a, b in content[name]] for name in ("epochs", "runs"))
+            landing = content["landing"]
+        except (StateDamaged, OSError, KeyError, TypeError, ValueError) as exc:
+            log.error("event=table_damaged table=lineage reason=%r", f"{type(exc).__name__}: {exc}")
+            return None
+        return epochs, runs, landing if isinstance(landing, str) else None

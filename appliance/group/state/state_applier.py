@@ -1,0 +1,164 @@
+"""Takes what the log says of tables into their files, on each member; the files' owners only read them.
+
+A batch is written file by file, then the position. After a power cut in between some changes are applied again, which
+leads to the same tables.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from appliance.broker.delay.redelivery import records_in
+from appliance.group.state.state_records import (
+    STATE_TOPIC,
+    ChangeIllegal,
+    JournalChange,
+    TableChange,
+    applied,
+    decode,
+)
+from appliance.replication.mark_signal import MarkSignal
+from storage_driver.errors import StateDamaged
+from storage_driver.files.disk import Disk
+from storage_driver.files.journal_file import JournalFile
+from storage_driver.files.state_file import StateFile
+from storage_driver.interfaces import MarkedReading
+from storage_driver.record import MessageQueue
+from storage_driver.store import MessageStore
+
+log = logging.getLogger("appliance.group")
+QUEUE: Final = MessageQueue(STATE_TOPIC, 0)
+EVERY_S: Final = 1.0
+BATCH, BATCH_BYTES = 256, 8 << 20
+CONFIG: Final = ("topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode")
+OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "lineage")
+JOURNALS: Final = ("pop.journal",)
+Applied = Callable[[frozenset[str]], Awaitable[None]]
+
+
+class StateFiles:
+    """The files of all tables that follow the log, each opened once."""
+
+    def __init__(
+        self, tables: Mapping[str, StateFile], journals: Mapping[str, JournalFile], position: StateFile, disk: Disk
+    ) -> None:
+        self.tables, self.journals, self.position, self._disk = tables, journals, position, disk
+
+    def state_file(self, name: str, *, folder: str = "config") -> StateFile:
+        return self.tables[f"{folder}/{name}"]
+
+    def journal_file(self, name: str) -> JournalFile:
+        """Return a journal to read: the applier's own file is written meanwhile."""
+        return JournalFile(self._disk, self.journals[f"rocketbox/{name}"].path)
+
+
+class StateApplier:
+    """Applies what is committed. `next`: the first record of the state that is not applied."""
+
+    def __init__(self, store: MarkedReading, files: StateFiles) -> None:
+        self._store, self._files = store, files
+        position = _loaded(files.position)
+        self.next = _number(position.get("next"))
+        self._kept = {name: _number(count) for name, count in dict(position.get("entries") or {}).items()}
+        self.floor = 0  # everything below this log offset is applied
+        self.failure: str | None = None
+        self._one = trio.Lock()
+        self._signal = MarkSignal(lambda: store.committed, store.when_committed, failure=lambda: store.failure)
+
+    async def run(self, done: Applied) -> None:
+        """Apply what gets committed, about once a second, and tell which tables changed, until cancelled."""
+        while True:
+            seen = self._store.committed
+            try:
+                if changed := await self.apply():
+                    await done(changed)
+                self.failure = None
+            except OSError as exc:
+                if self.failure is None:
+                    log.error("event=state_not_applied reason=%r", str(exc))
+                self.failure, seen = str(exc), -1
+            await trio.sleep(EVERY_S)
+            await self._signal.wait(seen, inf)
+
+    async def apply(self) -> frozenset[str]:
+        """Apply everything that is committed now; return the names of the tables that changed. Raises OSError."""
+        changed = frozenset[str]()
+        async with self._one:
+            committed, end = self._store.committed, self._store.max_offset(QUEUE)
+            start = max(self.next, self._store.min_offset(QUEUE))
+            while start < end:
+                found = await self._store.read(QUEUE, start, max_count=BATCH, max_bytes=BATCH_BYTES)
+                if found.next_offset <= start:
+                    break
+                bodies = [stored.body for stored in records_in(found.chunks)]
+                changed |= await trio.to_thread.run_sync(self._take, bodies, found.next_offset)
+                start = self.next = found.next_offset
+            self.floor = committed
+        return changed
+
+    def journal(self, name: str) -> list[bytes]:
+        """Return the entries of a journal that count. Blocks. Raises OSError."""
+        return self._files.journals[name].load().payloads[: self._kept.get(name, 0)]
+
+    def _take(self, bodies: Sequence[bytes], following: int) -> frozenset[str]:
+        """Write the files of a batch, then the position. Blocks. Raises OSError."""
+        contents: dict[str, Any] = {}
+        names = set[str]()
+        for change in _changes(bodies):
+            if isinstance(change, JournalChange):
+                if (journal := self._files.journals.get(change.table)) is not None:
+                    self._take_journal(journal, change)
+                    names.add(change.table)
+            elif (file := self._files.tables.get(change.table)) is not None:
+                content = contents[change.table] if change.table in contents else _loaded(file)
+                contents[change.table] = applied(content, change)
+                names.add(change.table)
+        for name, content in contents.items():
+            self._files.tables[name].save(content)
+        self._files.position.save({"next": following, "entries": self._kept})
+        return frozenset(names)
+
+    def _take_journal(self, journal: JournalFile, change: JournalChange) -> None:
+        if change.whole:
+            journal.replace(change.entries)
+            self._kept[change.table] = len(change.entries)
+            return
+        if not journal.ready:  # what is behind the position comes again
+            journal.replace(self.journal(change.table))
+        for entry in change.entries:
+            journal.append(entry)
+        self._kept[change.table] = self._kept.get(change.table, 0) + len(change.entries)
+
+
+def open_files(store: MessageStore, disk: Disk, data: Path) -> StateFiles:
+    """Return the files of the tables that follow the log."""
+    tables = {f"config/{name}": store.state_file(name) for name in CONFIG}
+    tables |= {f"rocketbox/{name}": store.state_file(name, folder="rocketbox") for name in OWN}
+    tables["namesrv/kvConfig"] = StateFile(disk, data / "namesrv" / "kvConfig.json")
+    journals = {f"rocketbox/{name}": store.journal_file(name) for name in JOURNALS}
+    return StateFiles(tables, journals, store.state_file("state", folder="rocketbox"), disk)
+
+
+def _changes(bodies: Iterable[bytes]) -> Iterable[TableChange | JournalChange]:
+    for body in bodies:
+        try:
+            yield decode(body)
+        except ChangeIllegal as exc:
+            log.error("event=state_record_skipped reason=%r", str(exc))
+
+
+def _loaded(file: StateFile) -> dict[str, Any]:
+    try:
+        content = file.load()
+    except StateDamaged as exc:
+        log.error("event=table_damaged table=%s reason=%r", file.path.stem, str(exc))
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,74 @@
+"""An address in a network of its own: taken, announced to the neighbour, given up, and gone by itself after a kill."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.import_path import import_path
+
+pytestmark = pytest.mark.slow
+TOP = Path(__file__).parents[4]
+OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
+SCRIPT = """
+import socket, subprocess, sys, time
+import trio
+from appliance.group.address import floating
+from appliance.group.address.floating import Floating
+from appliance.group.address.floating_frames import read_floating
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+subprocess.run("mount -t sysfs sysfs /sys; ip link set lo up; ip link add here type veth peer name there; "
+               "ip link set here up; ip link set there up", shell=True, check=True)
+kind, text = sys.argv[1:]
+floating.AGAIN_S = 0.1
+address = text.partition("/")[0]
+there = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+there.bind(("there", 0))
+there.settimeout(5)
+made = Floating(read_floating(text))
+wanted = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, address)
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.hold)
+        while not made.held:
+            await trio.sleep(0.01)
+        assert address in ip("address", "show", "here"), "taken"
+        while wanted not in there.recv(2000):
+            pass
+        nursery.cancel_scope.cancel()
+    assert address not in ip("address", "show", "here"), "given up"
+    made.give_up()
+
+async def killed():
+    made._ask(1)
+    assert address in ip("address", "show", "here")
+    while address in ip("address", "show", "here"):
+        await trio.sleep(0.1)
+
+trio.run({"held": main, "killed": killed}[kind])
+print("fine")
+"""
+
+
+def allowed() -> bool:
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    return not subprocess.run(
+        [*OWN, "ip", "link", "add", "x", "type", "veth"], capture_output=True, check=False
+    ).returncode
+
+
+@pytest.mark.skipif(not allowed(), reason="no network namespaces here, or no `ip`: apt-get install iproute2")
+@pytest.mark.parametrize("text", ["10.99.0.5/24@here", "fd99::5/64@here"])
+@pytest.mark.parametrize("kind", ["held", "killed"])
+def test_an_address_is_taken_announced_and_given_up(kind: str, text: str) -> None:
+    environment = {"PYTHONPATH": import_path(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    command = [*OWN, sys.executable, "-c", SCRIPT, kind, text]
+    said = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert said.stdout.strip() == "fine", said.stderr

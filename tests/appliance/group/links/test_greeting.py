@@ -1,0 +1,27 @@
+"""Which logs may be one: same layout and segments, same origin unless one is empty."""
+
+from appliance.group.links.frames import MemberHello
+from appliance.group.links.greeting import refusal_of
+
+OWN = MemberHello("press", "a", b"session1", 1 << 20, ((5, 0), (6, 900)), (), (), 0, 1000)
+OTHER = OWN._replace(member="b", session=b"session2", synced=700)
+
+
+def code(hello: MemberHello, own: MemberHello = OWN) -> str:
+    refused = refusal_of(own, hello)
+    return refused.code if refused is not None else ""
+
+
+def test_copies_of_one_log_and_empty_ones_are_welcome() -> None:
+    other_origin = ((9, 0),)
+    assert code(OTHER) == ""
+    assert code(OTHER._replace(epochs=((5, 0),))) == "", "the later epoch begins above what it has"
+    assert code(OTHER._replace(epochs=other_origin, synced=0)) == ""
+    assert code(OTHER._replace(epochs=other_origin, first=1 << 20, synced=1 << 20)) == ""
+    assert code(OTHER, OWN._replace(epochs=other_origin, synced=0)) == ""
+
+
+def test_what_cannot_be_one_log_is_refused_before_a_byte_moves() -> None:
+    assert code(OTHER._replace(epochs=((9, 0),))) == "unrelated"
+    assert code(OTHER._replace(segment_bytes=1 << 21)) == "segments"
+    assert code(OTHER._replace(version=2)) == code(OTHER._replace(layout=2)) == "version"

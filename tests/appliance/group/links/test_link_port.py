@@ -1,0 +1,55 @@
+"""The first byte of a connection decides; `test_links.py` has the floods."""
+
+import pytest
+import trio
+
+from appliance.group.links.link_port import MOST_UNDECIDED, LinkPort
+from netstack.serving.server import open_listeners
+from netstack.wire.replication import REPORT
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.links.test_links import Member
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+
+
+async def test_a_stock_slave_and_a_member_come_to_the_same_port() -> None:
+    member, reports = Member("a"), list[bytes]()
+
+    async def stock(stream: trio.SocketStream, host: str, port: int) -> None:
+        assert (host, port > 0) == ("127.0.0.1", True)
+        reports.append(await stream.receive_some(REPORT.size))
+
+    port = LinkPort(member.links, stock)
+    async with trio.open_nursery() as nursery:
+        listeners = await open_listeners("127.0.0.1", 0)
+        nursery.start_soon(port.serve, listeners)
+        number = listeners[0].socket.getsockname()[1]
+        for first in (REPORT.pack(4711), b"\x16\x03\x01" + b"\xff" * 20, b"\x17"):
+            stream = await trio.open_tcp_stream("127.0.0.1", number)
+            await stream.send_all(first)
+        await until(lambda: reports == [REPORT.pack(4711)])
+        await until(lambda: sum(member.refused().values()) == 1)
+        await until(lambda: port.refused() == {"unknown": 1, "undecided": 0})
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_says_nothing_does_not_keep_members_out() -> None:
+    member, came = Member("a"), list[bytes]()
+
+    async def stock(stream: trio.SocketStream, host: str, port: int) -> None:
+        came.append(await stream.receive_some(REPORT.size))
+
+    port = LinkPort(member.links, stock)
+    async with trio.open_nursery() as nursery:
+        listeners = await open_listeners("127.0.0.1", 0)
+        nursery.start_soon(port.serve, listeners)
+        number = listeners[0].socket.getsockname()[1]
+        silent = [await trio.open_tcp_stream("127.0.0.1", number) for _ in range(MOST_UNDECIDED)]
+        await until(lambda: len(port._undecided) == MOST_UNDECIDED)
+        stream = await trio.open_tcp_stream("127.0.0.1", number)
+        await stream.send_all(REPORT.pack(4711))
+        await until(lambda: came == [REPORT.pack(4711)])
+        assert await silent[0].receive_some() == b"", "the oldest is closed for it"
+        assert port.refused()["undecided"] == 1
+        nursery.cancel_scope.cancel()
