@@ -29,7 +29,7 @@ def problem(**said: object) -> str:
 def test_members_are_read_with_their_addresses() -> None:
     members = read_members(GroupSection(members=("a=[fe80::1]:10912", "w=gate:7 witness")))
     assert members == {"a": GroupMember("a", "fe80::1", 10912), "w": GroupMember("w", "gate", 7, witness=True)}
-    assert members["a"].client_address == "fe80::1:10911"
+    assert members["a"].client_address == "[fe80::1]:10911"
 
 
 @pytest.mark.parametrize(
