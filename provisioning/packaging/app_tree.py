@@ -27,15 +27,17 @@ from provisioning.packaging.wheels import fetch
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 ELSEWHERE = ("uplink_spark/jobs", "uplink_spark/spark", "uplink_spark/spark_source.py", "provisioning/packaging")
 AT_THE_CENTRE = ("uplink_spark/centre", "uplink_spark/zone", "uplink_spark/commands", "uplink_spark/__main__.py")
+MADE_FROM = ("netstack/grpc/v2/definition.proto", "netstack/grpc/v2/service.proto")
 TESTING = "testing*.py"
 NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of libraries
     r"psutil/_ps(windows|osx|bsd|aix|sunos)|trio/testing/|_windows|_kqueue|serial/(win32|serialwin32|serialcli|serialjava|"
     r"rfc2217|tools/(miniterm|hexlify_codec|list_ports_(windows|osx))|urlhandler/|threaded/)|"
     r"prometheus_client/(twisted/|aiohttp/|django/|bridge/|openmetrics/parser|parser|multiprocess)|"
     r"jinja2/(ext|sandbox|nativetypes|meta|constants)\.|trio/(_tools/|_repl\.|_wait_for_object)|idna/(cli|codec|compat)\.|"
-    r"cbor2/tool\.|serial/rs485\.|\.dist-info/(RECORD|INSTALLER|REQUESTED|WHEEL)|"
+    r"cbor2/tool\.|serial/rs485\.|\.dist-info/(RECORD|INSTALLER|REQUESTED|WHEEL|sboms/)|"
     r"google/protobuf/(compiler/|json_|testdata/|util/|internal/(.*_benchmark|testing_|_parameterized)|"
-    r"(descriptor|api|type|struct|any|wrappers|source_context|empty|field_mask)_pb2|json_format|proto_|service)|"
+    r"(descriptor|api|type|struct|any|wrappers|source_context|empty|field_mask)_pb2|json_format|proto_|service|"
+    r"(proto|timestamp|duration|any)\.)|"
     r"(^|/)(_?tests?)/|__pycache__"
 )
 SOURCES = (".pyi", ".c", ".h", ".pyx", ".pxd", ".rs")
@@ -56,10 +58,12 @@ def build_tree(
         shutil.rmtree(target)
     site.mkdir(parents=True)
     copy_packages(top, site)
-    leave_out(site, AT_THE_CENTRE)  # a slot has no libraries for them either
+    leave_out(site, (*AT_THE_CENTRE, *MADE_FROM))  # a slot has no libraries for the centre either
     if compiled is not None:
         copy_library(top, compiled, site, machine or platform.machine(), number)
     libraries = fetch_libraries(top, site, machine, number) if foreign else copy_libraries(top, site)
+    for path in site.glob("*.dist-info/METADATA"):  # what follows the headers is the library's README
+        path.write_text(path.read_text(encoding="utf-8").partition("\n\n")[0] + "\n", encoding="utf-8")
     write_own_metadata(site, version)
     write_sbom(target / SBOM, top, libraries, version)
     compile_all(python, target, site)

@@ -14,7 +14,10 @@ from tests.interop.jvm import Jvm
 
 pytestmark = pytest.mark.slow
 
-STRATEGIES = ("Averagely", "AveragelyByCircle", "ConsistentHash")
+STRATEGIES = (
+    "Averagely",
+    *(pytest.param(name, marks=pytest.mark.soak) for name in ("AveragelyByCircle", "ConsistentHash")),
+)
 QUEUES = 8
 
 

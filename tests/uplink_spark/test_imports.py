@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BOX = "box.shipper box.stick box.report"
-GATEWAY = "centre.gateway centre.metrics centre.objects centre.sweep commands"
+GATEWAY = "centre.gateway centre.metrics centre.zone_files.objects centre.sweep commands"
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from pathlib import Path
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.group_settings import BROKER_BELOW, MEMBER, GroupMember, read_member
 from appliance.errors import ConfigError, ConfigProblem
-from uplink_spark.centre.certs import make_ca, make_member
 from uplink_spark.errors import ConfigError as CertificateError
 
 INSTALLED = "/etc/rocketbox/keys"
@@ -18,6 +17,11 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
 
     here: the certificates are used where they are written.
     """
+    try:
+        from uplink_spark.centre.certs import make_ca, make_member
+    except ModuleNotFoundError as exc:
+        step = "makes certificates, which no box does: run it where the gateway's package is (pip install 'rocketbox')"
+        raise ConfigError("group init", [ConfigProblem("group init", "", step, None)]) from exc
     members = [_member(text) for text in texts]
     boxes = {
         box.name: configuration(group, box, texts, str((folder / box.name / "keys").absolute()) if here else INSTALLED)

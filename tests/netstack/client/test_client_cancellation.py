@@ -112,7 +112,7 @@ class Life:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("apart", [11, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("apart", [21, pytest.param(1, marks=pytest.mark.soak)])
 async def test_cancelled_at_any_await_nothing_is_left_and_nothing_is_lost(
     tmp_path: Path, topic: str, apart: int
 ) -> None:
