@@ -27,9 +27,8 @@ LANES = (
     "test_cluster",
     "test_store_files",
 )
-# What depends on how fast a machine is (other programs, real time: `slow`) gets a second try, and the summary says so.
+# A stall of a shared machine may hit any test: each gets a second try, and the summary names what needed it.
 # Never what proves that nothing is lost: there one failure is a finding.
-SECOND_TRY = {"systemd", "java 4.9.7", "java 5.5.0", "spark", "test_go_and_node", "test_cluster"}
 PROOFS = {
     "test_grpc_kills",
     "test_kills",
@@ -73,8 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
-        lane = _lane(item)
-        if lane in SECOND_TRY or (item.get_closest_marker("slow") and lane not in PROOFS):
+        if _lane(item) not in PROOFS:
             item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(config, "workerinput"):
         for item in items:
