@@ -92,7 +92,7 @@ class CopyReplacing:
             StateFile(self._disk, self._root / "rocketbox" / "terms.json"),
             TermTable((), (MembersAt(-1, wanted.members),)),
         )
-        self._forget()
+        self._journal.remove()
         log.error("event=copy_given_up kept_in=%r next_step=wait_until_this_box_has_everything", wanted.kept_in)
         return wanted
 
@@ -123,11 +123,6 @@ class CopyReplacing:
             disk.remove_folder(root / name)
         for name in (*FILES, *(f"rocketbox/{each}" for each in self._tables())):
             disk.remove_folder(root / name)
-
-    def _forget(self) -> None:
-        for path in (self._journal.path, self._journal.path.with_name(self._journal.path.name + ".bak")):
-            self._disk.remove(path)
-        self._disk.sync_folder(self._journal.path.parent)
 
 
 def give_up_begun(root: Path) -> None:

@@ -126,6 +126,12 @@ class StateFile:
         disk.rename(self._temporary, self.path)
         disk.sync_folder(self.path.parent)
 
+    def remove(self) -> None:
+        """Remove the table; the previous version first, or it would be the table after a power cut. Raises OSError."""
+        for path in (self._backup, self.path):
+            self._disk.remove(path)
+        self._disk.sync_folder(self.path.parent)
+
     async def write(self, value: Any) -> None:
         """Do what `save` does in a thread; the value is encoded before the first await. Raises OSError."""
         await self.write_bytes(

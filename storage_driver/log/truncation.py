@@ -59,9 +59,7 @@ class Truncation:
         self._erase(segments, cut)
         self._set_position_back(cut.log_offset)
         CutHistory(self._disk, self._root).note(cut)
-        for path in (self._journal.path, self._journal.path.with_name(self._journal.path.name + ".bak")):
-            self._disk.remove(path)
-        self._disk.sync_folder(self._journal.path.parent)
+        self._journal.remove()
         return cut
 
     def _save(self, cut: CutDone, stage: str) -> None:

@@ -76,8 +76,7 @@ class RebuildMark:
     """`rocketbox/rebuilding.json`: the queues whose files are being rebuilt, so that a cut on the way is noticed."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk, self._path = disk, root / "rocketbox" / "rebuilding.json"
-        self._file = StateFile(disk, self._path)
+        self._disk, self._file = disk, StateFile(disk, root / "rocketbox" / "rebuilding.json")
 
     def load(self) -> list[MessageQueue]:
         """Return the queues whose rebuilding did not end. Raises OSError."""
@@ -93,7 +92,5 @@ class RebuildMark:
 
     def clear(self) -> None:
         """Forget them: the new files are on stable storage. Raises OSError."""
-        if self._disk.exists(self._path):
-            self._disk.remove(self._path.with_name(f"{self._path.name}.bak"))
-            self._disk.remove(self._path)
-            self._disk.sync_folder(self._path.parent)
+        if self._disk.exists(self._file.path):
+            self._file.remove()

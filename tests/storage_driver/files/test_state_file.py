@@ -61,6 +61,17 @@ def test_a_table_is_replaced_though_nobody_may_write_the_version_before(tmp_path
     assert file.load() == {"v": 2}
 
 
+def test_a_removed_table_is_gone_with_its_version_before() -> None:
+    disk = MemoryDisk(folders=("/", "/data"))
+    file = StateFile(disk, Path("/data/x.json"))
+    for value in ({"n": 1}, {"n": 2}):
+        file.save(value)
+    file.remove()
+    assert StateFile(disk.restarted(), file.path).load() is None
+    assert disk.list(Path("/data")) == []
+    file.remove()  # there is none
+
+
 def test_an_error_at_any_step_leaves_the_old_or_the_new_table() -> None:
     steps = 20
     for number in range(steps):
