@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from appliance.configuration.config_rules import Choice, Many, Real, Section, Text, Whole, key
 from appliance.errors import ConfigProblem
+from netstack.serving.limits import host_port
 from storage_driver.named_tuple import NamedTuple
 
 LOCAL, ONE, BOTH = "local", "one", "both"
@@ -68,11 +69,6 @@ class GroupSection(Section):
     certs: str = key(
         "", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt; empty: that of the uplink"
     )
-
-
-def host_port(host: str, port: int) -> str:
-    """Return host:port; an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_member(text: str) -> GroupMember:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from appliance.configuration.settings import AdvertiseRule
+from netstack.serving.limits import host_port
 
 Interfaces = Mapping[str, Sequence[str]]
 """Interface name → its addresses, IPv4 and IPv6, without zone."""
@@ -59,4 +60,4 @@ def plain(address: str) -> str:
 
 
 def joined(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address and not address.startswith("[") else f"{address}:{port}"
+    return f"{address}:{port}" if address.startswith("[") else host_port(address, port)

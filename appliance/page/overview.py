@@ -20,6 +20,7 @@ from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
 from appliance.page.history import HOUR, REACHES, CurveHistory, Point, Reach
 from appliance.page.vitals import HostVitals
+from netstack.serving.limits import host_port
 from netstack.wire.versions import version_text
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines
@@ -230,10 +231,9 @@ def _consumers(watched: BoxView) -> Any:
 
 
 def _client(watched: BoxView, peer: Any, member: Any) -> Row:
-    host, port = peer.remote[:2]
     return {
         "id": member.client_id or "no id yet",
-        "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        "address": host_port(*peer.remote[:2]),
         "language": member.language,
         "version": version_text(member.version) + ("" if member.protocol == REMOTING else " gRPC"),
         "seen_s": max(0.0, (watched.now_ms() - member.seen_ms) / 1000),

@@ -45,6 +45,11 @@ def plain_address(address: str) -> str:
     return address.partition("%")[0].removeprefix("::ffff:")
 
 
+def host_port(host: str, port: int) -> str:
+    """Return host:port; an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def host_bytes(address: str, port: int) -> bytes:
     """Return 4 or 16 bytes of address and the port as i32: how a message keeps where it was born."""
     try:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import trio
 
 from netstack.errors import AskTimeout, ChannelClosed
-from netstack.serving.limits import host_bytes
+from netstack.serving.limits import host_bytes, host_port
 from netstack.serving.outbox import Outbox
 from netstack.wire.command import ExtFields, RemotingCommand, encode_command, request
 from netstack.wire.conversation import PendingRequests
@@ -54,8 +54,7 @@ class Peer:
         self.finish: Callable[[str], None] | None = None  # set by the connection while it serves
 
     def __str__(self) -> str:
-        host, port = self.remote
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return host_port(*self.remote)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Run the plain function when the connection ends; at once if it has."""

@@ -9,7 +9,7 @@ Source: RocketMQ 4.9.8 TlsSystemConfig, NettyRemotingServer.HandshakeHandler.
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +60,11 @@ class TlsConfig(NamedTuple):
     trust: Path | None = None
     handshake_s: float = 5.0
     trusting_self: bool = False
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """All files that are read."""
+        return self.cert, self.key, self.key_password, self.trust
 
 
 class TlsUnusable(Exception):
@@ -143,7 +148,7 @@ class TlsDoor:
 
     async def check(self) -> bool:
         """Look at the files once; True when new ones have come into force."""
-        seen, judged = await trio.to_thread.run_sync(_stamps, self._config), self._clock_trusted()
+        seen, judged = await trio.to_thread.run_sync(stamps_of, self._config.files), self._clock_trusted()
         if (seen, judged) == (self._seen, self._judged):
             return False
         self._seen, self._judged = seen, judged  # also when they are bad: said once, tried again when they change again
@@ -185,10 +190,10 @@ def client_context(
 Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
-def _stamps(config: TlsConfig) -> Stamps:
+def stamps_of(paths: Iterable[Path | None]) -> Stamps:
     """Return what changes when one of the files is replaced or rewritten."""
     found: list[tuple[int, int, int] | None] = []
-    for path in (config.cert, config.key, config.key_password, config.trust):
+    for path in paths:
         try:
             status = path.stat() if path else None
         except OSError:
@@ -206,7 +211,7 @@ class _Contexts(NamedTuple):
 
 def _load(config: TlsConfig, judge_dates: bool) -> tuple[_Contexts, Stamps, int]:
     """Return contexts for new connections, the stamps from before they were read, and when the certificate ends."""
-    seen = _stamps(config)
+    seen = stamps_of(config.files)
     context, itself = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for each in (context, itself):
         each.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from appliance.group.links.frames import ALPN
+from netstack.serving.tls import Stamps, stamps_of
 from uplink_spark.errors import ConfigError, ProtocolError
 from uplink_spark.wire.batch import BOX_NAME
 from uplink_spark.wire.tls import MEMBER_URI, NO_CHECK_TIME
@@ -61,17 +62,8 @@ class LinkTls:
         return accepting, _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
 
 
-def _stamps(folder: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what changes when a file is written or replaced."""
-    return tuple(_stamp(folder / name) for name in FILES)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _stamps(folder: Path) -> Stamps:
+    return stamps_of(folder / name for name in FILES)
 
 
 def _context(purpose: int, folder: Path, *, clock_ok: bool) -> ssl.SSLContext:
