@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from appliance.configuration.config_rules import Choice, Many, Real, Section, Text, Whole, key
-from appliance.errors import ConfigProblem
+from appliance.errors import ConfigError, ConfigProblem
 from netstack.serving.limits import host_port
 from storage_driver.named_tuple import NamedTuple
 
@@ -16,6 +16,7 @@ MEMBER = Text(
 ADDRESS = Text(r"|[0-9a-fA-F.:]+/\d{1,3}@[\w.-]{1,15}", '"ADDRESS/PREFIX@INTERFACE" such as "10.1.0.10/24@eth0"')
 BROKER_BELOW = 1  # a member's broker port is the one below its port for copies: Apache's rule
 MOST_BOXES = 3
+TIMING = (0.5, 10)
 
 
 class GroupMember(NamedTuple):
@@ -65,7 +66,7 @@ class GroupSection(Section):
     )
     preferred: str = key("", Text(r"|[a-z0-9-]{1,16}", "a member"), "the member that leads when it can")
     address: str = key("", ADDRESS, "address that the leader takes, for clients; empty: none")
-    timing: float = key(1.0, Real(0.5, 10), "factor of all times of elections; above 1 for slow links")
+    timing: float = key(1.0, Real(*TIMING), "factor of all times of elections; above 1 for slow links")
     certs: str = key(
         "", Text(r"(?s).{0,1000}", "a folder"), "folder with box.crt, box.key, ca.crt; empty: that of the uplink"
     )
@@ -77,6 +78,15 @@ def read_member(text: str) -> GroupMember:
     address, _, kind = rest.partition(" ")
     host, _, port = address.rpartition(":")
     return GroupMember(name, host.strip("[]"), int(port), kind == "witness")
+
+
+def member_given(text: str, command: str, argument: str) -> GroupMember:
+    """Return a member that a command line names. Raises ConfigError, which names command and argument."""
+    try:
+        MEMBER.read(text)
+    except ValueError as exc:
+        raise ConfigError(command, [ConfigProblem(argument, text, str(exc), None)]) from exc
+    return read_member(text)
 
 
 def read_members(section: GroupSection) -> dict[str, GroupMember]:

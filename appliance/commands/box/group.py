@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from appliance.admin import NAME, AdminRefused, AdminSilent, ask
-from appliance.commands.box.replica import COULD_NOT_ASK, REFUSED, show
+from appliance.commands.box.group_files import write_group
+from appliance.commands.box.replica import COULD_NOT_ASK, ORDER_S, PURPOSES, REFUSED, add_order, show
 from appliance.commands.box.status import health_path
-from appliance.commands.settings import add_config_arguments
 from appliance.commands.tables import confirmed
 from appliance.errors import ConfigError
 
-PURPOSES = {
-    "status": "who leads, and how far each member is",
-    "transfer": "on the leader: hand over to another box, which has everything first",
+ORDERS = {
+    **{name: PURPOSES[name] for name in ("status", "transfer")},
     "init": "write certificates and a configuration for each member of a new group",
     "join": "on the leader: let a member in; a box copies the log first, then votes",
     "leave": "on the box that goes: take it out of its group",
@@ -27,21 +26,17 @@ CAREFUL = {
     "leave": "This box will follow nobody and take no messages.",
     "remove": "The member's copy will count no more; it comes back with an empty store only.",
 }
-ASK_S, LOOK_S = 30.0, 1.0
+LOOK_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, purpose in PURPOSES.items():
-        made = actions.add_parser(name, help=purpose, description=purpose)
+    for name, purpose in ORDERS.items():
         if name == "init":
-            _add_init_arguments(made)
+            _add_init_arguments(actions.add_parser(name, help=purpose, description=purpose))
             continue
-        add_config_arguments(made)
-        made.add_argument("--json", action="store_true", help="print the answer as JSON")
-        if name == "transfer":
-            made.add_argument("to", metavar="MEMBER", help="the box that leads next")
+        made = add_order(actions, name, purpose)
         if name == "join":
             made.add_argument("member", metavar="NAME=HOST:PORT", help="as in group.members, a witness with ' witness'")
         if name == "remove":
@@ -70,8 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from appliance.commands.box.group_files import write_group  # with what makes certificates
-
     for line in write_group(arguments.dir, arguments.group, arguments.member, here=arguments.here):
         print(line)
     return 0
@@ -101,7 +94,7 @@ def _order(arguments: argparse.Namespace) -> int:
 def _asked(path: Path, action: str, values: Mapping[str, object]) -> Iterator[Mapping[str, Any]]:
     """Yield what the box answers, again and again as long as that is to wait. Raises AdminRefused, AdminSilent."""
     while True:
-        answer: Mapping[str, Any] = ask(path, f"group.{action}", dict(values), timeout_s=ASK_S)
+        answer: Mapping[str, Any] = ask(path, f"group.{action}", dict(values), timeout_s=ORDER_S)
         yield answer
         if not answer.get("waits"):
             return

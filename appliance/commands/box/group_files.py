@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from appliance.configuration.config import HostFacts, load_config
-from appliance.configuration.group_settings import BROKER_BELOW, MEMBER, GroupMember, read_member
+from appliance.configuration.group_settings import BROKER_BELOW, GroupMember, member_given
 from appliance.errors import ConfigError, ConfigProblem
 from uplink_spark.errors import ConfigError as CertificateError
 
@@ -22,7 +22,7 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
     except ModuleNotFoundError as exc:
         step = "makes certificates, which no box does: run it where the gateway's package is (pip install 'rocketbox')"
         raise ConfigError("group init", [ConfigProblem("group init", "", step, None)]) from exc
-    members = [_member(text) for text in texts]
+    members = [member_given(text, "group init", "NAME=HOST:PORT") for text in texts]
     boxes = {
         box.name: configuration(group, box, texts, str((folder / box.name / "keys").absolute()) if here else INSTALLED)
         for box in members
@@ -54,14 +54,6 @@ def configuration(group: str, box: GroupMember, texts: Sequence[str], certs: str
         f'[box]\nname = "{group}"\n\n{listen}\n[replication]\nrole = "member"\n\n'
         f'[group]\nmember = "{box.name}"\nmembers = [{listed}]\n{by_hand}certs = "{certs}"\n'
     )
-
-
-def _member(text: str) -> GroupMember:
-    try:
-        MEMBER.read(text)
-    except ValueError as exc:
-        raise ConfigError("group init", [ConfigProblem("NAME=HOST:PORT", text, str(exc), None)]) from exc
-    return read_member(text)
 
 
 def _box(folder: Path, box: GroupMember, text: str) -> str:

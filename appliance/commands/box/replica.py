@@ -34,17 +34,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, purpose in PURPOSES.items():
-        made = actions.add_parser(name, help=purpose, description=purpose)
-        add_config_arguments(made)
-        made.add_argument("--json", action="store_true", help="print the answer as JSON")
-        if name == "transfer":
-            made.add_argument("to", metavar="MEMBER", help="the box that leads next")
+        made = add_order(actions, name, purpose)
         if name == "promote":
             made.add_argument("--accept-loss", action="store_true", help="also without what the other box alone has")
         if name == "resync":
             made.add_argument("--discard", action="store_true", help="delete this copy first, not move it aside")
         if name in CAREFUL or name == "promote":
             made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def add_order(actions: Any, name: str, purpose: str) -> argparse.ArgumentParser:
+    """Add a subcommand that asks the running box, and return its parser."""
+    made: argparse.ArgumentParser = actions.add_parser(name, help=purpose, description=purpose)
+    add_config_arguments(made)
+    made.add_argument("--json", action="store_true", help="print the answer as JSON")
+    if name == "transfer":
+        made.add_argument("to", metavar="MEMBER", help="the box that leads next")
+    return made
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import trio
 
 from appliance import sockets
 from appliance.commands.box.serve import CODES, EXPECTED, only_cause
-from appliance.configuration.group_settings import MEMBER, read_member
+from appliance.configuration.group_settings import TIMING, member_given
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.logs import start_logging
 from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the votes; never delete or copy it")
     parser.add_argument("--certs", type=Path, required=True, help="folder with box.crt, box.key, ca.crt")
-    parser.add_argument("--timing", type=factor(0.5, 10), default=1.0, help="group.timing of the boxes")
+    parser.add_argument("--timing", type=factor(*TIMING), default=1.0, help="group.timing of the boxes")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,12 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def members_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the members when they are a list in which this one is a witness. Raises ConfigError."""
-    for text in texts:
-        try:
-            MEMBER.read(text)
-        except ValueError as exc:
-            raise ConfigError("--member", [ConfigProblem("--member", text, str(exc), None)]) from exc
-    if not any(member.name == name and member.witness for member in map(read_member, texts)):
+    members = [member_given(text, "--member", "--member") for text in texts]
+    if not any(member.name == name and member.witness for member in members):
         text = f'is not a witness in the list: --member "{name}=HOST:PORT witness"'
         raise ConfigError("--as", [ConfigProblem("--as", name, text, None)])
     return tuple(texts)
