@@ -7,9 +7,8 @@ import trio
 from appliance.access.page_token import is_token, read_token
 from appliance.box_view import BoxView
 from appliance.metrics.gather import Gatherer
-from netstack.web.http import Request, Respond, Response, host_is_known, plain
+from netstack.web.http import METRICS, Request, Respond, Response, host_is_known, plain
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
 TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"
 
 
@@ -27,7 +26,7 @@ def metrics_answer(watched: BoxView) -> Respond:
             return plain(404, "metrics are at /metrics")
         if not request.near and not await has_bearer(watched, request):
             return plain(401, TOKEN_NEEDED, ("WWW-Authenticate", "Bearer"))
-        return Response(200, await gatherer.text(), KIND)
+        return Response(200, await gatherer.text(), METRICS)
 
     return respond
 

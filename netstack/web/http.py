@@ -22,6 +22,7 @@ REQUEST_S, IDLE_S, SEND_S = 10.0, 30.0, 20.0
 RECEIVE_BYTES, MOST_FIELDS = 16_384, 20
 LINGER_S, LINGER_READS = 1.0, 64
 TEXT, HTML = "text/plain; charset=utf-8", "text/html; charset=utf-8"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"  # the text format of Prometheus
 Headers = tuple[tuple[str, str], ...]
 
 

@@ -13,13 +13,12 @@ from uplink_spark.centre.hub import Hub
 if TYPE_CHECKING:
     from netstack.web.http import Request, Respond, Response
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
 PATHS = ("/metrics", "/")
 
 
 def metrics_answer(hub: Hub) -> Respond:
     """Return what answers scrapers; imports the libraries for it."""
-    from netstack.web.http import Response, plain
+    from netstack.web.http import METRICS, Response, plain
     from uplink_spark.centre.metric_families import exposition, read_families
 
     async def respond(request: Request) -> Response:
@@ -28,7 +27,7 @@ def metrics_answer(hub: Hub) -> Respond:
         if request.path not in PATHS:
             return plain(404, "metrics are at /metrics")
         families = read_families(hub, await _retired(hub))
-        return Response(200, await trio.to_thread.run_sync(exposition, families), KIND)
+        return Response(200, await trio.to_thread.run_sync(exposition, families), METRICS)
 
     return respond
 
