@@ -33,6 +33,7 @@ EXTEND_S = 10.0
 PROVE_S = 4.0  # an idle store shows this often that its disk works
 READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
+FAREWELL_S = 2.5  # of the five seconds that a stop may take
 PROTECTION_OFF = "remove the protection (lsattr, chattr -i, ls -l), then restart"
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
 
@@ -51,9 +52,6 @@ class HealthParts(NamedTuple):
     sources: tuple[Source, ...] = ()
     split: Split = all_told
     more: Callable[[], Mapping[str, Any]] = dict
-
-
-FAREWELL_S = 2.5  # of the five seconds that a stop may take
 
 
 class Supervision(NamedTuple):

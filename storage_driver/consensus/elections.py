@@ -11,8 +11,6 @@ from storage_driver.consensus.rules import ELECTION_S, REFUSAL_S, Rules
 from storage_driver.errors import ConsensusRefused
 
 UNKNOWN = "?"  # for whom a witness voted that has lost its disk; nobody's id
-
-
 FORGOTTEN_TERMS = 1024  # among which a member takes one by force whose disk has forgotten those before
 
 

@@ -54,9 +54,8 @@ class BucketKeeping:
     """A landing zone in an object store."""
 
     def __init__(self, url: str) -> None:
-        from uplink_spark.centre.zone_files.object_store import (
-            ObjectStore,  # its client is not needed where no bucket is
-        )
+        # Its client is not needed where no bucket is.
+        from uplink_spark.centre.zone_files.object_store import ObjectStore
 
         self._store = ObjectStore(url)
 
