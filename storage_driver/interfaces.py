@@ -19,9 +19,21 @@ class Appending(Protocol):
     ) -> BatchAppendResult: ...
 
 
+class Policies(Protocol):
+    """When senders are answered whose topic has an acknowledgement policy of its own."""
+
+    def when(self, policy: str, /) -> Callable[[int, Wake], None]:
+        """Return what does what `when_acknowledged` does, by such a policy."""
+
+    def why_not(self, policy: str, /) -> str:
+        """Return why nothing can be taken under such a policy now, "" when it can."""
+
+
 class Marks(Protocol):
     """How far the log goes, and how far it is safe."""
 
+    @property
+    def policies(self) -> Policies | None: ...
     @property
     def first(self) -> int: ...
     @property

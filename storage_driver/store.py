@@ -14,6 +14,7 @@ from storage_driver.files.checkpoint import CommittedFile
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.files.state_file import StateFile
+from storage_driver.interfaces import Policies
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
@@ -45,6 +46,8 @@ def _may_go(base: int, end: int) -> bool:
 
 class MessageStore:
     """The messages of one box. All methods are called in the trio loop unless they say otherwise."""
+
+    policies: Policies | None = None  # of topics; set by the group of this box, if it is in one
 
     def __init__(
         self,

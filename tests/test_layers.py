@@ -79,14 +79,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "intake": set(),
         "large_bodies": set(),
         "tables": {"filter", "rights"},
+        "acknowledging": {"tables"},
         "delay": {"intake", "tables"},
-        "publish": {"intake", "large_bodies", "rights", "tables", "delay"},
+        "publish": {"acknowledging", "intake", "large_bodies", "rights", "tables", "delay"},
         "consume": {"intake", "large_bodies", "rights", "tables", "filter"},
-        "transactions": {"intake", "rights", "tables", "delay"},
+        "transactions": {"acknowledging", "intake", "rights", "tables", "delay"},
         "pop": {"intake", "rights", "tables", "filter", "delay", "consume"},
         "pop_requests": {"tables", "filter", "pop"},
         "access": {"rights", "tables", "consume", "pop"},
-        "admin": {"rights", "tables", "filter", "delay", "consume", "access", "pop"},
+        "admin": {"acknowledging", "rights", "tables", "filter", "delay", "consume", "access", "pop"},
     },
 }
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"}

@@ -7,11 +7,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
 
+from storage_driver.log.lineage import CutTold
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.centre.verify import Verified
@@ -103,6 +104,7 @@ class MadeLineage:
 
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
+    cuts: list[CutTold] = field(default_factory=list)
 
     def fork(self, log_offset: int) -> None:
         self.epochs.append((self.epochs[-1][0] + 1, log_offset))

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from appliance.broker.access.request_table import Loaded, loaded
+from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.broker_tables import BrokerTables, Clock
 from appliance.broker.consume.lookups import Lookups
 from appliance.broker.consume.moved import MovedEvents
@@ -189,7 +190,10 @@ def _delivery(ground: _Ground) -> _Delivery:
     timer_file = ground.files.state_file("timers", folder="rocketbox")
     timers = Timers(timer_rules, store, tables.arrivals, timer_file, stats=stats, now_ms=now_ms)
     rules = _transaction_rules(config, store)
-    transactions = TransactionEnds(rules, store, tables.offsets, now_ms=now_ms, put_stat=stats.put)
+    acknowledging = SendAcknowledging(store, tables.topics)
+    transactions = TransactionEnds(
+        rules, store, tables.offsets, now_ms=now_ms, put_stat=stats.put, acknowledging=acknowledging
+    )
     make_topic = partial(tables.topics.ensure, queues=1)
     checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)
     return _Delivery(delays, timers, transactions, checks, _pop(ground))

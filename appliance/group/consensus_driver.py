@@ -11,18 +11,22 @@ from typing import Final
 
 import trio
 
+from appliance.broker.intake import NOT_COPIED
 from appliance.group.copies.common_point import cuts_something, decode_point, encode_point, point_of
+from appliance.group.copies.cut_news import decode_cuts, note_cuts
 from appliance.group.copies.feed import Feed
 from appliance.group.copies.lag import LogAges
 from appliance.group.copies.log_copy import CopyFailed, LogCopy, LogShrunk
 from appliance.group.copies.missing import MissingMessages, decode_missing, messages_of_clients
 from appliance.group.copies.shipping import Shipping
+from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.event_queue import DriverEvent, EventQueue
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.links.frames import (
     ACCOUNTS,
     COMMON_POINT,
+    CUTS,
     HAND_OVER,
     LEAVE,
     MISSING,
@@ -132,6 +136,10 @@ class ConsensusDriver:
         if frame.kind in (MISSING, COMMON_POINT):
             self._told_by(link.member, frame)
             return
+        if frame.kind == CUTS:
+            if (cuts := decode_cuts(frame)) and self._core.status.role == LEADER:
+                note_cuts(self._store.lineage, link.member, cuts)
+            return
         message = decode_message(frame)
         await self._events.wait_room()
         self._events.add(
@@ -204,8 +212,10 @@ class ConsensusDriver:
             if self._store.failure is not None:
                 self._fail(self._store.failure)
             elif self._store.end < self._told_end:
-                raise LogShrunk(f"the log ended at {self._told_end}, the disk took it up to {self._store.end}")
+                text = f"the disk took the log up to {self._store.end}, not to {self._told_end}"
+                raise LogShrunk(f"{text}: the next start goes on there")
             await self._carry_out(event.run(self._clocks.now_s()), event)
+            self.copied.look()
             self._publish(self._core.status)
             self._look(self._clocks.now_s())
 
@@ -217,6 +227,8 @@ class ConsensusDriver:
             self._missing.note(store.committed, messages_of_clients(store))
             for member, frame in self._missing.frames(now_s, self._core.progress):
                 self.links.send(member, frame)
+        elif (link := self.links.link(self._core.status.leader)) is not None:
+            self._copy.news.tell(link, self._copy.cuts)
 
     def _rest_s(self) -> float:
         return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))
@@ -285,6 +297,7 @@ class ConsensusDriver:
     def _follow(self, reason: str) -> None:
         """Take no messages of this box's own."""
         self._store.only_copies(reason)
+        self.copied.fail(f"{NOT_COPIED}: {reason}")
         self._store.share(self._synced_to)
         self._shipping.feed.clear()
         self._events.add_first(DriverEvent(partial(self._tell_appended, end=self._store.end)))
@@ -295,6 +308,7 @@ class ConsensusDriver:
             self._fail(f"term {begin.term} is to begin at {begin.log_offset}, the log ends at {self._store.end}")
             return
         self._missing.clear()
+        note_cuts(self._store.lineage, self.member, self._copy.cuts)
         self._store.only_copies(None)
         self._store.share(self._synced_to, self._writing)
         end = self._append_record(begin.term, begin.members)
@@ -447,6 +461,16 @@ class ConsensusDriver:
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""
         return self._copy.divergence
+
+    @property
+    def copied(self) -> CopiedMark:
+        """How far two disks have the log."""
+        return self._shipping.copied
+
+    def copy_there(self) -> bool:
+        """Return whether another box is linked, or is not to be waited for."""
+        boxes = self._core.status.members.boxes
+        return self._core.alone or any(self.links.link(name) is not None for name in boxes if name != self.member)
 
     def why_not_copied(self) -> str:
         """Return why what this member has appended is not on enough disks."""

@@ -19,6 +19,7 @@ from appliance.group.account_copies import AccountCopies
 from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.copies.acknowledging import Acknowledgements
 from appliance.group.copies.log_copy import LogCopy
+from appliance.group.copies.topic_policies import TopicPolicies
 from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberAddress, MemberDirectory, addresses_of
 from appliance.group.links.frames import ACCOUNTS, LinkFrameDecoder
@@ -117,6 +118,7 @@ def open_member(
     driver = make_driver(plan, store, disk, root, certificates, clock_ok=clock_ok, committed=committed)
     waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
     store.when_acknowledged = waiting.when
+    store.policies = TopicPolicies(plan.rules, store, driver, waiting)
     return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
 
 

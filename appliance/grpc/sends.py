@@ -77,9 +77,8 @@ class GrpcSends:
         response = _response(entries)
         if not placed:
             return response
-        return OnceDurable(
-            self._when_durable, max(row[3] for row in placed), response, lambda reason: self._lost(placed, reason)
-        )
+        when = self._publishing.acknowledging.when(topic) if topic.attributes else self._when_durable
+        return OnceDurable(when, max(row[3] for row in placed), response, lambda reason: self._lost(placed, reason))
 
     def _lost(self, placed: Sequence[Published], reason: str) -> SendMessageResponse:
         for row in placed:

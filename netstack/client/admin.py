@@ -105,9 +105,11 @@ class Admin:
             found |= _read(TopicStats.from_server, answer, broker.address).offset_table
         return found
 
-    async def put_topic(self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False) -> None:
-        """Create a topic, or change it, on every master."""
-        header = CreateTopicHeader(topic, "TBW102", queues, queues, perm, "SINGLE_TAG", 0, order)
+    async def put_topic(
+        self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False, attributes: str = ""
+    ) -> None:
+        """Create a topic, or change it, on every master; `attributes` are changes, `+key=value,-key`."""
+        header = CreateTopicHeader(topic, "TBW102", queues, queues, perm, "SINGLE_TAG", 0, order, attributes or None)
         for broker in await self.brokers():
             await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 

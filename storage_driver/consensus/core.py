@@ -239,6 +239,17 @@ class Core:
         part = self._state.part
         return leading.progress_of(part) if isinstance(part, Leading) else ()
 
+    def copied(self) -> int:
+        """Return the log offset below which what is committed is on two disks; 0 unless this member leads."""
+        part = self._state.part
+        return leading.copied(self._state, part) if isinstance(part, Leading) else 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether this member leads and a person said that it is to go on alone."""
+        part = self._state.part
+        return isinstance(part, Leading) and part.alone
+
     def lease_held(self, now_s: float) -> bool:
         """Whether this leader can be sure that no other one has been elected: what is not a log offset may be read."""
         part = self._state.part

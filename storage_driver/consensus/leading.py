@@ -149,18 +149,33 @@ def advance(state: MemberState, part: Leading, *, reported: bool = False) -> Non
     log, rules = state.log, state.rules
     if part.first_end is None:
         return
-    if rules.counts_copies:
-        synced = {name: progress.synced for name, progress in part.progress.items()}
-        synced[state.me] = log.synced
-        counted = on_majority(log.members, synced, rules.copies)
+    if rules.counts_copies or part.alone:
+        counted = _counted(state, part, rules.copies)
         if part.alone and reported and log.committed - counted <= LEVEL_BYTES:
             part.alone = False  # another disk is there and close
-        if not part.alone:
+        if rules.counts_copies and not part.alone:
             if safety.may_commit(counted, part.first_end):
                 part.solo = part.solo and counted < log.committed
                 state.commit(safety.bounded_by_own(counted, log.synced))
             return
     state.commit(log.synced)
+
+
+def _counted(state: MemberState, part: Leading, copies: int) -> int:
+    synced = {name: progress.synced for name, progress in part.progress.items()}
+    synced[state.me] = state.log.synced
+    return on_majority(state.log.members, synced, copies)
+
+
+def copied(state: MemberState, part: Leading) -> int:
+    """Return the log offset below which what is committed is on two disks, whatever committing waits for.
+
+    Alone, by order of a person, one disk is all that is waited for.
+    """
+    if part.first_end is None:
+        return 0
+    counted = state.log.synced if part.alone else _counted(state, part, max(state.rules.copies, 2))
+    return min(counted, state.log.committed) if safety.may_commit(counted, part.first_end) else 0
 
 
 def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: bool = False) -> None:

@@ -8,10 +8,22 @@ from typing import Any
 
 from storage_driver.errors import StateDamaged, StoreRefused
 from storage_driver.files.state_file import StateFile
+from storage_driver.named_tuple import NamedTuple
 
 LAYOUT = 1
 Pairs = Sequence[tuple[int, int]]
 RUNS_KEPT = TERMS_KEPT = 1024
+
+
+class CutTold(NamedTuple):
+    """What a member of a group gave up of the log: [start, end) of an epoch, because another leader had other bytes."""
+
+    member: str
+    epoch: int
+    start: int
+    end: int
+    at_ms: int
+    messages: int
 
 
 class Lineage:
@@ -22,6 +34,7 @@ class Lineage:
         self.runs: list[tuple[int, int]] = []  # (run, log offset where it began)
         self.terms: list[tuple[int, int]] = []  # (term, log offset where it began), of a log that others share
         self.landing: str | None = None  # hex, the landing zone that this box ships to
+        self.cuts: list[CutTold] = []  # of all members, as far as a leader was told; the log keeps them, not the file
         self.damage: str | None = None  # why the file found could not be used
         self._file, self._new_id = file, new_id
 

@@ -19,6 +19,7 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, Sm
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.record import Message
+from tests.appliance.transaction_bench import acknowledging
 from tests.waiting import Clock, until
 
 LEVELS_MS = (400, 800)
@@ -77,7 +78,9 @@ async def bench(folder: Path, file: MemoryStateFile, clock: Clock) -> AsyncItera
         )
         rules = TransactionRules(STORE_HOST, check_s=1000.0)
         table = OffsetTable(MemoryStateFile())
-        transactions = TransactionEnds(rules, store, table, now_ms=clock, put_stat=lambda *_: None)
+        transactions = TransactionEnds(
+            rules, store, table, now_ms=clock, put_stat=lambda *_: None, acknowledging=acknowledging(store)
+        )
         checks = TransactionChecks(transactions, ClientTable(now_ms=clock), now_ms=clock, make_topic=lambda name: None)
         found = Bench(small, clock, delays, timers, checks, transactions)
         assert found.floor() == 0, "before anybody looked nothing may go"

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import trio
 
+from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.tables.clients import ClientTable, Member
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.broker.transactions.checks import TransactionChecks
 from appliance.broker.transactions.half_messages import TransactionEnds, TransactionRules, half_divert
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
+from storage_driver.interfaces import Marks
 from storage_driver.store import AppendResult
 from tests.waiting import until
 
@@ -69,13 +72,26 @@ def copy_of(half: AppendResult, ext: Mapping[str, str]) -> AppendResult:
     return AppendResult(*place, half.size, half.end, half.stored_ms)
 
 
+def acknowledging(store: Marks) -> SendAcknowledging:
+    """Return what tells when ends are answered, for topics without a policy."""
+    rules = TopicRules("DefaultCluster", "box")
+    return SendAcknowledging(store, TopicTable(MemoryStateFile(), rules, now_ms=wall_ms))
+
+
 @asynccontextmanager
 async def bench(
     folder: Path, rules: TransactionRules = NEVER, offsets: MemoryStateFile | None = None
 ) -> AsyncIterator[Bench]:
     async with small_store(folder) as small, trio.open_nursery() as nursery:
         table = OffsetTable(offsets or MemoryStateFile())
-        transactions = TransactionEnds(rules, small.store, table, now_ms=wall_ms, put_stat=lambda *_: None)
+        transactions = TransactionEnds(
+            rules,
+            small.store,
+            table,
+            now_ms=wall_ms,
+            put_stat=lambda *_: None,
+            acknowledging=acknowledging(small.store),
+        )
         clients = ClientTable(now_ms=wall_ms)
         made = list[str]()
         checks = TransactionChecks(transactions, clients, now_ms=wall_ms, make_topic=made.append)

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
+from uplink_spark.box.cuts import declare_cuts
 from uplink_spark.box.cutting.cutter import LogFile
 from uplink_spark.box.cutting.scan import record_fields
 from uplink_spark.box.receipts.gaps import Gap
@@ -87,6 +88,7 @@ class QuotaKeeper:
                     finished = True
                 await self.look()
                 await self._declare_rejected()
+                await declare_cuts(self._state)
             except OSError as error:
                 if ALARM not in self._state.alarms:
                     self._state.alarm(

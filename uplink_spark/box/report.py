@@ -15,6 +15,7 @@ from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.state import ShipperState
 from uplink_spark.config import UplinkConfig, split_address
 from uplink_spark.errors import ProtocolError, UplinkError
+from uplink_spark.wire.batch import gap_range
 from uplink_spark.wire.frames import Hello
 
 COULD_NOT_ASK, UNHEALTHY = 1, 10
@@ -99,18 +100,19 @@ def _eta_line(status: UplinkStatus) -> str:
 
 def gap_rows(gaps: list[Gap], delivered: set[tuple[int, int]]) -> list[dict[str, Any]]:
     """Return gaps as `uplink gaps --json` prints them."""
+    found = [(gap, *gap_range(gap.facts, gap.epoch, gap.start, gap.end)) for gap in gaps]
     return [
         {
-            "epoch": f"{gap.epoch:x}",
-            "from": gap.start,
-            "to": gap.end,
+            "epoch": f"{epoch:x}",
+            "from": start,
+            "to": end,
             "class": gap.facts["class"],
             "reason": gap.facts["reason"],
             "records": gap.facts.get("records"),
             "declared": datetime.fromtimestamp(gap.facts.get("declared", 0) / 1000, UTC).isoformat(),
             "receipted": gap.gap_id in delivered,
         }
-        for gap in gaps
+        for gap, epoch, start, end in found
     ]
 
 

@@ -15,6 +15,7 @@ import trio
 
 from storage_driver.log.clock import wall_ms
 from uplink_spark.box.conversation import UplinkSession
+from uplink_spark.box.cuts import declare_cuts
 from uplink_spark.box.figures import UplinkStatus
 from uplink_spark.box.link.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.quota import QuotaKeeper
@@ -243,6 +244,7 @@ class Shipper:
             await state.workers.in_thread(state.declare, gap)
         for gap in await state.workers.in_thread(repairs_below, state):
             await state.workers.in_thread(state.declare, gap)
+        await declare_cuts(state)
         await state.workers.in_thread(ledger.save)
 
 

@@ -72,6 +72,8 @@ def _checked_gap(gap: dict[str, Any]) -> dict[str, Any]:
     if fields.text("class") not in GAP_CLASSES:
         raise PieceDamaged(f"gap class {fields.text('class')!r}")
     fields.text("reason")
+    if gap["class"] == "cut":
+        _ = [fields.uint(name) for name in ("of", "from", "to", "records")]
     fields.rows("queues", str, int, int, int, int)
     Fields({"id": [gap.get("id")]}, "gap").rows("id", int, int)
     return gap

@@ -12,6 +12,7 @@ from uplink_spark.bounds import whole
 from uplink_spark.commands.gateway import now_ms
 from uplink_spark.commands.parts import Subcommand, human_age, human_bytes, open_zone, print_json
 from uplink_spark.console import print_table
+from uplink_spark.wire.batch import gap_range
 from uplink_spark.zone.manifest import ManifestEntry
 
 FINDING = 10
@@ -88,13 +89,14 @@ def _gaps(options: argparse.Namespace) -> int:
             print_json(_entry_map(shard, entry))
             continue
         records = gap.get("records", "?")
-        size = human_bytes(entry.end - entry.start)
+        epoch, start, end = gap_range(gap, entry.epoch, entry.start, entry.end)
+        size = human_bytes(end - start)
         rows.append(
             [
                 entry.box,
-                f"{entry.epoch:x}"[:8],
-                entry.start,
-                entry.end,
+                f"{epoch:x}"[:8],
+                start,
+                end,
                 size,
                 gap.get("class"),
                 gap.get("reason"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from uplink_spark.spark import fields
 from uplink_spark.spark.fields import TIMESTAMP
+from uplink_spark.wire.batch import gap_range
 from uplink_spark.zone.manifest import ManifestEntry
 
 GAPS_SCHEMA = pa.schema(
@@ -63,12 +64,13 @@ def _times(values: list[int | None]) -> pa.Array:
 def _rows(entry: ManifestEntry) -> Iterator[dict[str, Any]]:
     gap = entry.gap or {}
     queues = [tuple(queue) for queue in gap.get("queues", ())]
+    epoch, start, end = gap_range(gap, entry.epoch, entry.start, entry.end)
     for topic, queue_id, first, last, count in queues or [(*_UNKNOWN_QUEUE[:4], gap.get("records"))]:
         yield {
             "box": entry.box,
-            "epoch": entry.epoch,
-            "from_offset": entry.start,
-            "to_offset": entry.end,
+            "epoch": epoch,
+            "from_offset": start,
+            "to_offset": end,
             "class": gap.get("class", "damaged"),
             "reason": gap.get("reason"),
             "topic": topic,

@@ -11,6 +11,7 @@ import hashlib
 import re
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ GAP_CLASSES = (
     "elsewhere",
     "receipt_lost",
     "rejected",
+    "cut",  # by a group of boxes whose leader has other bytes there; a gap of no bytes
 )  # why bytes never come
 MAX_HEADER_BYTES = 16384
 MAX_CONTAINER_BYTES = MAX_RAW_BYTES + 64 * 1024
@@ -43,6 +45,11 @@ KINDS = ("log", "pick", "gap", "blob")
 BOX_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _START = struct.Struct(">4sI")
 Buffer = bytes | bytearray | memoryview
+
+
+def gap_range(gap: Mapping[str, Any], epoch: int, start: int, end: int) -> tuple[int, int, int]:
+    """Return epoch and range that a gap of a piece is about: its own, or what a cut names."""
+    return (gap["of"], gap["from"], gap["to"]) if gap.get("class") == "cut" else (epoch, start, end)
 
 
 def codec_for(setting: str) -> str:

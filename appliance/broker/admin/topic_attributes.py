@@ -13,6 +13,7 @@ ALLOWED: Mapping[str, frozenset[str] | None] = {
     "cleanup.policy": frozenset({"DELETE"}),
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
     "reserve.time": None,
+    "acknowledge": frozenset({"local", "one", "both"}),  # this product's own
 }
 NOT_HERE: Mapping[tuple[str, str], str] = {
     ("queue.type", "BatchCQ"): "each message of a batch has its own entry here, as with SimpleCQ",

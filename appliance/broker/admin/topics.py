@@ -9,6 +9,7 @@ from functools import partial
 
 import trio
 
+from appliance.broker.acknowledging import ACKNOWLEDGE, NO_GROUP
 from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.admin.topic_attributes import changed, changes_in
 from appliance.broker.pop.retry_topics import TopicKind, retry_topic
@@ -108,7 +109,10 @@ class TopicAdmin:
 
     def _attributes(self, name: str, changes: Mapping[str, str]) -> dict[str, str]:
         known = self._topics.get(name)
-        return changed(known.attributes if known else {}, changes)
+        found = changed(known.attributes if known else {}, changes)
+        if f"+{ACKNOWLEDGE}" in changes and self._store.policies is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"attribute {ACKNOWLEDGE}={found[ACKNOWLEDGE]}: {NO_GROUP}")
+        return found
 
     def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """DELETE_TOPIC_IN_BROKER (215): a topic that does not exist is deleted already."""

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import trio
 
+from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.delay.recall import handle_of
 from appliance.broker.intake import DELAY, HALF, Intake, MessageDraft, Space, not_durable
 from appliance.broker.large_bodies import Carrier, read_in_thread
@@ -106,6 +107,7 @@ class Publishing:
 
     def __init__(self, rules: PublishRules, tables: PublishTables, store: MarkedAppending, intake: Intake) -> None:
         self._rules, self._tables, self._store, self._intake = rules, tables, store, intake
+        self.acknowledging = SendAcknowledging(store, tables.topics)
         self._properties, self._dedup, self._space = rules.properties, tables.dedup, tables.space
         self._long_batches = trio.Lock()
 
@@ -131,6 +133,8 @@ class Publishing:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"request queueId[{header.queue_id}] is illegal, {topic} Producer: {asker}"
             )
+        if topic.attributes:
+            self.acknowledging.check(topic)
         return topic
 
     def _new_topic(self, header: SendMessageHeader, by: str) -> Topic:
@@ -267,7 +271,7 @@ class Publishing:
                 reasons.append(reason)
                 durable.set()
 
-            self._store.when_acknowledged(end, wake)
+            self.acknowledging.when(topic)(end, wake)
             await durable.wait()
         if reasons[0] is not None:
             self.lost(0, end)

@@ -60,6 +60,8 @@ class Sends:
             raise self._refused(exc, topic) from exc
         message_id = b"%b%016X" % (self._id_prefix, log_offset)
         held = self._held(request, queue_id, queue_offset, message_id, end, key=key)
+        if topic.attributes:
+            held.when = self._publishing.acknowledging.when(topic)
         if recall:
             reply = SendMessageReply(message_id.decode(), queue_id, queue_offset, None, *self._region)
             held.response = request.reply(ext={**reply.to_ext(), "recallHandle": recall})
@@ -80,6 +82,8 @@ class Sends:
             request, batch.queue_id, batch.queue_offset, self._ids_of(batch.places), batch.end, key=batch.key
         )
         held.size = batch.size
+        if topic.attributes:
+            held.when = self._publishing.acknowledging.when(topic)
         return held
 
     async def _long_batch(

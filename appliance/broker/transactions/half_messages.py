@@ -9,8 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import trio
+
+from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.delay.redelivery import REAL_TOPIC, draft_of, park, records_in, unpark
-from appliance.broker.intake import DELAY, HALF, MessageDraft, refusals
+from appliance.broker.intake import DELAY, HALF, MessageDraft, not_durable, refusals
 from appliance.broker.rights import NOBODY, Perm, Signer, Signing, may, may_touch, owner_of
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import HALF_TOPIC, OP_TOPIC
@@ -22,6 +25,7 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
 from storage_driver.interfaces import Messages
+from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import (
@@ -35,6 +39,7 @@ from storage_driver.record import (
 )
 
 log = logging.getLogger("appliance.broker")
+When = Callable[[int, Wake], None]
 
 GROUP = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE, OP_QUEUE = MessageQueue(HALF_TOPIC, 0), MessageQueue(OP_TOPIC, 0)
@@ -89,7 +94,9 @@ class TransactionEnds:
         *,
         now_ms: Callable[[], int],
         put_stat: Callable[[str, int, int, int], None],
+        acknowledging: SendAcknowledging,
     ) -> None:
+        self._acknowledging = acknowledging
         self.rules, self.store, self._offsets, self._now_ms, self._put_stat = rules, store, offsets, now_ms, put_stat
         self.table = HalfTable(self._stored(HALF_QUEUE), self._stored(OP_QUEUE))
         self.discarded: deque[int] = deque(maxlen=DISCARDED_REMEMBERED)  # given up, yet a late commit still counts
@@ -110,8 +117,8 @@ class TransactionEnds:
         found = self.store.read_hot(ReadRequest(HALF_QUEUE, header.queue_offset, 1, ONE_RECORD_BYTES))
         if found is None:
             return AsyncReply(partial(self._end_cold, request, header, peer.signer))
-        mark = self._end(header, _checked(header, _only(found), peer.signer))
-        return DeferredReply(self.store.when_acknowledged, mark, request.reply(), partial(_not_durable, request))
+        mark, when = self._end(header, _checked(header, _only(found), peer.signer))
+        return DeferredReply(when, mark, request.reply(), partial(_not_durable, request))
 
     async def _end_cold(
         self, request: RemotingCommand, header: EndTransactionHeader, signer: Signer | None
@@ -120,13 +127,29 @@ class TransactionEnds:
         return request.reply()
 
     async def end(self, header: EndTransactionHeader, signer: Signer | None) -> None:
-        """Commit or roll back a half message; return when that is durable. Raises Refused, LogFailed."""
+        """Commit or roll back a half message; return when that is durable. Raises Refused."""
         found = await self.store.read(HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES)
-        mark = self._end(header, _checked(header, _only(found), signer))
-        await self.store.wait_committed(mark)
+        mark, when = self._end(header, _checked(header, _only(found), signer))
+        durable, reasons = trio.Event(), list[str | None]()
 
-    def _end(self, header: EndTransactionHeader, half: StoredMessage) -> int:
-        """Decide a half as its producer says; return the mark at which that is durable. Raises Refused."""
+        def wake(reason: str | None) -> None:
+            reasons.append(reason)
+            durable.set()
+
+        when(mark, wake)
+        await durable.wait()
+        if reasons[0] is not None:
+            raise not_durable(reasons[0])
+
+    def _end(self, header: EndTransactionHeader, half: StoredMessage) -> tuple[int, When]:
+        """Decide a half as its producer says; return the mark at which that is durable, and who tells. Raises Refused.
+
+        The topic of the message decides on how many disks that is.
+        """
+        topic = self._acknowledging.topic_of(half.property_map.get(REAL_TOPIC, ""))
+        return self._decided(header, half), self._acknowledging.when(topic)
+
+    def _decided(self, header: EndTransactionHeader, half: StoredMessage) -> int:
         newest = self.table.newest(half.queue_offset)
         if self.table.state(newest) != OPEN and newest not in self.discarded:
             return self.store.end  # the answer to an earlier, equal request is on its way to the disk
@@ -235,7 +258,8 @@ def _checked(header: EndTransactionHeader, half: StoredMessage | None, signer: S
 
 
 def _not_durable(request: RemotingCommand, reason: str) -> RemotingCommand:
-    return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, f"the decision is not durable, the disk failed: {reason}")
+    refused = not_durable(reason)
+    return request.reply(refused.code, f"{refused.remark}, the decision is not durable")
 
 
 def _decisions(chunks: Sequence[bytes]) -> Iterator[tuple[int, int]]:

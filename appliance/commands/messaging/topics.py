@@ -15,6 +15,7 @@ EXAMPLES = """  rocketbox topics list
   rocketbox topics create readings --queues 4
   rocketbox topics delete readings --yes
 """
+ACKNOWLEDGE = "acknowledge"  # the attribute of a topic
 PERMS = {2: "write", 4: "read", 6: "read, write"}
 
 
@@ -31,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made.add_argument("--queues", type=whole(1, 16384), default=None if verb == "change" else 8, metavar="N")
         made.add_argument(
             "--perm", choices=("r", "w", "rw"), default=None, help="r: only reads, w: only writes, rw: both"
+        )
+        made.add_argument(
+            "--acknowledge",
+            choices=("local", "one", "both", "box"),
+            default=None,
+            help="of boxes with one log: when a send to this topic is answered; box: as group.acknowledge says",
         )
     deleted = actions.add("delete", "delete a topic with its messages", delete_topic)
     deleted.add_argument("topic")
@@ -79,6 +86,9 @@ async def show_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     heads = {"broker": "BROKER", "queue": "QUEUE", "first": "FIRST", "end": "END", "messages": "MESSAGES"}
     show(rows, {**heads, "newest": "NEWEST"}, as_json=arguments.json)
     if not arguments.json:
+        configs = (await admin.topics()).get(arguments.topic, {})
+        if policies := sorted({(each.attributes or {}).get(ACKNOWLEDGE, "") for each in configs.values()} - {""}):
+            print(f"\nacknowledge: {clean(', '.join(policies))}")
         groups = await admin.groups_of(arguments.topic)
         print(f"\nconsumed by: {clean(', '.join(groups)) or 'no group yet'}")
     return OK
@@ -109,12 +119,15 @@ async def show_route(admin: Admin, arguments: argparse.Namespace) -> int:
 
 async def put_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     queues, perm = arguments.queues, {"r": 4, "w": 2, "rw": 6, None: None}[arguments.perm]
+    attributes = "" if arguments.acknowledge in (None, "box") else f"+{ACKNOWLEDGE}={arguments.acknowledge}"
     if arguments.action == "change":
         configs = await admin.topics()
         known(arguments.topic, configs, "topic")
         before = next(iter(configs[arguments.topic].values()))
         queues, perm = queues or before.write_queue_count, before.perm if perm is None else perm
-    await admin.put_topic(arguments.topic, queues=queues, perm=6 if perm is None else perm)
+        if arguments.acknowledge == "box" and ACKNOWLEDGE in (before.attributes or {}):
+            attributes = f"-{ACKNOWLEDGE}"
+    await admin.put_topic(arguments.topic, queues=queues, perm=6 if perm is None else perm, attributes=attributes)
     return OK
 
 

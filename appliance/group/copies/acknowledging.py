@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -38,8 +39,15 @@ class Acknowledgements:
 
     def when(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are committed, wake(reason) when that takes too long."""
+        self._wait(self._when_committed, log_offset, wake)
+
+    def over(self, when: When) -> When:
+        """Return another `when` that ends after the same time."""
+        return partial(self._wait, when)
+
+    def _wait(self, when: When, log_offset: int, wake: Wake) -> None:
         waiter, waiting = _Waiter(trio.current_time() + self._wait_s, wake), self._waiting
-        self._when_committed(log_offset, waiter)
+        when(log_offset, waiter)
         if waiter.wake is not None:
             while waiting and waiting[0].wake is None:
                 waiting.popleft()

@@ -12,6 +12,7 @@ from zlib import crc32
 import trio
 
 from appliance.group.copies.common_point import CommonPoint, differs
+from appliance.group.copies.cut_news import CutNews
 from appliance.group.driver import Divergence
 from storage_driver.consensus.effects import LogCut
 from storage_driver.consensus.members import Members
@@ -62,11 +63,11 @@ class CopyFailed(Exception):
     """This disk does not hold what it was given; the member takes no part any more."""
 
 
-class LogShrunk(Exception):
+class LogShrunk(StoreRefused):
     """The disk did not take what was appended, and the core knows of it: the next start sees where the log ends."""
 
 
-class CutAtStart(Exception):
+class CutAtStart(StoreRefused):
     """The next start cuts the log below what was committed here; this process has to end for that."""
 
 
@@ -95,7 +96,7 @@ class LogCopy:
         cuts: Sequence[CutDone] = (),
         begin_again: BeginAgain | None = None,
     ) -> None:
-        self.divergence = divergence_of(cuts[-1]) if cuts else None  # the last cut
+        self.cuts, self.news = list(cuts), CutNews()  # of this log, the newest last
         self.refused = ""  # why the last append was not taken
         self._store, self._begin_cut, self._begin_again = store, begin_cut, begin_again
         self._given_up = False  # the next start takes the copy anew
@@ -105,6 +106,11 @@ class LogCopy:
         self._restarted: str | None = None  # a topic whose queues are to go before its records come again
         self._work = trio.Event()
         self._reading = trio.CapacityLimiter(1)
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """The last cut."""
+        return divergence_of(self.cuts[-1]) if self.cuts else None
 
     def append(self, append: Append, data: bytes) -> int | None:
         """Append records; return the log offset behind them, None when they were not taken: they come again."""
@@ -144,14 +150,17 @@ class LogCopy:
         if cut.below_committed:
             await trio.to_thread.run_sync(self._begin_cut, cut.log_offset, end, cut.reason, limiter=self._reading)
             log.critical("event=committed_log_cut start=%d end=%d reason=%r", cut.log_offset, end, cut.reason)
-            raise CutAtStart(f"the log is cut at {cut.log_offset} at the next start: {cut.reason}")
+            raise CutAtStart(
+                f"{cut.reason}, and this box had acknowledged {end - cut.log_offset} bytes there. It ends: the next "
+                f"start keeps them in quarantine/ and cuts the log at {cut.log_offset}"
+            )
         done = await self._store.truncate(cut.log_offset, cut.reason)
         self._written.clear()
         if done is not None:
-            self.divergence = divergence_of(done)
+            self.cuts.append(done)
             log.error(
                 "event=log_cut start=%d end=%d messages=%d reason=%r quarantine=%r next_step=rocketbox_fsck_--salvage",
-                *(cut.log_offset, done.end, done.messages, cut.reason, self.divergence.quarantine),
+                *(cut.log_offset, done.end, done.messages, cut.reason, divergence_of(done).quarantine),
             )
 
     async def give_up(self, members: Members, *, discard: bool) -> None:

@@ -8,6 +8,7 @@ from zlib import crc32
 import trio
 
 from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.links.message_frames import encode_message
 from netstack.serving.limits import LogLimiter
 from storage_driver.consensus.effects import FollowerProgress
@@ -25,6 +26,7 @@ class ShippingCore(Protocol):
     def to_ship(self, member: str) -> tuple[int, int]: ...
     def ship(self, member: str, length: int, crc: int) -> Append: ...
     def progress(self) -> tuple[FollowerProgress, ...]: ...
+    def copied(self) -> int: ...
 
 
 class Shipping:
@@ -35,6 +37,7 @@ class Shipping:
         self._core, self.feed, self._rate = core, feed, rate
         self._due: dict[str, float] = {}  # when a follower gets bytes again
         self._told = LogLimiter()
+        self.copied = CopiedMark(core.copied)
 
     async def next_frame(self, member: str) -> bytes | None:
         """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""

@@ -29,6 +29,7 @@ HAND_OVER, WISH_REFUSED, LEAVE = 0x08, 0x09, 0x0A  # a follower asks to lead, or
 MISSING: Final = 0x0B  # a leader says what a follower has not
 COMMON_POINT: Final = 0x0C  # and what it has below the point from where a follower has to cut
 ACCOUNTS: Final = 0x0D  # the leader's file of access keys
+CUTS: Final = 0x0E  # a follower says what was taken back from its log
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")

@@ -9,11 +9,12 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from appliance.group.copies.cut_news import merge_cuts
 from appliance.group.state.state_applier import StateFiles
 from appliance.group.state.state_log import StateLog
 from appliance.group.state.state_records import SINGLE, TableChange
 from storage_driver.errors import StateDamaged
-from storage_driver.log.lineage import Lineage
+from storage_driver.log.lineage import CutTold, Lineage
 
 log = logging.getLogger("appliance.group")
 HISTORY: Final = "rocketbox/lineage"
@@ -40,7 +41,9 @@ class SharedHistory:
         """Go on where the last leader stopped; return once others know it, as whatever is shipped names the run."""
         before, at = await trio.to_thread.run_sync(self._load), self._store.end
         if before is not None:
-            await trio.to_thread.run_sync(self._store.lineage.take_over, *before, at)
+            epochs, runs, landing, cuts = before
+            await trio.to_thread.run_sync(self._store.lineage.take_over, epochs, runs, landing, at)
+            merge_cuts(self._store.lineage, cuts)
         while True:
             try:
                 await self._state.wait(self._tell())
@@ -67,17 +70,19 @@ class SharedHistory:
 
     def _now(self) -> dict[str, Any]:
         lineage = self._store.lineage
-        return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing}
+        cuts = {"cuts": [list(cut) for cut in lineage.cuts]} if lineage.cuts else {}
+        return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing, **cuts}
 
-    def _load(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], str | None] | None:
+    def _load(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], str | None, list[CutTold]] | None:
         """Return what the last leader told, None where there was none. Blocks."""
         try:
             content: Any = self._files.tables[HISTORY].load()
             if content is None:
                 return None
             epochs, runs = ([(int(a), int(b)) for a, b in content[name]] for name in ("epochs", "runs"))
+            cuts = [CutTold(str(name), *map(int, rest)) for name, *rest in content.get("cuts", ())]
             landing = content["landing"]
         except (StateDamaged, OSError, KeyError, TypeError, ValueError) as exc:
             log.error("event=table_damaged table=lineage reason=%r", f"{type(exc).__name__}: {exc}")
             return None
-        return epochs, runs, landing if isinstance(landing, str) else None
+        return epochs, runs, landing if isinstance(landing, str) else None, cuts

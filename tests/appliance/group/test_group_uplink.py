@@ -1,17 +1,22 @@
 """The uplink of a pair: one log upstream, whoever leads; no gap and no double after leaders were killed."""
 
+import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
-from tests.appliance.group.real_group import RealMember, pair_of, start, wait_for
+from tests.appliance.group.real_group import RealMember, log_files, pair_of, start, wait_for
 from tests.appliance.group.test_member import asked
 from tests.interop.box import Gateway
 from tests.soak.site import landed
 from tests.waiting import until
+from uplink_spark.jobs.gaps import gap_rows
+from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
 
 pytestmark = [pytest.mark.slow, needs_openssl]
@@ -68,3 +73,57 @@ async def test_the_log_lands_once_and_whole_whoever_ships_it(tmp_path: Path) -> 
         for child in (a, b, gateway):
             if child.running:
                 child.kill()
+
+
+async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: Any, tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "landing")
+    uplink = f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 0.1\n'
+    a, b = pair_of(tmp_path, f'acknowledge = "one"\n{uplink}')
+    try:
+        await trio.to_thread.run_sync(gateway.start)
+        await start(a, b)
+        await lead(a)
+        await sends(a, ["on-both"])
+        await until(lambda: log_files(a) == log_files(b))
+        await trio.to_thread.run_sync(b.kill)
+        await sends(a, ["of-a-shipped"])
+        await until(lambda: "of-a-shipped" in landed(gateway.landing)[0])
+        gateway.kill()
+        await sends(a, ["of-a-1", "of-a-2"])
+        a.kill()
+        await start(b)
+        await lead(b, accept_loss=True)
+        await trio.to_thread.run_sync(gateway.start)
+        await sends(b, ["of-b"])
+        await until(lambda: "of-b" in landed(gateway.landing)[0])
+        with suppress(RuntimeError):  # it may end before it is ready, to be cut at its next start
+            await start(a)
+        await until(lambda: not a.running or log_files(a) == log_files(b))
+        if not a.running:
+            await start(a)
+        await until(lambda: log_files(a) == log_files(b))
+        await until(lambda: bool(cuts_in(gateway.landing)))
+        [diverged] = [each for each in [(await a.status())["diverged"]] if each]
+        keys, found = landed(gateway.landing)[0], ranges(gateway.landing)
+    finally:
+        for child in (a, b, gateway):
+            if child.running:
+                child.kill()
+    assert {"on-both", "of-a-shipped", "of-b"} <= keys, "nothing that landed is taken back"
+    assert not {"of-a-1", "of-a-2"} & keys
+    [entry] = cuts_in(gateway.landing)
+    [row] = gap_rows([entry]).to_pylist()
+    of_a = found[0][0]
+    told = [row[name] for name in ("epoch", "from_offset", "to_offset", "class", "records")]
+    assert told == [of_a, diverged["start"], diverged["end"], "cut", 3]
+    rows = spark.read.format("commitlog_manifest").load(str(gateway.landing)).where("kind = 'gap'").collect()
+    [gap] = [json.loads(each["gap"]) for each in rows]
+    assert [gap[name] for name in ("of", "from", "to", "records", "member")] == [*told[:3], 3, "a"]
+    of_b = [(start, end) for epoch, start, end in found if epoch != of_a]
+    assert of_b[0][0] >= diverged["start"], "what b wrote there is of another epoch: no offset is there twice"
+
+
+def cuts_in(landing: Path) -> list[ManifestEntry]:
+    zone = ZoneReader(str(landing))
+    ends = zone.ends()
+    return [each for each in zone.entries(dict.fromkeys(ends, 0), ends) if each.kind == "gap"]

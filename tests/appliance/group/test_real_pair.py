@@ -4,9 +4,11 @@ import os
 import random
 import shutil
 import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ import trio
 from appliance import admin
 from netstack.errors import AskTimeout, ChannelClosed
 from netstack.serving.channel import open_channel
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import RemotingCommand
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.real_group import QUEUES, RealMember, bodies, log_files, pair_of, start, until, wait_for
@@ -81,7 +85,11 @@ async def test_what_one_disk_acknowledged_alone_is_cut_when_the_other_took_over_
         await start(a)
         await until(lambda: not a.running or log_files(a) == log_files(b))
         if not a.running:  # it had saved how far it had acknowledged: its next start cuts the log
-            assert "event=committed_log_cut" in a.log_tail(400)
+            assert a.process is not None
+            assert a.process.wait() == os.EX_TEMPFAIL
+            assert "event=committed_log_cut" in a.log_tail(1000)
+            assert "cuts the log at" in a.log_tail(400).splitlines()[-1]
+            assert "Traceback" not in a.log_tail(4000)
             await start(a)
         await until(lambda: log_files(a) == log_files(b))
         expected = {b"on both", b"at b"}
@@ -126,6 +134,83 @@ async def test_a_copy_is_taken_anew_by_order_also_when_the_start_that_does_it_is
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def test_a_topic_may_want_both_disks_on_a_box_that_waits_for_one(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path, "acknowledge = 'one'")
+    try:
+        await led(a, b)
+        await topics("create", "safe", "--acknowledge", "both", "--queues", "4", at=a)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            assert (await channel.ask(send("safe", b"on both disks"), 10)).code == 0
+            assert b"on both disks" in b"".join(log_files(b).values()), "it was there before the answer"
+            half = await channel.ask(send("safe", b"half", "TRAN_MSG\x01true\x02PGROUP\x01P\x02"), 10)
+            await trio.to_thread.run_sync(b.kill)
+            await until_it(lambda: is_cut_off(a, "b"))
+            for request in (send("safe", b"2"), batch_of("safe", b"3"), commit_of(half, "P")):
+                answer = await channel.ask(request, 10)
+                assert (answer.code, "b cannot be reached" in str(answer.remark)) == (NOT_AVAILABLE, True)
+            assert (await channel.ask(send("T", b"on a"), 10)).code == 0, "others go on"
+            assert await bodies(a, "safe") == [b"on both disks"], "what is refused is not stored"
+            await start(b)
+            with trio.fail_after(60):
+                while (await channel.ask(commit_of(half, "P"), 10)).code != 0:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+        await b.ask("group.promote")
+        await wait_for(b, serves=True)
+        async with open_channel("127.0.0.1", b.broker_port) as channel:
+            assert set(await bodies(b, "safe")) == {b"on both disks", b"half"}
+            await trio.to_thread.run_sync(a.kill)
+            await until_it(lambda: is_cut_off(b, "a"))
+            assert (await channel.ask(send("safe", b"4"), 10)).code == NOT_AVAILABLE, "the follower has the policy"
+            await topics("change", "safe", "--acknowledge", "one", at=b)
+            assert (await channel.ask(send("safe", b"5"), 10)).code == 0
+            await topics("change", "safe", "--acknowledge", "both", at=b)
+            await b.ask("group.solo")
+            assert (await channel.ask(send("safe", b"6"), 10)).code == 0, "a person said so"
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def test_a_topic_may_be_content_with_one_disk_on_a_box_that_waits_for_both(tmp_path: Path) -> None:
+    a, b = pair_of(tmp_path)
+    try:
+        await led(a, b)
+        await topics("create", "quick", "--acknowledge", "one", "--queues", "4", at=a)
+        await trio.to_thread.run_sync(b.kill)
+        async with open_channel("127.0.0.1", a.broker_port) as channel:
+            assert (await channel.ask(send("quick", b"1"), 10)).code == 0
+            assert (await channel.ask(send("T", b"2"), 10)).code == NOT_AVAILABLE
+            assert await bodies(a, "quick") == [], "readers get what both disks have"
+            await start(b)
+            await until_it(lambda: holds(a, {b"2"}))
+        assert await bodies(a, "quick") == [b"1"]
+    finally:
+        for member in (a, b):
+            if member.running:
+                member.kill()
+
+
+async def topics(*words: str, at: RealMember) -> None:
+    """Run `rocketbox topics`."""
+    command = [sys.executable, "-m", "appliance", "topics", *words, "--namesrv", at.namesrv]
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def batch_of(topic: str, body: bytes) -> RemotingCommand:
+    """Return a send of one message as a batch."""
+    request = send(topic, pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + pack(">h", 0))
+    return RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, 0, ext={**request.ext, "m": "true"}, body=request.body)
+
+
+def commit_of(half: RemotingCommand, group: str) -> RemotingCommand:
+    """Return the commit of a half message, for which this was the answer."""
+    place = {"tranStateTableOffset": half.ext["queueOffset"], "commitLogOffset": str(int(half.ext["msgId"][16:], 16))}
+    ext = {"producerGroup": group, "commitOrRollback": "8", "fromTransactionCheck": "false", **place}
+    return RemotingCommand(RequestCode.END_TRANSACTION, 0, ext=ext)
 
 
 async def test_a_follower_that_hangs_is_left_and_comes_back_level(tmp_path: Path) -> None:

@@ -116,3 +116,29 @@ def test_a_report_above_the_own_end_counts_up_to_the_end() -> None:
     end = world.disks["a"].end
     core.step(member.clock(), "b", Synced(core.status.term, end + 1_000_000))
     assert [progress.synced for progress in core.progress() if progress.member == "b"] == [end]
+
+
+def test_what_two_disks_have_is_known_whatever_committing_waits_for() -> None:
+    world = led_world(THREE, Rules(acknowledge="one"))
+    core = core_of(world, "a")
+    world.run_until(world.now + 1)
+    assert core.copied() == core.committed > 0
+    isolate(world, "a")
+    end = write(world, "a", 3)
+    world.run_until(world.now + 0.5)
+    assert core.copied() < end == core.committed
+    assert core_of(world, "b").copied() == 0, "it does not lead"
+
+
+def test_alone_by_order_one_disk_is_enough_until_another_is_close_again() -> None:
+    world = led_world(Members(("a", "b")), Rules(elections="manual", acknowledge="one"))
+    core = core_of(world, "a")
+    isolate(world, "b")
+    end = write(world, "a", 3)
+    world.run_until(world.now + 0.5)
+    assert (core.copied() < end, core.alone) == (True, False)
+    assert world.members["a"].order(lambda core: core.solo(world.members["a"].clock()))
+    assert (core.copied(), core.alone) == (end, True)
+    world.cuts.clear()
+    world.run_until(world.now + 5)
+    assert (core.copied(), core.alone) == (end, False)

@@ -48,6 +48,8 @@ async def test_a_topic_is_created_changed_listed_and_deleted(tmp_path: Path) -> 
         ({"topic": "N", "attributes": "-message.type"}, "attribute"),
         ({"topic": "N", "attributes": "+queue.type=BatchCQ"}, "queue.type=BatchCQ is not supported"),
         ({"topic": "N", "attributes": "+cleanup.policy=COMPACTION"}, "cleanup.policy=COMPACTION is not supported"),
+        ({"topic": "N", "attributes": "+acknowledge=twice"}, "attribute"),
+        ({"topic": "N", "attributes": "+acknowledge=both"}, "acknowledge=both: this box is not in a group"),
     ],
 )
 async def test_a_topic_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, str], words: str) -> None:

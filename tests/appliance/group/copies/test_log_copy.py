@@ -144,7 +144,7 @@ async def test_a_cut_below_what_was_committed_is_left_to_the_next_start_and_told
         await until(lambda: store.synced == len(data))
         store.commit(len(data))
         await store.prove()
-        with pytest.raises(CutAtStart, match=f"cut at {at} at the next start"):
+        with pytest.raises(CutAtStart, match=f"cuts the log at {at}"):
             await copy.cut(LogCut(at, "the leader of term 2 has other records", below_committed=True))
     for opening in range(2):
         async with open_store(config, now_ms=Clock()) as store:

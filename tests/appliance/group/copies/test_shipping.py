@@ -24,6 +24,9 @@ class Core:
     def to_ship(self, member: str) -> tuple[int, int]:
         return self.next, self.end
 
+    def copied(self) -> int:
+        return self.on_disk
+
     def ship(self, member: str, length: int, crc: int) -> Append:
         start, self.next = self.next, self.next + length
         return Append(1, start, length, 1, 0, 1 if start else 0, crc, 0, ())
