@@ -47,6 +47,7 @@ from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
 from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
 from appliance.group.membership.member_changes import removed
 from appliance.group.membership.membership_orders import MembershipOrders
+from appliance.replication.slaves import SlavesSeen
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
 from storage_driver.consensus.members import Members
@@ -471,6 +472,10 @@ class ConsensusDriver:
         """Return whether another box is linked, or is not to be waited for."""
         boxes = self._core.status.members.boxes
         return self._core.alone or any(self.links.link(name) is not None for name in boxes if name != self.member)
+
+    def slaves(self) -> SlavesSeen | None:
+        """Return Apache's slaves that copy from this member, None where it serves none."""
+        return self._rules.slaves.statistics() if self._rules.slaves is not None else None
 
     def why_not_copied(self) -> str:
         """Return why what this member has appended is not on enough disks."""

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from appliance.group.leadership import Leadership
+from appliance.replication.slaves import SlavesSeen
 from storage_driver.named_tuple import NamedTuple
 
 
@@ -38,6 +39,9 @@ class GroupDriver(Protocol):
 
     def members(self) -> tuple[MemberProgress, ...]: ...
     def divergence(self) -> Divergence | None: ...
+    def slaves(self) -> SlavesSeen | None:
+        """Return Apache's slaves that copy from this member, None where it serves none."""
+
     async def promote(self, *, accept_loss: bool = False) -> None:
         """Become the leader: by the other's hand-over if it is there, alone only with `accept_loss`."""
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from appliance.group.account_copies import AccountCopies
 from appliance.group.copies.log_copy import FollowerLog
 from appliance.group.links.directory import MemberDirectory
+from appliance.replication.slaves import Slaves
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
 from storage_driver.named_tuple import NamedTuple
@@ -41,6 +42,7 @@ class MemberRules(NamedTuple):
     scale: float = 1.0  # of the group's times
     catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them
     accounts: AccountCopies | None = None
+    slaves: Slaves | None = None  # Apache's, which copy from this member
 
 
 class DriverClocks(NamedTuple):

@@ -12,6 +12,7 @@ from appliance.group.leadership import LeadershipState
 from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slave import REFUSED
+from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire import fastjson
@@ -142,7 +143,12 @@ class MemberRole:
             "leader_address": state.address,
             "members": [self._told_of(each) for each in self._driver.members()],
             "diverged": diverged._asdict() if diverged else None,
+            **self._slaves(),
         }
+
+    def _slaves(self) -> dict[str, object]:
+        seen = self._driver.slaves()
+        return {"slaves": slaves_told(seen, self._log.committed)} if seen is not None else {}
 
     def _told_of(self, each: MemberProgress) -> dict[str, object]:
         return {**each._asdict(), "behind_s": round(each.behind_s, 1)}
@@ -160,6 +166,8 @@ class MemberRole:
             if not each.witness:
                 yield "member_lag_bytes", each.behind_bytes, labels
                 yield "member_lag_seconds", each.behind_s, labels
+        if (seen := self._driver.slaves()) is not None:
+            yield from slaves_series(seen, self._log.committed)
 
 
 def _client(member: MemberProgress) -> str:

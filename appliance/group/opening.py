@@ -24,7 +24,7 @@ from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberAddress, MemberDirectory, addresses_of
 from appliance.group.links.frames import ACCOUNTS, LinkFrameDecoder
 from appliance.group.links.link import LinkClocks, LinkPace
-from appliance.group.links.link_port import LinkPort, Stock
+from appliance.group.links.link_port import LinkPort
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.links import LinkUser, MemberLinks
 from appliance.group.links.message_frames import APPEND
@@ -67,6 +67,7 @@ class GroupPlan(NamedTuple):
     wait_ms: int = 3000
     catch_up_bytes_s: int = 0
     accounts: Path | None = None  # the file of access keys
+    slaves: Slaves | None = None  # what serves Apache's
 
     def first_members(self) -> Members:
         """Return the members that a log without any begins with."""
@@ -77,7 +78,8 @@ class GroupPlan(NamedTuple):
         """Return what the driver needs of it."""
         directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
         accounts = AccountCopies(self.accounts) if self.accounts is not None else None
-        return MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate, accounts)
+        own = MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate, accounts)
+        return own._replace(slaves=self.slaves)
 
 
 class OpenedMember(NamedTuple):
@@ -109,7 +111,6 @@ def open_member(
     certificates: Path,
     clock_ok: bool = True,
     committed: int,
-    stock: Stock | None = None,
 ) -> OpenedMember:
     """Return a member over its opened store. Blocks.
 
@@ -119,6 +120,7 @@ def open_member(
     waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
     store.when_acknowledged = waiting.when
     store.policies = TopicPolicies(plan.rules, store, driver, waiting)
+    stock = plan.slaves.serve_one if plan.slaves is not None else None
     return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
 
 
@@ -198,10 +200,10 @@ def plan_of(config: Config, host: bytes) -> GroupPlan:
     return GroupPlan(config.box.name, said.member, members, rules, LinkPace(), most, host, said.wait_ms, rate)
 
 
-def _stock(config: Config, store: MessageStore) -> Stock | None:
+def _slaves(config: Config, store: MessageStore) -> Slaves | None:
     """Return what serves Apache's slaves, None where none is named; what this member has committed is theirs."""
     said = config.replication
-    return Slaves(store, admits=admitted(said.slaves), most=said.most_slaves).serve_one if said.slaves else None
+    return Slaves(store, admits=admitted(said.slaves), most=said.most_slaves) if said.slaves else None
 
 
 @asynccontextmanager
@@ -212,7 +214,8 @@ async def open_driver(
     opening = partial(
         open_member,
         plan_of(config, store.config.store_host)._replace(
-            accounts=accounts_path(store.config.root.parent, config.access.accounts)
+            accounts=accounts_path(store.config.root.parent, config.access.accounts),
+            slaves=_slaves(config, store),
         ),
         store,
         disk=RealDisk(),
@@ -220,7 +223,6 @@ async def open_driver(
         certificates=Path(config.group.certs or config.uplink.certs),
         clock_ok=clock_trusted(),
         committed=store.committed,
-        stock=_stock(config, store),
     )
     try:
         member = await trio.to_thread.run_sync(opening)

@@ -57,6 +57,9 @@ def _is_gone(pid: object) -> bool:
     return False
 
 
+REPORTS = " (a stock slave reports its memory, not its disk)"
+
+
 def _unknown(text: str, step: str) -> dict[str, Any]:
     return {"state": "failing", "reasons": [Reason("D200", text, step).to_json()]}
 
@@ -103,7 +106,8 @@ def _scrub(passes: int, left_s: float) -> str:
 
 def _replication(seen: Mapping[str, Any]) -> str:
     if seen["role"] == "member":
-        return f"Group     {_group(seen)}"
+        slaves = f"\nSlaves    {_slaves(seen['slaves'])}" if "slaves" in seen else ""
+        return f"Group     {_group(seen)}{slaves}"
     if seen["role"] == "master":
         return f"Slaves    {_slaves(seen['slaves'])}"
     behind = seen["behind_bytes"]
@@ -137,11 +141,16 @@ def _progress(each: Mapping[str, Any]) -> str:
 
 
 def _slaves(seen: Sequence[Mapping[str, Any]]) -> str:
-    parts = [
-        f"{each['address']} {size(each['behind_bytes']) + ' behind' if each['behind_bytes'] else 'has everything'}"
-        for each in seen
-    ]
-    return ", ".join(parts) or "none is connected"
+    """Return how far each slave says it is; it says so before its disk has it."""
+    parts = [f"{each['address']} {_reported(each)}" for each in seen]
+    return ", ".join(parts) + REPORTS if parts else "none is connected"
+
+
+def _reported(each: Mapping[str, Any]) -> str:
+    if each["reported"] < 0:
+        return "has not reported"
+    distance = f"{size(each['behind_bytes'])} behind" if each["behind_bytes"] else "has everything"
+    return f"reports {each['reported']}, {distance}"
 
 
 def _uplink(seen: Mapping[str, Any]) -> str:

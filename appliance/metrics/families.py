@@ -210,11 +210,25 @@ UPLINK = (
     Family("rocketbox_uplink_alarm", GAUGE, "1 for each alarm that is on.", ("name",), 20),
 )
 REPLICATION = (
-    Family("rocketbox_replication_slaves", GAUGE, "At a master, slaves that are connected."),
+    Family("rocketbox_replication_slaves", GAUGE, "At a master, or a member of a group, slaves that are connected."),
     Family(
         "rocketbox_replication_lag_bytes",
         GAUGE,
         "Bytes a slave is behind: at the master the one furthest behind, by its reports; absent while unknown.",
+    ),
+    Family(
+        "rocketbox_replication_slave_reported_bytes",
+        GAUGE,
+        "Log offset up to which a slave says that it has the log; a stock slave means its memory, not its disk.",
+        ("slave",),
+        64,
+    ),
+    Family(
+        "rocketbox_replication_slave_lag_bytes",
+        GAUGE,
+        "Bytes a slave is behind, by its reports.",
+        ("slave",),
+        64,
     ),
     Family("rocketbox_replication_connected", GAUGE, "At a slave, 1 while the master is connected."),
     Family("rocketbox_replication_differs", GAUGE, "At a slave, 1 while its log is not the beginning of its master's."),

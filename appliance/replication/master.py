@@ -9,6 +9,7 @@ import trio
 from appliance.interfaces import is_loopback
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slaves import CommittedLog, Slaves, SlavesSeen
+from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode
@@ -61,23 +62,11 @@ class Master:
 
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
-        end = self._log.committed
-        slaves = [
-            {"address": each.address, "behind_bytes": end - max(0, each.reported), "connected_s": round(each.since_s)}
-            for each in self.statistics().slaves
-        ]
-        return {"role": "master", "slaves": slaves}
+        return {"role": "master", "slaves": slaves_told(self.statistics(), self._log.committed)}
 
     def series(self) -> Iterator[tuple[str, float, Mapping[str, str]]]:
         """Return name, value and labels of each metric."""
-        seen = self.statistics()
-        yield "slaves", len(seen.slaves), {}
-        if seen.slaves:
-            yield "lag_bytes", self._log.committed - min(max(0, each.reported) for each in seen.slaves), {}
-        yield "connections_total", seen.connections, {}
-        yield "sent_bytes_total", seen.sent_bytes, {}
-        for reason, count in seen.refused.items():
-            yield "refused_total", count, {"reason": reason}
+        return slaves_series(self.statistics(), self._log.committed)
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""

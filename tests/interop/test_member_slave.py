@@ -1,5 +1,6 @@
 """A stock slave at the port where members talk: the first byte of a connection says who it is."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ async def test_a_stock_slave_copies_whichever_member_it_is_led_to(tmp_path: Path
         await send_some(a, 30)
         await until_it(lambda: same(a, slave))
         assert log_files(a) == log_files(b)
+        await until_it(lambda: told_of_slave(a))
         await b.ask("group.promote")
         await wait_for(b, serves=True)
         await send_some(b, 30)
@@ -67,3 +69,10 @@ async def test_a_stock_slave_copies_whichever_member_it_is_led_to(tmp_path: Path
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def told_of_slave(member: RealMember) -> bool:
+    """Tell whether `rocketbox status` says that the slave has reported everything."""
+    command = [sys.executable, "-m", "appliance", "status", "--data", str(member.data)]
+    said = (await trio.run_process(command, capture_stdout=True, check=False)).stdout.decode()
+    return "Slaves    127.0.0.1:" in said and ", has everything (a stock slave reports its memory" in said

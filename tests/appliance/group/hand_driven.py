@@ -13,6 +13,7 @@ from appliance.configuration.settings import Config
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.leadership import FOLLOWER, LEADER, Leadership, LeadershipState
 from appliance.ports import open_ports
+from appliance.replication.slaves import SlavesSeen
 from appliance.serve import serve
 from storage_driver.store import MessageStore
 from tests.appliance.box import FACTS, Box
@@ -28,6 +29,7 @@ class HandDriver:
         self.member, self.store, self._group = member, store, group
         self.leadership = Leadership()
         self.diverged: Divergence | None = None
+        self.served: SlavesSeen | None = None
         store.share(self._synced)
 
     def _synced(self, log_offset: int) -> None:
@@ -47,6 +49,9 @@ class HandDriver:
 
     def divergence(self) -> Divergence | None:
         return self.diverged
+
+    def slaves(self) -> SlavesSeen | None:
+        return self.served
 
     async def promote(self, *, accept_loss: bool = False) -> None:
         await trio.lowlevel.checkpoint()

@@ -6,6 +6,8 @@ import pytest
 
 from appliance.group.leadership import FOLLOWER, LEADER, LeadershipState
 from appliance.group.member_role import MemberRole
+from appliance.health.health_file import describe
+from appliance.replication.slaves import SlaveSeen, SlavesSeen
 from appliance.testing import FakePeer
 from netstack.errors import Refused
 from netstack.wire import fastjson
@@ -65,3 +67,12 @@ async def test_apaches_question_about_copies_is_answered_on_either_side(tmp_path
             assert role.told()["leader"] == state.leader
             names = {name for name, _, _ in role.series()}
             assert {"leader", "term", "member_connected", "member_lag_bytes", "member_lag_seconds"} <= names
+
+
+async def test_stock_slaves_of_a_member_are_told_with_what_they_report(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        role = member(store, LEADS)
+        assert "slaves" not in role.told()
+        role._driver.served = SlavesSeen([SlaveSeen("10.0.0.7:4000", 0, 0, 1.0)], {}, 1, 0)  # type: ignore[attr-defined]
+        assert "Slaves    10.0.0.7:4000 reports 0, has everything" in describe({"replication": role.told()})
+        assert ("slave_lag_bytes", store.committed, {"slave": "10.0.0.7"}) in list(role.series())

@@ -140,7 +140,7 @@ async def test_people_are_told_of_slaves(tmp_path: Path) -> None:
             slave = RawSlave(stream)
             await slave.report()
             await slave.take_to(store.committed)
-            assert f"127.0.0.1:{stream.socket.getsockname()[1]} 3 KiB behind" in describe(
+            assert f"127.0.0.1:{stream.socket.getsockname()[1]} reports 0, 3 KiB behind" in describe(
                 {"replication": master.told()}
             )
             await slave.report()
