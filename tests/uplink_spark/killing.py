@@ -86,7 +86,8 @@ class Site:
         files = {int(f.name): f.read_bytes() for f in (self.store / "commitlog").iterdir() if f.name.isdigit()}
         base = sorted(files)
         for at, record in records.items():
-            start = max(b for b in base if b <= at)
+            start = max((b for b in base if b <= at), default=None)
+            assert start is not None, f"the box no longer has {at}, its log begins at {base[0]}"
             assert files[start][at - start : at - start + len(record)] == record
 
 

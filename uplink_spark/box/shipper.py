@@ -34,6 +34,7 @@ log = logging.getLogger("uplink_spark.shipper")
 HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
 PROTOCOL_ALARM = 10  # in a row
 MOVES_AT_ONCE = 3  # from gateway to gateway
+MOVED_FAILURES = 3  # of a gateway that can be reached
 FAREWELL_S = 5
 LEDGER, LEDGER_S = "ledger", 10
 OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
@@ -131,9 +132,7 @@ class Shipper:
             cause = error.fault.code
         state.counts.errors[str(cause)] += 1
         state.link.last_error = str(error)
-        self._moved_failures += self._address != state.config.gateway
-        if self._moved_failures >= 3:
-            self._address, self._moved_failures = state.config.gateway, 0
+        self._note_failure(error)
         if isinstance(error, GatewayRefused):
             return await self._after_fault(error.fault)
         if isinstance(error, ProtocolError):
@@ -142,6 +141,15 @@ class Shipper:
         wait_s = self._backoff.next_s(refused=cause == "refused")
         log.info("uplink down cause=%s reason=%s next=%.1fs", cause, error, wait_s)
         return wait_s
+
+    def _note_failure(self, error: BaseException) -> None:
+        """Go back to the address of all gateways where the one told cannot be reached, or fails again and again."""
+        if self._address == self.state.config.gateway:
+            return
+        self._moved_failures += 1
+        if isinstance(error, ConnectFailed) or self._moved_failures >= MOVED_FAILURES:
+            self._address, self._moved_failures = self.state.config.gateway, 0
+            self._moves = 0  # this attempt is paid for by a wait: the next gateway told is tried at once
 
     def _after_protocol(self, text: str) -> float:
         self._protocol_errors += 1

@@ -88,6 +88,7 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
                 f"table {bronze.root} ends at version {newest}, {silver.root} has read version {done} of another one: "
                 "write to a new table"
             )
+        _check_same(bronze, silver, done, have.origin.get(INPUT))
         fresh = list(islice(bronze.appended(done), BATCH_VERSIONS))
         if not fresh:
             return done
@@ -95,9 +96,25 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
         written = _write(spark, bronze, files, last, silver.root)
         stop_at("S2")
         try:
-            silver.append(have, written, {INPUT: last}, {})
+            silver.append(have, written, {INPUT: last}, {INPUT: _named(bronze, last) or ""})
         except Conflict:
             continue  # another driver was first: look again what is lacking
+
+
+def _named(bronze: Table, version: int) -> str | None:
+    found = bronze.fingerprint(version)
+    return None if found is None else f"version {version}: {found}"
+
+
+def _check_same(bronze: Table, silver: Table, done: int, known: str | None) -> None:
+    """Bronze must still be what silver has read. Raises TableError where it was set back and went on."""
+    noted = known is not None and known.startswith(f"version {done}:")  # a program that does not know of it notes none
+    found = _named(bronze, done) if noted else None
+    if found is not None and found != known:
+        raise TableError(
+            f"table {silver.root} has read {known} of {bronze.root}, which is now {found}: was bronze set back to an "
+            "older copy? Rebuild silver in a new folder from bronze"
+        )
 
 
 def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[NewFile]:

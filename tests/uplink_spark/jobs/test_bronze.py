@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from uplink_spark.errors import LandingError
 from uplink_spark.jobs import tables
@@ -51,6 +52,52 @@ def test_each_record_is_in_the_table_once_also_without_the_checkpoint_or_with_an
     (tmp_path / "old").rename(config.checkpoint)
     fleet.land("box-1", 4)
     run_bronze(spark, config, once=True)  # S4: old, with other batch borders
+    assert in_table(config.table) == fleet.expected
+
+
+def put_back(copy: Path, root: str) -> None:
+    shutil.rmtree(root)
+    shutil.copytree(copy, root)
+
+
+@pytest.mark.slow
+def test_an_old_copy_of_the_table_put_back_is_told_and_nothing_is_lost_or_twice(
+    spark: Any, fleet: Fleet, config: BronzeConfig, tmp_path: Path
+) -> None:
+    fleet.land("box-1", 5)
+    Bronze(config).write(landed_items(fleet.landing.root))
+    shutil.copytree(config.table, tmp_path / "copy")
+    fleet.land("box-2", 3)
+    run_bronze(spark, config, once=True)
+    put_back(tmp_path / "copy", config.table)
+    fleet.land("box-1", 2)
+    with pytest.raises(StreamingQueryException, match="the table is at seq 1, the batch begins at 2.*delete the check"):
+        run_bronze(spark, config, once=True)
+    Bronze(config).write(landed_items(fleet.landing.root))  # as without the checkpoint
+    assert in_table(config.table) == fleet.expected
+
+
+@pytest.mark.slow
+def test_a_job_at_work_notices_an_old_copy_put_back_also_where_another_has_gone_on_from_it(
+    fleet: Fleet, config: BronzeConfig, tmp_path: Path
+) -> None:
+    bronze = Bronze(config)
+    fleet.land("box-1", 5)
+    bronze.write(landed_items(fleet.landing.root))
+    shutil.copytree(config.table, tmp_path / "copy")
+    for _ in range(2):
+        fleet.land("box-2", 3)
+        bronze.write(landed_items(fleet.landing.root))
+    put_back(tmp_path / "copy", config.table)
+    fleet.land("box-1", 2)
+    items = landed_items(fleet.landing.root)
+    with pytest.raises(TableError, match="the table is at seq 1, the batch begins at 3"):
+        bronze.write(items[3:])
+    Bronze(config).write(items[:2])
+    Bronze(config).write(items[:4])  # as many versions as the job has seen, of other rows
+    assert Table(config.table).snapshot().version == 3
+    fleet.land("box-3", 1)
+    bronze.write(landed_items(fleet.landing.root)[3:])
     assert in_table(config.table) == fleet.expected
 
 

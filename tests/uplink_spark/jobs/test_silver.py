@@ -69,9 +69,24 @@ def test_a_table_of_another_kind_or_one_made_anew_is_refused(
         take_in(spark, roots[1], str(tmp_path / "x"))
     with pytest.raises(TableError, match="bronze is not a per_minute table"):
         tables.per_minute(spark, roots[0])
+    shutil.copytree(roots[0], tmp_path / "copy")
+    land(landing, [MadeRecord("A", stored_ms=T0)], start=end)
+    bronze.write(landed_items(landing.root))
+    take_in(spark, *roots)
+    shutil.rmtree(roots[0])
+    (tmp_path / "copy").rename(roots[0])
+    with pytest.raises(TableError, match="bronze ends at version 2, .*silver has read version 3 of another one"):
+        take_in(spark, *roots)
+    bronze_of(spark, landing, roots).write(landed_items(landing.root))
+    land(landing, [MadeRecord("A", stored_ms=T0)], box="other")
+    bronze_of(spark, landing, roots).write(landed_items(landing.root))
+    with pytest.raises(
+        TableError, match=r"silver has read version 3: \w+ of .*bronze, which is now version 3: \w+: was"
+    ):
+        take_in(spark, *roots)
     shutil.rmtree(roots[0])
     bronze_of(spark, landing, roots).write(landed_items(landing.root))
-    with pytest.raises(TableError, match=r"bronze ends at version 1, .*silver has read version 2 of another one"):
+    with pytest.raises(TableError, match=r"bronze ends at version 1, .*silver has read version 3 of another one"):
         take_in(spark, *roots)
 
 

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from uplink_spark.__main__ import main
+from uplink_spark.centre import hub
 from uplink_spark.centre.zone_files import landing
 
 
@@ -33,6 +34,7 @@ def stall(setting: str) -> None:
 
 
 if __name__ == "__main__":
+    hub.PAUSE_RATIO = hub.FULL_RATIO = 2.0  # how full the disk of this machine is, is not what a test is about
     landing.FILE_ENTRIES = int(os.environ.get("MANIFEST_ENTRIES", "65536"))  # type: ignore[attr-defined]
     if "SLOW_SYNC" in os.environ:
         stall(os.environ["SLOW_SYNC"])

@@ -11,6 +11,7 @@ and of two writers that read the same input one fails.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from uplink_spark.jobs.table.columns import COMMENTS
 from uplink_spark.jobs.table.commit_list import CommitList
 from uplink_spark.jobs.table.commits import EMPTY, Conflict, DataFile, NewFile, Position, Snapshot, TableError
 from uplink_spark.jobs.table.file_statistics import COLUMNS as STATISTICS
-from uplink_spark.jobs.table.location import FolderLocation, locate, reason
+from uplink_spark.jobs.table.location import FolderLocation, Stamp, locate, reason
 
 LOG = "_delta_log"
 PARTITIONS = ("part", "landed_day")
@@ -44,6 +45,7 @@ class Table:
         self.location = locate(root)
         self.root = self.location.text  # path or URL, as other parts take it
         self._newest: DeltaTable | None = None
+        self._stamp: Stamp | None = None  # of the newest commit of that view
         self._taking_over = taking_over  # what an earlier program wrote may be half in Delta's log
 
     def prepare(self) -> None:
@@ -83,6 +85,7 @@ class Table:
                 self._newest = self._delta()
             elif version is None:
                 self._newest.update_incremental()  # reads what is new: an opening reads the list of all files
+            self._stamp = self.location.stamp(_name(self._newest.version()))
             return self._newest
         except TableNotFoundError:
             return None
@@ -91,8 +94,14 @@ class Table:
             raise TableError(f"table {self.root}{asked} cannot be opened: {reason(error)}") from error
 
     def _is_there(self, opened: DeltaTable) -> bool:
-        """Whether the log still has the version: a table set back to an older copy is read anew."""
-        return self.location.has(_name(opened.version()))
+        """Whether the log still has the same version: a table set back to an older copy is read anew, also where
+        another program has gone on from that copy."""
+        return self._stamp is not None and self.location.stamp(_name(opened.version())) == self._stamp
+
+    def fingerprint(self, version: int) -> str | None:
+        """Return what tells a version from that of another table; None where the log no longer has it."""
+        text = self.location.read(_name(version))
+        return None if text is None else hashlib.sha256(text).hexdigest()[:16]
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return the newest state, or that of one version. Raises TableError."""

@@ -25,6 +25,7 @@ from uplink_spark.zone.manifest import LANDING_NAME
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
 RETRIES = {"max_retries": "5", "retry_timeout": "60s"}  # the library's own three minutes are a silent job
+Stamp = tuple[int | None, int | None]  # bytes, time of change
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[↳]")
 
 
@@ -51,6 +52,14 @@ class FolderLocation:
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
+
+    def stamp(self, name: str) -> Stamp | None:
+        """Return what tells a file from another of its name, None where there is none."""
+        try:
+            found = (self.path / name).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_size, found.st_mtime_ns
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, None where there is none."""
@@ -105,6 +114,10 @@ class ObjectLocation:
         """Whether there is an object of this name, or one below it."""
         found = self._asked(lambda: self.file_system().get_file_info(name))
         return bool(found.type != fs.FileType.NotFound)
+
+    def stamp(self, name: str) -> Stamp | None:
+        found = self._asked(lambda: self.file_system().get_file_info(name))
+        return (found.size, found.mtime_ns) if found.type == fs.FileType.File else None
 
     def read(self, name: str) -> bytes | None:
         try:
