@@ -27,11 +27,12 @@ from uplink_spark.jobs.table.swap import swap
 
 MIB = 1 << 20
 TARGET_BYTES = 256 * MIB
-ORDER = ("box", "topic", "from_offset", "store_time", "minute")
+ORDER = ("box", "topic", "from_offset", "store_time", "minute", "received_ms")
 KEYS = {
     "log_offset": ("box", "epoch", "log_offset"),
     "minute": ("box", "topic", "minute", "bronze_version"),
     "seq": ("shard", "seq"),
+    "received_ms": ("box", "epoch", "received_ms"),
     "from_offset": ("box", "epoch", "from_offset", "to_offset", "topic", "queue_id"),
 }
 

@@ -214,8 +214,17 @@ STATUS = (
 )
 
 
-def box_status(spark: SparkSession, landing: str) -> DataFrame:
-    """Return what boxes say of themselves every minute: the gateway keeps 30 days of it beside the packs."""
+def box_status(spark: SparkSession, root: str) -> DataFrame:
+    """Return what boxes said of themselves every minute: the table of the status job; or, given a landing zone, the
+    lines of the last 30 days that the gateway keeps there."""
+    table = Table(root)
+    if table.exists():
+        table = _table_with("received", root, "box_status")
+        return read_files(spark, table, table.snapshot().part("data"), spark_schema(table))
+    return _status_lines(spark, root)
+
+
+def _status_lines(spark: SparkSession, landing: str) -> DataFrame:
     shards = read_zone(open_files(landing)).shards
     base = landing if "://" in landing else f"file://{Path(landing).absolute()}"
     folders = [f"{base}/status/{shard:04x}" for shard in range(shards)]

@@ -75,7 +75,7 @@ def test_a_table_of_another_kind_or_one_made_anew_is_refused(
     take_in(spark, *roots)
     shutil.rmtree(roots[0])
     (tmp_path / "copy").rename(roots[0])
-    with pytest.raises(TableError, match="bronze ends at version 2, .*silver has read version 3 of another one"):
+    with pytest.raises(TableError, match=r"bronze ends at version 2, .*silver has read version 3 of another one"):
         take_in(spark, *roots)
     bronze_of(spark, landing, roots).write(landed_items(landing.root))
     land(landing, [MadeRecord("A", stored_ms=T0)], box="other")

@@ -11,7 +11,18 @@ import pyarrow.parquet as pq
 # Columns that queries choose rows by; the log of a table grows with each of them.
 COLUMNS = (
     *("box", "epoch", "log_offset", "topic", "queue_id", "queue_offset", "kind", "born_time", "store_time"),
-    *("landed_time", "shard", "seq", "from_offset", "to_offset", "class", "landed", "minute", "bronze_version"),
+    *(
+        "landed_time",
+        "shard",
+        "seq",
+        "from_offset",
+        "to_offset",
+        "class",
+        "landed",
+        "minute",
+        "bronze_version",
+        "received",
+    ),
 )
 MAX_TEXT = 256  # longer values are left out: half a topic is no bound
 MILLISECOND = timedelta(milliseconds=1)
