@@ -14,15 +14,14 @@ from appliance.broker.pop_requests.receipts import PopReceipt
 from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.methods import Later, OnceDurable
-from appliance.grpc.outcome import Rejection, ok
+from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, ok
 from appliance.grpc.receipts import is_over, receipt_from
-from appliance.grpc.receives import LONGEST_INVISIBLE_MS
+from appliance.grpc.receives import check_invisible
 from appliance.grpc.resources import group_of, topic_of
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import (
     AckMessageResponse,
-    AckMessageResultEntry,
     ChangeInvisibleDurationResponse,
     ForwardMessageToDeadLetterQueueResponse,
 )
@@ -30,7 +29,6 @@ from storage_driver.record import MessageQueue
 
 MOST_ENTRIES = 1024
 EXPIRED = Status(code=Code.INVALID_RECEIPT_HANDLE, message="receipt handle is expired")
-MULTIPLE = Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
 
 
 class Acks:
@@ -45,21 +43,26 @@ class Acks:
         if not request.entries or len(request.entries) > MOST_ENTRIES:
             text = f"{len(request.entries)} messages to acknowledge, expected 1 to {MOST_ENTRIES}"
             raise Rejection(Code.BAD_REQUEST, text)
-        entries, marks = list[AckMessageResultEntry](), list[int]()
+        response, marks = AckMessageResponse(), list[int]()
         for each in request.entries:
-            status, mark = self._one(session, group, topic, each.receipt_handle)
-            entries.append(
-                AckMessageResultEntry(message_id=each.message_id, receipt_handle=each.receipt_handle, status=status)
-            )
+            entry, text = response.entries.add(), each.receipt_handle
+            entry.message_id, entry.receipt_handle = each.message_id, text
+            refused, mark = self._one(session, group, topic, text)
+            if refused is None:
+                fill_ok(entry.status)
+            else:
+                entry.status.CopyFrom(refused)
             marks += [] if mark is None else [mark]
-        codes = {entry.status.code for entry in entries}
-        response = AckMessageResponse(status=entries[0].status if len(codes) == 1 else MULTIPLE, entries=entries)
+        fill_overall(response)
         if not marks:
             return response
         return OnceDurable(self._engine().when_synced, max(marks), response, partial(_failed, AckMessageResponse))
 
-    def _one(self, session: ClientSession, group: str, topic: str, text: str) -> tuple[Status, int | None]:
-        """Acknowledge one message. What is acknowledged twice is fine; what came again for others is not."""
+    def _one(self, session: ClientSession, group: str, topic: str, text: str) -> tuple[Status | None, int | None]:
+        """Acknowledge one message: what is wrong, and the mark to wait for.
+
+        What is acknowledged twice is fine; what came again for others is not.
+        """
         try:
             receipt = receipt_from(text)
         except Rejection as refused:
@@ -69,15 +72,13 @@ class Acks:
         mark = self._engine().acknowledge(handle)
         if mark is None and is_over(receipt, self._now_ms()):
             return EXPIRED, None
-        return ok(), self._engine().newest_mark if mark is None else mark
+        return None, self._engine().newest_mark if mark is None else mark
 
     def change(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Let a message come again after some time. Raises Rejection."""
         group, topic = self._place(session, request)
         invisible_ms = request.invisible_duration.ToMilliseconds()
-        if not 0 <= invisible_ms <= LONGEST_INVISIBLE_MS:
-            text = f"the invisibleTime is {invisible_ms} ms, at most {LONGEST_INVISIBLE_MS} are allowed"
-            raise Rejection(Code.ILLEGAL_INVISIBLE_TIME, text)
+        check_invisible(invisible_ms, 0)
         receipt = receipt_from(request.receipt_handle)
         handle = _handle(group, topic, receipt)
         session.leases.drop(handle)

@@ -3,10 +3,14 @@
 Source of the mapping: RocketMQ 5.3 GrpcProxyException, ResponseBuilder; 14 to 17 as the proto file words them.
 """
 
+from typing import Any
+
 from netstack.errors import Refused
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.wire.codes import ResponseCode
 
+OK = int(Code.OK)
+MULTIPLE = Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
 _OF_BROKER = {
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
@@ -35,6 +39,20 @@ class Rejection(Exception):
 def ok() -> Status:
     """Return the status of what succeeded."""
     return Status(code=Code.OK, message="OK")
+
+
+def fill_ok(status: Any) -> None:
+    """Make a status that of what succeeded, in its place."""
+    status.code, status.message = OK, "OK"
+
+
+def fill_overall(response: Any) -> None:
+    """Say what became of all entries of a response together."""
+    codes = {entry.status.code for entry in response.entries}
+    if codes == {OK}:
+        fill_ok(response.status)
+    else:
+        response.status.CopyFrom(response.entries[0].status if len(codes) == 1 else MULTIPLE)
 
 
 def status_of(exc: Rejection | Refused) -> Status:

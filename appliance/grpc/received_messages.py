@@ -3,6 +3,7 @@
 import hashlib
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from appliance.grpc.sent_messages import BORN_HOST, DELIVER_MS, GROUP, HALF, KEYS, RESERVED, TAGS, TRACE_CONTEXT
@@ -18,30 +19,51 @@ UNIQUE_KEY = "UNIQ_KEY"
 
 
 def message_of(stored: StoredMessage, topic: str) -> Message:
-    """Return a record as a message of a topic, its body unpacked: readers here know no packed ones."""
-    properties, body = stored.property_map, _unpacked(stored)
-    made = Message(body=body)
+    """Return a record as a message of a topic."""
+    made = Message()
+    fill_message(made, stored, stored.property_map, topic)
+    return made
+
+
+def fill_message(made: Any, stored: StoredMessage, properties: Mapping[str, str], topic: str) -> None:
+    """Make a record a message of a topic, in its place: to move a message is to write and to read it.
+
+    Its body is unpacked: readers here know no packed ones.
+    """
+    body = _unpacked(stored)
+    made.body = body
     made.topic.name = topic
-    made.user_properties.update({name: value for name, value in properties.items() if name not in RESERVED})
+    own = {name: value for name, value in properties.items() if name not in RESERVED}
+    if own:
+        made.user_properties.update(own)
     system = made.system_properties
     _add_names(system, properties)
     system.message_id = properties.get(UNIQUE_KEY) or stored.message_id
-    system.body_digest.type, system.body_digest.checksum = DigestType.MD5, hashlib.md5(body).hexdigest().upper()
+    digest = system.body_digest
+    digest.type, digest.checksum = DigestType.MD5, hashlib.md5(body).hexdigest().upper()
     system.body_encoding = Encoding.IDENTITY
     system.message_type = _type_of(properties)
-    system.born_timestamp.FromMilliseconds(max(stored.born_ms, 0))
+    _fill_time(system.born_timestamp, stored.born_ms)
     system.born_host = properties.get(BORN_HOST) or _host(stored.born_host)
-    system.store_timestamp.FromMilliseconds(max(stored.stored_ms, 0))
+    _fill_time(system.store_timestamp, stored.stored_ms)
     system.store_host = _host(stored.store_host)
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
     system.delivery_attempt = stored.reconsume_times + 1
-    return made
+
+
+def _fill_time(made: Any, time_ms: int) -> None:
+    """As FromMilliseconds of the library, which takes five times as long."""
+    if time_ms > 0:
+        made.seconds, made.nanos = time_ms // 1000, time_ms % 1000 * 1_000_000
+    else:
+        made.SetInParent()
 
 
 def _add_names(system: Any, properties: Mapping[str, str]) -> None:
     if TAGS in properties:
         system.tag = properties[TAGS]
-    system.keys.extend(properties.get(KEYS, "").split())
+    if KEYS in properties:
+        system.keys.extend(properties[KEYS].split())
     if GROUP in properties:
         system.message_group = properties[GROUP]
     if TRACE_CONTEXT in properties:
@@ -74,6 +96,7 @@ def _unpacked(stored: StoredMessage) -> bytes:
     return whole if unpacking.eof else body
 
 
+@lru_cache(256)
 def _host(raw: bytes) -> str:
     host, port = decode_host(raw)
     return f"{plain_address(host)}:{port}"

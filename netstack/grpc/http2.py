@@ -317,16 +317,18 @@ class Http2Server:
         link.put(b"".join(parts), 3)
         self._forget(number)
 
-    def send(self, number: int, message: bytes) -> None:
-        """Send a message of a call, as far as the client's windows let it; the rest follows by itself."""
+    def send(self, number: int, *messages: bytes) -> None:
+        """Send messages of a call, as far as the client's windows let it; the rest follows by itself."""
         one = self._streams.get(number)
         if one is None or self.ended:
             return
         if not one.head_sent:
             one.head_sent = True
             self._link.put_block(number, HEAD, wire.END_HEADERS)
-        one.pending += b"\x00" + len(message).to_bytes(4, "big") + message
-        self.blocked_bytes += PREFIX + len(message)
+        for message in messages:
+            one.pending += b"\x00" + len(message).to_bytes(4, "big")
+            one.pending += message
+            self.blocked_bytes += PREFIX + len(message)
         self._send_pending(number, one)
 
     def finish(self, number: int, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:

@@ -39,7 +39,7 @@ def answer(handle: Any, refusals: Counter[tuple[str, str]] | None = None) -> Ans
     counted = Counter() if refusals is None else refusals
     method = unary(HeartbeatRequest, HeartbeatResponse, handle, sessions, refusals=counted)
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
-    return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda message: True), b"")
+    return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda messages, now: True), b"")
 
 
 def code_of(raw: Answer) -> int:

@@ -1,5 +1,8 @@
 """What is stored of a message: its properties in RocketMQ's names, none of the broker's own from a stranger."""
 
+import pytest
+
+from appliance.grpc.outcome import Rejection
 from appliance.grpc.sent_messages import RESERVED, has_control, read_sent
 from netstack.grpc.v2.definition_pb2 import MessageType
 from storage_driver.record import TRANSACTION_PREPARED, decode_properties
@@ -44,3 +47,23 @@ def test_control_characters_are_those_of_java() -> None:
     assert [has_control(text) for text in ("a", "ü", "\x00", "a\x1f", "\x7f", "\x9f", "\xa0")] == [
         *(False, False, True, True, True, True, False)
     ]
+
+
+def test_tag_keys_and_own_properties_share_a_room_that_their_names_in_the_log_are_not_counted_in() -> None:
+    for full in (
+        {"tag": "t" * 16384},
+        {"keys": ["k" * 8192] * 2},
+        {"tag": "t" * 8192, "properties": {"n" * 92: "v" * 8100}},
+    ):
+        read_sent(message("T", **full), "T", {}, MIB)
+    for more in ({"tag": "ü" * 8193}, {"keys": ["k" * 8192, "k" * 8193]}, {"properties": {"n": "v" * 16384}}):
+        with pytest.raises(Rejection, match="too large"):
+            read_sent(message("T", **more), "T", {}, MIB)
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    given = message("T")
+    for seconds, nanos in ((-1, 0), (1 << 40, 0), (0, -1), (0, 1_000_000_000)):
+        given.system_properties.born_timestamp.seconds, given.system_properties.born_timestamp.nanos = seconds, nanos
+        with pytest.raises(Rejection, match="out of range"):
+            read_sent(given, "T", {}, MIB)

@@ -1,5 +1,7 @@
 """A call as its handler sees it: what came, what may be sent, when it waits."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 import trio.testing
@@ -11,8 +13,8 @@ from netstack.serving.peer import Peer
 
 
 def call(taken: list[bytes] | None = None, *, room: bool = True, outbox: Outbox | None = None) -> Call:
-    def send(message: bytes) -> bool:
-        (taken if taken is not None else []).append(message)
+    def send(messages: Sequence[bytes], now: bool) -> bool:
+        (taken if taken is not None else []).extend(messages)
         return room
 
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), outbox or Outbox())
