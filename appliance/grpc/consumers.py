@@ -80,7 +80,7 @@ class Consumers:
         for delay_ms in self._retries_ms:
             policy.customized_backoff.next.add().FromMilliseconds(delay_ms)
 
-    def receiver(self, session: ClientSession, group_name: str, topic_name: str, queue_id: int) -> tuple[Topic, Group]:
+    def receiver(self, session: ClientSession, group_name: str, topic_name: str) -> tuple[Topic, Group]:
         """Return topic and group of one who may receive. Raises Rejection, Refused."""
         session.require(of_topic(topic_name, Perm.SUB))
         session.require(Need(ResourceKind.GROUP, group_name, Perm.SUB))
@@ -89,8 +89,6 @@ class Consumers:
             raise Rejection(Code.TOPIC_NOT_FOUND, f"topic[{topic_name}] not exist, apply first please!")
         if not (self._rules.readable and topic.readable):
             raise Rejection(Code.FORBIDDEN, f"the topic[{topic_name}] peeking message is forbidden")
-        if queue_id >= topic.read_queues:
-            raise Rejection(Code.BAD_REQUEST, f"queueId[{queue_id}] is illegal, {topic}")
         group = self._groups.find(group_name, session.remote[0])
         if group is None:
             raise Rejection(Code.CONSUMER_GROUP_NOT_FOUND, f"subscription group [{group_name}] does not exist")

@@ -4,10 +4,11 @@ Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter,
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import trio
+from google.protobuf.duration_pb2 import Duration
 
 from appliance.broker.filter.kept_filters import Filtered, KeptFilters
 from appliance.broker.filter.subscriptions import Subscription
@@ -19,13 +20,13 @@ from appliance.grpc.consumers import Consumers, max_attempts
 from appliance.grpc.methods import REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
-from appliance.grpc.received_messages import message_of
+from appliance.grpc.received_messages import fill_message
 from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
 from appliance.grpc.resources import group_of, topic_of
 from appliance.grpc.send_shape import check_small
 from netstack.grpc.calls import Call
 from netstack.grpc.status import CallFailed, GrpcStatus
-from netstack.grpc.v2.definition_pb2 import Code, Message, Status
+from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from storage_driver.record import StoredMessage, decode_record
 
@@ -34,7 +35,10 @@ ON_ITS_WAY_S = 0.5  # before the deadline of a call, which some clients set to t
 SHORTEST_INVISIBLE_MS, LONGEST_INVISIBLE_MS = 10_000, 12 * 3_600_000
 UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its answer
 MOST_BATCH = 32
+ANY_QUEUE = -1  # simple consumers name one queue after the other, and would wait at an empty one
+PORTION = 64 << 10
 NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+SUCCEEDED = ReceiveMessageResponse(status=ok()).SerializeToString()
 
 
 class _Asked(NamedTuple):
@@ -48,11 +52,10 @@ class _Asked(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """One message of an answer, and what names its delivery."""
+    """One message as it travels, and what names its delivery."""
 
-    stored: StoredMessage
     handle: Handle
-    message: Message
+    raw: bytes
 
 
 class Receives:
@@ -95,18 +98,17 @@ class Receives:
         """Return what a request wants. Raises Rejection, Refused."""
         if session.settings is None:
             raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        queue = request.message_queue
-        topic_name, group_name = topic_of(queue.topic), group_of(request.group)
+        topic_name, group_name = topic_of(request.message_queue.topic), group_of(request.group)
         poll_s = polling_s(request, call.deadline - trio.current_time())
         invisible_ms = _invisible_ms(request)
-        topic, group = self._consumers.receiver(session, group_name, topic_name, queue.id)
+        topic, group = self._consumers.receiver(session, group_name, topic_name)
         subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
         self._filters.check(kept)
         accepts = kept.accepts if kept.is_small else self._filters.enter(kept)
         wanted = PopRequest(
             group=group_name,
             topic=topic.name,
-            queue_id=max(queue.id, -1),
+            queue_id=ANY_QUEUE,
             most=min(max(request.batch_size, 1), MOST_BATCH),
             invisible_ms=invisible_ms,
             poll_s=poll_s,
@@ -145,49 +147,67 @@ class Receives:
                 engine.renew(handle, GIVEN_BACK_MS)
 
     async def _send(self, call: Call, messages: list[_Found], left: dict[Handle, None]) -> None:
+        together, more = portions(messages), [SUCCEEDED]
         with trio.move_on_after(UNREAD_S) as reading:
-            await call.send(ReceiveMessageResponse(status=ok()).SerializeToString())
-            for each in messages:
-                await call.send(ReceiveMessageResponse(message=each.message).SerializeToString())
-                del left[each.handle]
-                reading.deadline = trio.current_time() + UNREAD_S
-            await self._say_when(call)
+            for number, portion in enumerate(together, 1):
+                more += [each.raw for each in portion]
+                last = number == len(together)
+                await call.send(*more, *([_now()] if last else []), last=last)
+                for each in portion:
+                    del left[each.handle]
+                more, reading.deadline = [], trio.current_time() + UNREAD_S
         if reading.cancelled_caught:
             raise CallFailed(GrpcStatus.CANCELLED, f"the client took nothing for {UNREAD_S:g} s")
 
     async def _fit(self, asked: _Asked, answer: PopAnswer, left: dict[Handle, None]) -> AsyncIterator[_Found]:
         """Give the messages that are delivered; those tried too often become dead letters, other tags are passed."""
-        engine, wanted = self._engine(), asked.wanted
+        engine, wanted, invisible = self._engine(), asked.wanted, Duration()
+        invisible.FromMilliseconds(wanted.invisible_ms)
         for found in answer.slices:
             for stored, offset in _records(found):
+                properties = stored.property_map
                 handle = self._handle(wanted, found, offset, answer)
                 attempt = stored.reconsume_times + found.before(offset) + 1
                 if attempt > asked.most_attempts:
                     await engine.dead_letter(handle)
                     del left[handle]
-                elif not _is_wanted(asked.subscription, stored):
+                elif not _is_wanted(asked.subscription, properties):
                     engine.acknowledge(handle)
                     del left[handle]
                 else:
                     receipt = receipt_of(found, offset, answer.pop_ms, wanted.invisible_ms, ordered=wanted.order)
-                    message = message_of(stored, wanted.topic)
-                    message.system_properties.delivery_attempt = attempt
-                    message.system_properties.receipt_handle = receipt.text(self._broker)
-                    message.system_properties.invisible_duration.FromMilliseconds(wanted.invisible_ms)
-                    yield _Found(stored, handle, message)
+                    response = ReceiveMessageResponse()
+                    fill_message(response.message, stored, properties, wanted.topic)
+                    system = response.message.system_properties
+                    system.delivery_attempt, system.receipt_handle = attempt, receipt.text(self._broker)
+                    system.invisible_duration.CopyFrom(invisible)
+                    yield _Found(handle, response.SerializeToString())
 
     @staticmethod
     def _handle(wanted: PopRequest, found: PopSlice, offset: int, answer: PopAnswer) -> Handle:
         return PopEngine.handle(wanted.group, found.queue, offset, answer.pop_ms)
 
     async def _say(self, call: Call, status: Status) -> None:
-        await call.send(ReceiveMessageResponse(status=status).SerializeToString())
-        await self._say_when(call)
+        await call.send(ReceiveMessageResponse(status=status).SerializeToString(), _now(), last=True)
 
-    async def _say_when(self, call: Call) -> None:
-        response = ReceiveMessageResponse()
-        response.delivery_timestamp.GetCurrentTime()
-        await call.send(response.SerializeToString())
+
+def _now() -> bytes:
+    """Return the last message of an answer: when it left."""
+    response = ReceiveMessageResponse()
+    response.delivery_timestamp.GetCurrentTime()
+    return bytes(response.SerializeToString())
+
+
+def portions(messages: Sequence[_Found]) -> list[list[_Found]]:
+    """Return messages that are sent together, one or about PORTION bytes: the client's windows take one by one."""
+    found, size = list[list[_Found]](), PORTION
+    for each in messages:
+        if size + len(each.raw) > PORTION:
+            found.append([])
+            size = 0
+        found[-1].append(each)
+        size += len(each.raw)
+    return found
 
 
 def _records(found: PopSlice) -> Iterator[tuple[StoredMessage, int]]:
@@ -195,11 +215,11 @@ def _records(found: PopSlice) -> Iterator[tuple[StoredMessage, int]]:
         yield decode_record(record, check_crc=False), offset
 
 
-def _is_wanted(subscription: Subscription, stored: StoredMessage) -> bool:
+def _is_wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool:
     """Tell whether a message has one of the tags; tags alone were looked at by their hashes."""
     if not subscription.by_tags or not subscription.tags:
         return True
-    return stored.property_map.get("TAGS", "") in subscription.tags
+    return properties.get("TAGS", "") in subscription.tags
 
 
 def polling_s(request: Any, left_s: float) -> float:
@@ -218,7 +238,16 @@ def _invisible_ms(request: Any) -> int:
     if request.auto_renew:
         return INVISIBLE_MS
     asked_ms = int(request.invisible_duration.ToMilliseconds())
-    if not SHORTEST_INVISIBLE_MS <= asked_ms <= LONGEST_INVISIBLE_MS:
-        text = f"the invisibleTime is {asked_ms} ms, expected {SHORTEST_INVISIBLE_MS} to {LONGEST_INVISIBLE_MS}"
-        raise Rejection(Code.ILLEGAL_INVISIBLE_TIME, text)
+    check_invisible(asked_ms, SHORTEST_INVISIBLE_MS)
     return asked_ms
+
+
+def check_invisible(asked_ms: int, least_ms: int) -> None:
+    """Raise Rejection, as Apache words it, unless a time is in its bounds."""
+    if asked_ms < least_ms:
+        text = f"the invisibleTime is too small. min is {least_ms}"
+    elif asked_ms > LONGEST_INVISIBLE_MS:
+        text = f"the invisibleTime is too large. max is {LONGEST_INVISIBLE_MS}"
+    else:
+        return
+    raise Rejection(Code.ILLEGAL_INVISIBLE_TIME, f"{text}, asked for {asked_ms} ms")
