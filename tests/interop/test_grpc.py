@@ -41,8 +41,11 @@ class GrpcBox(Box):
     def topic(self, what: str, queues: int = 4) -> str:
         """Return the name of a new topic."""
         name = unique(what)
-        make_topic(self.broker, name, queues)
+        self.make_topic(name, queues)
         return name
+
+    def make_topic(self, name: str, queues: int = 4) -> None:
+        make_topic(self.broker, name, queues)
 
 
 @pytest.fixture(scope="module")
@@ -231,15 +234,25 @@ def test_a_message_that_python_failed_comes_again(
 
 
 class JavaClient:
-    """The Java client by its API; what its listeners saw as plain values."""
+    """The Java client by its API; what its listeners saw as plain values: keys and attempts.
 
-    def __init__(self, jvm: Jvm, box: GrpcBox, *, tls: bool) -> None:
+    A listener fails key-1 once while `fails`, and always what is `hopeless`.
+    """
+
+    def __init__(
+        self, jvm: Jvm, box: GrpcBox, *, tls: bool, key: tuple[str, str] | None = None, timeout_s: int = 0
+    ) -> None:
         self.jvm = jvm
         self.provider = jvm.cls(f"{APIS}.ClientServiceProvider").loadService()
         builder = jvm.cls(f"{APIS}.ClientConfiguration").newBuilder()
+        if key:
+            builder = builder.setCredentialProvider(jvm.new(f"{APIS}.StaticSessionCredentialsProvider", *key))
+        if timeout_s:
+            builder = builder.setRequestTimeout(jvm.cls("java.time.Duration").ofSeconds(timeout_s))
         self.configuration = builder.setEndpoints(box.endpoint).enableSsl(tls).build()
         self.seen: list[tuple[str, int]] = []
         self.checked = threading.Event()
+        self.fails, self.hopeless = True, ""
 
     def producer(self, topic: str) -> Any:
         strings = self.jvm.gateway.new_array(self.jvm.gateway.jvm.java.lang.String, 1)
@@ -271,7 +284,8 @@ class JavaClient:
         def consume(view: Any) -> Any:
             attempt, key = int(view.getDeliveryAttempt()), next(iter(view.getKeys()))
             self.seen.append((str(key), attempt))
-            return results.FAILURE if (key, attempt) == ("key-1", 1) else results.SUCCESS
+            wrong = key == self.hopeless or (self.fails and (key, attempt) == ("key-1", 1))
+            return results.FAILURE if wrong else results.SUCCESS
 
         listener = self.jvm.callback(f"{APIS}.consumer.MessageListener", consume=consume)
         builder = self.provider.newPushConsumerBuilder().setClientConfiguration(self.configuration)

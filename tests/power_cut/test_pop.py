@@ -84,6 +84,9 @@ async def receive(engine: PopEngine, invisible_ms: int, most: int = 4) -> list[t
 class PopWork:
     """Sends, receives, acknowledges, renews and lets messages expire, all from one seed."""
 
+    pauses_s: tuple[float, ...] = (0, 0, 0.01, 0.3)  # between two steps
+    lasts_s = 4  # until all that is out comes again
+
     def __init__(self, disk: MemoryDisk, seed: int, rounds: int) -> None:
         self.disk, self.done = disk, Pops()
         self._pick, self._rounds = random.Random(seed), rounds
@@ -98,7 +101,7 @@ class PopWork:
                 await step(engine)
                 if self._pick.random() < 0.2:
                     await self._renew(engine)
-                await trio.sleep(self._pick.choice((0, 0, 0.01, 0.3)))
+                await trio.sleep(self._pick.choice(self.pauses_s))
 
     async def _send(self, store: MessageStore, body: bytes) -> None:
         placed = store.put(Message(TOPIC, 0, body + b"." * 400, b"", 0, 0, BASE_MS, HOST))
@@ -131,7 +134,7 @@ class PopWork:
                 self.done.out.append((len(self.disk.steps), body, int(now_ms + 1000)))
 
 
-def wrong_after(disk: MemoryDisk, done: Pops, cut: int) -> list[str]:
+def wrong_after(disk: MemoryDisk, done: Pops, cut: int, lasts_s: int) -> list[str]:
     """Start on what a power cut left, consume all that comes, and return which promises were broken."""
     start_ms = done.times[cut - 1] if cut else 0.0
     due = {body: due_ms for step, body, due_ms in done.out if step <= cut}
@@ -144,13 +147,13 @@ def wrong_after(disk: MemoryDisk, done: Pops, cut: int) -> list[str]:
 
     async def consume() -> None:
         async with running(disk, start_ms) as (_, engine):
-            while trio.current_time() < 4:
+            while trio.current_time() < lasts_s:
                 for handle, body in await receive(engine, 60_000, 32):
                     if body in came:
                         wrong.append(f"{body[:8]!r} came twice")
                     came.setdefault(body, start_ms + trio.current_time() * 1000)
                     engine.acknowledge(handle)
-                await trio.sleep(0.02)
+                await trio.sleep(lasts_s / 200)
 
     deterministic(consume, 1)
     for body, step in done.acknowledged.items():
@@ -165,10 +168,12 @@ def wrong_after(disk: MemoryDisk, done: Pops, cut: int) -> list[str]:
     return wrong
 
 
-def cut_everywhere(seed: int, rounds: int, states: int, *, lying: bool = False) -> tuple[int, list[str]]:
+def cut_everywhere(
+    seed: int, rounds: int, states: int, *, lying: bool = False, kind: type[PopWork] = PopWork
+) -> tuple[int, list[str]]:
     """Record one workload, check crash states spread over its steps; return how many were checked and what failed."""
     disk = MemoryDisk(folders=FOLDERS)
-    work = PopWork(disk, seed, rounds)
+    work = kind(disk, seed, rounds)
     deterministic(work.run, seed)
     pick, live = random.Random(seed), MemoryDisk(folders=FOLDERS)
     every = max(1, len(disk.steps) // states)
@@ -177,7 +182,7 @@ def cut_everywhere(seed: int, rounds: int, states: int, *, lying: bool = False) 
     for number, step in enumerate(disk.steps):
         if number % every == 0:
             checked += 1
-            wrong = wrong_after(live.after_power_cut(pick), work.done, number)
+            wrong = wrong_after(live.after_power_cut(pick), work.done, number, work.lasts_s)
             failures += [f"seed {seed} step {number}: {text}" for text in wrong]
         of_journal = step.inode in {live.names.get(journal), live.names.get(f"{journal}.tmp")}
         if not (lying and step.kind == "sync" and of_journal):

@@ -1,0 +1,231 @@
+"""Official gRPC clients in what both generations share: keys, repeated sends, mixed groups, transactions, dead letters.
+
+Marked soak but for the keys of small programs: each needs a JVM of its own and waits for clients.
+"""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from appliance.access.access import changing
+from appliance.broker.access.accounts import Account, Accounts, perm_of
+from tests.interop.box import until
+from tests.interop.client import producer, push_consumer, unique
+from tests.interop.jvm import Jvm
+from tests.interop.programs import Program, finished
+from tests.interop.test_grpc import (
+    JAVA,
+    NODE,
+    PYTHON,
+    QUICK,
+    GrpcBox,
+    JavaClient,
+    home,
+    java5,
+    node5,
+    python5,
+    until_member,
+)
+from tests.interop.test_java_admin import admin
+from tests.interop.test_java_pop import make, pop_consumer
+from tests.interop.test_java_pop import send as send_remoting
+
+__all__ = ["home", "java5", "node5", "python5"]
+pytestmark = pytest.mark.slow
+
+GRANTED, DENIED = "granted", "denied"
+DEVICE = Account(
+    "grpc-key", "grpc-secret", topics={GRANTED: perm_of("PUB|SUB"), DENIED: perm_of("DENY")}, group=perm_of("SUB")
+)
+KEYS = "gRPC: access keys: signed, unsigned, forged; topic permissions"
+
+
+@pytest.fixture(scope="module")
+def locked5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
+    """A box that asks its clients for signatures; tools on this machine need none."""
+    data: Path = tmp_path_factory.mktemp("locked5") / "data"
+    data.mkdir()
+    box = GrpcBox(data)
+    box.start()
+    for topic in (GRANTED, DENIED):
+        box.make_topic(topic)
+    assert box.stop() == 0
+    with changing(data / "access/accounts.json") as replace:
+        replace(Accounts({DEVICE.name: DEVICE}))
+    box = GrpcBox(data, f"[access]\nmode = 'keys'\nadmin = 'keys'\n{QUICK}")
+    box.start()
+    yield box
+    assert box.stop() == 0, box.log_tail()
+
+
+def keyed(secret: str = DEVICE.secret) -> dict[str, str]:
+    return {"INTEROP_ACCESS_KEY": DEVICE.name, "INTEROP_SECRET_KEY": secret}
+
+
+def check_keys(program: Program, box: GrpcBox, home: dict[str, str]) -> None:
+    group = unique(f"{program.name}_keys")
+    reading = program.start("simple", box.endpoint, GRANTED, group, 10, **home, **keyed())
+    program.run("send", box.endpoint, GRANTED, 10, **home, **keyed())
+    assert len([each for each in finished(reading) if "body" in each]) == 10
+    for topic, environ in ((GRANTED, keyed("wrong-secret")), (GRANTED, {}), (DENIED, keyed())):
+        with pytest.raises(AssertionError):
+            program.run("send", box.endpoint, topic, 1, **home, **environ)
+
+
+@pytest.mark.feature(KEYS, client=PYTHON)
+def test_a_python_client_gets_in_with_its_key_alone(python5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
+    check_keys(python5, locked5, home)
+
+
+@pytest.mark.soak
+@pytest.mark.feature(KEYS, client=NODE)
+def test_a_node_client_gets_in_with_its_key_alone(node5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
+    check_keys(node5, locked5, home)
+
+
+@pytest.mark.soak
+@pytest.mark.feature(KEYS, client=JAVA)
+def test_a_java_client_gets_in_with_its_key_alone(java5: Jvm, locked5: GrpcBox) -> None:
+    def client(secret: str | None) -> JavaClient:
+        return JavaClient(java5, locked5, tls=True, key=(DEVICE.name, secret) if secret else None)
+
+    own = client(DEVICE.secret)
+    group = unique("java_keys")
+    consumer = own.push_consumer(GRANTED, group)
+    made = own.producer(GRANTED)
+    try:
+        sent = {str(made.send(own.message(GRANTED, number).build()).getMessageId()) for number in range(10)}
+        until(lambda: {key for key, _ in own.seen} >= {f"key-{n}" for n in range(10)}, seconds=60, what="ten came")
+        with pytest.raises(Exception, match="permission"):
+            made.send(own.message(DENIED, 1).build())
+    finally:
+        made.close()
+        consumer.close()
+    assert len(sent) == 10
+    for secret in ("wrong-secret", None):
+        with pytest.raises(Exception, match=r"40100|signature|no key|Unauthorized"):
+            client(secret).producer(GRANTED)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: a send is repeated after a lost answer: stored once", client=JAVA)
+def test_a_send_that_java_repeats_is_stored_once(java5: Jvm, tmp_path: Path, jvm4: Jvm) -> None:
+    box = GrpcBox(tmp_path / "data")
+    box.start()
+    topic, client = box.topic("repeated"), JavaClient(java5, box, tls=False, timeout_s=2)
+    made = client.producer(topic)
+    process = psutil.Process(box.pid)
+    resuming = threading.Timer(3.0, process.resume)
+    try:
+        made.send(client.message(topic, 0).build())
+        process.suspend()  # the request is received by its kernel, the answer comes too late: the client asks again
+        resuming.start()
+        made.send(client.message(topic, 1).build())
+        made.send(client.message(topic, 2).build())
+        with push_consumer(jvm4, box.namesrv, topic) as collected:
+            collected.wait_count(3)
+            made.send(client.message(topic, 3).build())
+            seen = collected.wait_count(4)
+    finally:
+        resuming.join()
+        made.close()
+        box.stop()
+    assert sorted(each.keys or "" for each in seen) == [f"key-{number}" for number in range(4)]
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: one group of both generations: POP push consumers share the messages", client=JAVA)
+def test_consumers_of_both_generations_share_a_group(java5: Jvm, jvm5: Jvm, tmp_path: Path) -> None:
+    box, group = GrpcBox(tmp_path / "data"), unique("mixed_group")
+    box.start()
+    topic, client = unique("mixed"), JavaClient(java5, box, tls=False)
+    client.fails = False
+    try:
+        with admin(jvm5, box) as tool, producer(jvm5, box.namesrv) as remoting:
+            make(jvm5, tool, topic, group, mode="POP")
+            consumer, made = client.push_consumer(topic, group), client.producer(topic)
+            with pop_consumer(jvm5, box, topic, group) as collected:
+                both = 0
+                while both < 400 and not (client.seen and collected.seen):  # joining takes either some seconds
+                    for number in range(both, both + 20):
+                        made.send(client.message(topic, number).build())
+                        send_remoting(jvm5, remoting, topic, f"remoting {number}")
+                    both += 20
+
+                    def all_came(count: int = 2 * both) -> bool:
+                        return len(client.seen) + len(collected.seen) >= count
+
+                    until(all_came, seconds=60, what=lambda: f"{len(client.seen)} and {len(collected.seen)} came")
+                assert client.seen
+                assert collected.seen
+                until(
+                    lambda: tool.examineConsumeStats(group, topic).computeTotalDiff() == 0,
+                    seconds=30,
+                    what="the group has acknowledged everything",
+                )
+            made.close()
+            consumer.close()
+    finally:
+        box.stop()
+    assert len(client.seen) + len(collected.seen) == 2 * both
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: a transaction is checked after a restart of the box", client=JAVA)
+def test_a_transaction_is_checked_after_a_kill_of_the_box(java5: Jvm, jvm4: Jvm, tmp_path: Path) -> None:
+    box = GrpcBox(tmp_path / "data", f"{QUICK}".replace("transaction_timeout_s = 1", "transaction_timeout_s = 6"))
+    box.start()
+    topic, client = box.topic("checked"), JavaClient(java5, box, tls=False)
+    made = client.producer(topic)
+    try:
+        made.send(client.message(topic, 5).build(), made.beginTransaction())
+        box.kill()
+        assert not client.checked.is_set()
+        box.start()
+        assert client.checked.wait(90), "the client was asked"
+        with push_consumer(jvm4, box.namesrv, topic) as collected:
+            seen = collected.wait_count(1)
+    finally:
+        made.close()
+        box.stop()
+    assert [each.keys for each in seen] == ["key-5"]
+
+
+def dead_letters(jvm: Jvm, box: GrpcBox, group: str, count: int) -> list[Any]:
+    with push_consumer(jvm, box.namesrv, f"%DLQ%{group}") as collected:
+        return list(collected.wait_count(count, 60))
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: FIFO consumer; a message that always fails ends among the dead letters", client=JAVA)
+def test_a_fifo_message_that_always_fails_becomes_a_dead_letter(
+    java5: Jvm, jvm4: Jvm, jvm5: Jvm, tmp_path: Path
+) -> None:
+    box, group = GrpcBox(tmp_path / "data"), unique("fifo_group")
+    box.start()
+    topic, client = box.topic("fifo"), JavaClient(java5, box, tls=False)
+    client.hopeless = "key-1"
+    try:
+        with admin(jvm5, box) as tool:
+            config = jvm5.new("remoting.protocol.subscription.SubscriptionGroupConfig")
+            config.setGroupName(group)
+            config.setConsumeMessageOrderly(True)
+            config.setRetryMaxTimes(1)
+            tool.createAndUpdateSubscriptionGroupConfig(box.broker, config)
+        consumer, made = client.push_consumer(topic, group), client.producer(topic)
+        until_member(box, jvm4, group)
+        for number in range(4):
+            made.send(client.message(topic, number).setMessageGroup("one").build())
+        until(lambda: ("key-3", 1) in client.seen, seconds=90, what=lambda: f"{client.seen}")
+        dead = dead_letters(jvm4, box, group, 1)
+        made.close()
+        consumer.close()
+    finally:
+        box.stop()
+    order = [("key-0", 1), ("key-1", 1), ("key-1", 2), ("key-2", 1), ("key-3", 1)]
+    assert client.seen == order
+    assert [each.keys for each in dead] == ["key-1"]
