@@ -1,5 +1,7 @@
 """One forked JVM on the official client's jars, spoken to through py4j: Python calls it and is called back by it."""
 
+import base64
+import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
@@ -70,6 +72,13 @@ class Jvm:
         for name, value in properties.items():
             message.putUserProperty(name, value)
         return message
+
+    def messages(self, topic: str, bodies: Iterable[bytes]) -> Any:
+        """Return a Java list of Messages, by one call: a call for each costs a millisecond."""
+        rows = [{"topic": topic, "body": base64.b64encode(body).decode()} for body in bodies]
+        java = self.gateway.jvm
+        kind = java.java.lang.Class.forName("org.apache.rocketmq.common.message.Message")
+        return java.com.alibaba.fastjson.JSON.parseArray(json.dumps(rows), kind)
 
     def to_json(self, value: Any) -> str:
         """Return what fastjson, which comes with the client, makes of a Java object."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ pytestmark = pytest.mark.slow
 
 SEGMENT_MIB = 16
 KILLS = 3
-MANY = 3000  # between two kills
+FEW, MANY, ALL = 300, 8000, 100_000  # messages between two kills; in all, at least, where both sides are killed
 BATCH = 50
+WAIT_S = 600  # for a consumer of so many
 NAME = "pair"
 MASTER = f"[box]\nname = '{NAME}'\n[store]\nsegment_mib = {SEGMENT_MIB}\n[replication]\nrole = 'master'\n"
 SLAVE = f"[box]\nname = '{NAME}'\n[store]\nsegment_mib = {SEGMENT_MIB}\n[replication]\nrole = 'slave'\n"
@@ -71,11 +72,14 @@ def table(store: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def send_many(jvm: Jvm, client: Any, topic: str, acknowledged: dict[str, bytes], expect: str = "SEND_OK") -> None:
-    """Send MANY messages in batches, and some that are larger than a slice."""
-    for number in range(MANY // BATCH):
-        bodies = [b"%s/%d/%d " % (topic.encode(), len(acknowledged) + place, number) * 40 for place in range(BATCH)]
-        result = client.send(jvm.list_of([jvm.message(topic, body) for body in bodies]))
+def send_many(
+    jvm: Jvm, client: Any, topic: str, acknowledged: dict[str, bytes], *, many: int = MANY, expect: str = "SEND_OK"
+) -> None:
+    """Send so many messages in batches, and some that are larger than a slice."""
+    times = 40 if many > FEW else 200  # a log of more than one file
+    for number in range(many // BATCH):
+        bodies = [b"%s/%d/%d " % (topic.encode(), len(acknowledged) + place, number) * times for place in range(BATCH)]
+        result = client.send(jvm.messages(topic, bodies))
         assert expect in result.getSendStatus().toString()
         acknowledged |= zip(str(result.getMsgId()).split(","), bodies, strict=True)
     for size in (40_000, 500_000, 3_900_000):  # larger than a slice; nothing compresses them
@@ -83,39 +87,51 @@ def send_many(jvm: Jvm, client: Any, topic: str, acknowledged: dict[str, bytes],
         acknowledged[str(client.send(jvm.message(topic, body)).getMsgId())] = body
 
 
+def kill_one(victim: Box | ApacheBroker, senders: Senders) -> None:
+    """Kill one side, start it again, go on when producers do."""
+    victim.kill()
+    victim.start()
+    senders.wait_for_more(20)
+
+
 @pytest.mark.feature("replication: a stock slave copies the box, and serves consumers while it is down")
 @pytest.mark.parametrize("kills", [0, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(
     jvm4: Jvm, tmp_path: Path, kills: int
 ) -> None:
-    topic, dice = unique("pair"), random.Random(4)
+    topic, dice, many = unique("pair"), random.Random(4), MANY if kills else FEW
     with namesrv(tmp_path) as outside:
         box = Box(tmp_path / "box", config=f"{MASTER}[namesrv]\nregister_at = ['{outside}']\n")
         box.start()
         slave = stock_slave(tmp_path / "slave", f"{box.namesrv};{outside}")
         acknowledged = dict[str, bytes]()
-        with producer(jvm4, box.namesrv) as client, push_consumer(jvm4, box.namesrv, topic, group="before") as before:
+        reading = push_consumer(jvm4, box.namesrv, topic, group="before")
+        with ExitStack() as consumers, producer(jvm4, box.namesrv) as client:
             senders = Senders(jvm4, client, topic)
             with senders.running():
+                if kills:  # else after the restart: a stock consumer waits half a minute for an answer that was lost
+                    before = consumers.enter_context(reading)
                 for _ in range(kills):
                     slave.start()
-                    send_many(jvm4, client, topic, acknowledged)
+                    send_many(jvm4, client, topic, acknowledged, many=many)
                     threading.Event().wait(dice.uniform(0, 8))  # its first report comes after five seconds
                     slave.kill()
                 for _ in range(3 - kills):
-                    send_many(jvm4, client, topic, acknowledged)
+                    send_many(jvm4, client, topic, acknowledged, many=many)
                 box.kill()
                 box.start()
+                if not kills:
+                    before = consumers.enter_context(reading)
                 senders.wait_for_more(20)
                 slave.start()
-                if kills:
-                    threading.Event().wait(dice.uniform(5, 8))
-                    box.kill()  # while it is served
-                    box.start()
+                while kills and len(acknowledged) + len(senders.acknowledged) < ALL:
+                    send_many(jvm4, client, topic, acknowledged, many=many)
+                    kill_one(dice.choice((slave, box)), senders)
                 senders.wait_for_more(20)
             acknowledged |= senders.acknowledged
-            before.wait_count(len(acknowledged), 60)
+            before.wait_count(len(acknowledged), WAIT_S if kills else 60)
             until(lambda: same_log(box.data / "store", slave.store), seconds=90, what="the logs differ")
+            print(f"{len(acknowledged)} acknowledged, {sum(map(len, log_files(slave.store).values()))} bytes alike")
             assert len(log_files(slave.store)) > 1
             with admin(jvm4, box) as tool:
                 (row,) = list(tool.examineBrokerClusterInfo().getBrokerAddrTable().values())
@@ -127,6 +143,7 @@ def test_a_stock_slave_holds_the_same_bytes_and_is_read_while_the_box_is_down(
             )
         box.kill()
         with push_consumer(jvm4, outside, topic, group=unique("after")) as after:
+            after.wait_count(len(set(acknowledged.values())), WAIT_S)
             seen = after.wait(lambda seen: {each.body for each in seen} >= set(acknowledged.values()), 120)
         assert {each.body for each in seen} >= set(acknowledged.values())
         slave.kill()
@@ -166,9 +183,14 @@ def test_the_box_holds_the_bytes_of_a_stock_master_and_is_read_while_that_is_dow
                 master.kill()
                 master.start()
                 senders.wait_for_more(20)
+                until(lambda: "connected to" in status(box), seconds=60, what=lambda: status(box))
+                while len(acknowledged) + len(senders.acknowledged) < ALL:
+                    send_many(jvm4, client, topic, acknowledged, expect="")
+                    kill_one(dice.choice((master, box)), senders)
             acknowledged |= senders.acknowledged
-            before.wait_count(len(acknowledged), 60)
+            before.wait_count(len(acknowledged), WAIT_S)
             until(lambda: same_log(box.data / "store", master.store), seconds=90, what=lambda: status(box))
+            print(f"{len(acknowledged)} acknowledged, {sum(map(len, log_files(master.store).values()))} bytes alike")
             assert len(log_files(master.store)) > 1
             until(lambda: _beside_the_log(master.store, box.data / "store", topic), seconds=60, what="tables differ")
         master.kill()
@@ -179,6 +201,7 @@ def test_the_box_holds_the_bytes_of_a_stock_master_and_is_read_while_that_is_dow
             answer = what_comes_back(connection)
             assert (answered_code(answer), b"its master" in answer) == (14, True)
         with push_consumer(jvm4, outside, topic, group=unique("after")) as after:
+            after.wait_count(len(set(acknowledged.values())), WAIT_S)
             seen = after.wait(lambda seen: {each.body for each in seen} >= set(acknowledged.values()), 120)
         assert {each.body for each in seen} >= set(acknowledged.values())
         assert box.stop() == 0
