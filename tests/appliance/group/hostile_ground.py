@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tests.appliance.group.certificates import certificates
 from tests.appliance.group.real_group import RealMember
+from tests.interop.box import Child
+from tests.ports import apache_port
 
 DISK_BYTES = 400 << 20
 ENTER = (  # a process moves into the namespace, then becomes the box
@@ -39,17 +41,23 @@ class GroundMember(RealMember):
         self.other = f"10.213.3.{3 - number}"
         self.host, self.near = f"10.213.{number}.2", f"10.213.{number}.1"
         self.command = ["-c", ENTER, self.space, *self.command]
+        self.wait_ms = 1000
+        self.cable_port = 0  # where the first member is found over a longer cable
 
     def configure(
         self, members: "list[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
     ) -> None:
         addresses = {each.name: getattr(each, "link_address", "") for each in members}
-        listed = ", ".join(f'"{each.name}={addresses[each.name]}:{each.broker_port + 1}"' for each in members)
+        ports = {each.name: each.broker_port + 1 for each in members}
+        if self.cable_port:
+            first = members[0]
+            addresses[first.name], ports[first.name] = "127.0.0.1", self.cable_port
+        listed = ", ".join(f'"{each.name}={addresses[each.name]}:{ports[each.name]}"' for each in members)
         (self.data.parent / "data.toml").write_text(
             "[box]\nname = 'press'\n[listen]\nhost = '0.0.0.0'\n"
             "[store]\nsegment_mib = 8\n[replication]\nrole = 'member'\n"
-            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = '{elections}'\nwait_ms = 1000\n"
-            f"timing = {timing}\ncerts = '{certificates() / self.name}'\n{more}"
+            f"[group]\nmember = '{self.name}'\nmembers = [{listed}]\nelections = '{elections}'\n"
+            f"wait_ms = {self.wait_ms}\ntiming = {timing}\ncerts = '{certificates() / self.name}'\n{more}"
         )
 
     def pull(self) -> None:
@@ -91,9 +99,20 @@ def _enospc() -> Iterator[None]:
         pass
 
 
+def _lengthen(dialing: GroundMember, first: GroundMember, delay_s: float) -> Child:
+    """Have the member that dials reach the first one over a cable of some length."""
+    dialing.cable_port = apache_port() + 1
+    script = str(Path(__file__).with_name("slow_cable.py"))
+    words = [str(dialing.cable_port), first.link_address, str(first.broker_port + 1), str(delay_s)]
+    first.wait_ms = dialing.wait_ms = 5000
+    cable = Child(["-c", ENTER, dialing.space, script, *words], dialing.mount.parent / "cable.log")
+    cable.start()
+    return cable
+
+
 @contextmanager
-def ground(folder: Path, more: str = "") -> Iterator[tuple[GroundMember, GroundMember]]:
-    """Two members, not started; what was made for them goes at the end."""
+def ground(folder: Path, more: str = "", *, delay_s: float = 0) -> Iterator[tuple[GroundMember, GroundMember]]:
+    """Two members, not started; what was made for them goes at the end. `delay_s`: of the cable, in one direction."""
     tag = f"{os.getpid() % 100_000}"
     with ExitStack() as stack:
         for name in ("a", "b"):
@@ -108,7 +127,10 @@ def ground(folder: Path, more: str = "") -> Iterator[tuple[GroundMember, GroundM
         for each in members:
             sh("ip", "-n", each.space, "addr", "add", f"{each.link_address}/24", "dev", "pair")
             sh("ip", "-n", each.space, "link", "set", "pair", "up")
-            each.configure(list(members), more)
+        if delay_s:
+            stack.callback(_lengthen(b, a, delay_s).kill)
+        for each in members:
+            each.configure(list(members), more, timing=2 if delay_s else 0.5)
             stack.callback(lambda each=each: each.running and each.kill())  # type: ignore[misc]
         yield a, b
 

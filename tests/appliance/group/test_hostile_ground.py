@@ -25,7 +25,7 @@ pytestmark = [
     needs_openssl,
     pytest.mark.skipif(not can_make_ground(), reason="needs root, network namespaces and loop devices"),
 ]
-SEEDS, FAULTS = range(100, 130), 5
+SEEDS, SLOW_SEEDS, FAULTS = range(100, 130), range(200, 205), 5
 
 
 async def send_always(members: list[GroundMember], acknowledged: set[bytes], dice: random.Random) -> None:
@@ -108,8 +108,18 @@ KINDS: tuple[Fault, ...] = (killed, killed, cable_pulled, one_way, disk_stalled,
 async def test_no_acknowledged_message_is_lost_whatever_fails_and_whichever_disk_is_destroyed(
     tmp_path: Path, seed: int
 ) -> None:
+    await rounds(tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+async def test_nor_over_a_link_of_300_ms(tmp_path: Path, seed: int) -> None:
+    await rounds(tmp_path, seed, delay_s=0.3)
+
+
+async def rounds(folder: Path, seed: int, *, delay_s: float = 0) -> None:
+    """Let faults happen while messages are sent; then destroy one disk and look at the other."""
     dice, acknowledged = random.Random(seed), set[bytes]()
-    with ground(tmp_path) as (a, b):
+    with ground(folder, delay_s=delay_s) as (a, b):
         await start(a, b)
         await a.ask("group.promote")
         await wait_for(a, serves=True)
