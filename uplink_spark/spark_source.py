@@ -17,16 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from uplink_spark.errors import LandingError
@@ -48,7 +40,6 @@ from uplink_spark.spark.source_options import (
     parse_options,
 )
 from uplink_spark.spark.source_plan import (
-    BatchLimit,
     Seqs,
     admit,
     check_log_offsets,
@@ -57,6 +48,18 @@ from uplink_spark.spark.source_plan import (
     resolve,
     to_offset,
     until_full,
+)
+from uplink_spark.spark.spark_api import (
+    HAS_FILTERS,
+    HAS_LIMITS,
+    Filter,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    limit_of,
 )
 from uplink_spark.zone.entry_table import EntryTable
 from uplink_spark.zone.files import open_files
@@ -247,7 +250,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if ends == begin:
             return start
         begin = self._from_oldest(begin, ends)
-        bound = _limit(limit)
+        bound = limit_of(limit)
         most = max(1, MAX_RANGES // len(zone.shards))
         waiting = {
             log.shard: until_full(log.tables(begin[log.shard], ends[log.shard]), bound, most) for log in zone.shards
@@ -302,12 +305,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             save_consumer(self._zone, self._options.consumer, from_offset(end, self._zone.zone.shards))
 
 
-def _limit(limit: ReadLimit) -> BatchLimit:
-    if isinstance(limit, ReadMaxBytes):
-        return BatchLimit(raw_bytes=limit.max_bytes)
-    if isinstance(limit, ReadMaxRows):
-        return BatchLimit(rows=limit.max_rows)
-    return BatchLimit(pieces=limit.max_files) if isinstance(limit, ReadMaxFiles) else BatchLimit()
+class UnlimitedStreamReader(StreamReader):
+    """For a Spark that tells neither where a batch begins nor how much it may hold: each has all that has landed."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        zone = self._zone
+        zone.check_same()
+        return stamped(zone, zone.ends())
 
 
 class CommitLogSource(DataSource):  # type: ignore[misc]
@@ -345,7 +349,8 @@ class CommitLogSource(DataSource):  # type: ignore[misc]
         return BatchReader(self._parsed, self._checked(schema, BATCH))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(self._parsed, self._checked(schema, STREAM))
+        kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
+        return kind(self._parsed, self._checked(schema, STREAM))
 
 
 class CommitLogPushdownSource(CommitLogSource):
@@ -373,7 +378,7 @@ class ManifestSource(CommitLogSource):
 
 def register(spark: SparkSession) -> None:
     """Register both formats; the class follows the session's push-down setting as it is now."""
-    pushdown = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    pushdown = HAS_FILTERS and str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(CommitLogPushdownSource if pushdown else CommitLogSource)
     spark.dataSource.register(ManifestSource)
 

@@ -38,7 +38,7 @@ from uplink_spark.spark.rows import EVERYTHING, SCHEMA, RowSelection
 from uplink_spark.spark.source_manifest import manifest_batch
 from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import group, pieces_wanted
-from uplink_spark.spark_source import now_ms, register, save_consumer
+from uplink_spark.spark_source import MAX_RANGES, now_ms, register, save_consumer
 from uplink_spark.zone.entry_table import table_of
 from uplink_spark.zone.files import open_files
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
@@ -163,7 +163,8 @@ class Bronze:
     def on_batch(self, batch: DataFrame, _number: int) -> None:
         begun = time.monotonic()
         rows = batch.select("shard", "entry").orderBy("shard", "seq").collect()
-        self.write([(row["shard"], bytes(row["entry"])) for row in rows])
+        for at in range(0, len(rows), MAX_RANGES):  # before PySpark 4.2 a batch has no limit
+            self.write([(row["shard"], bytes(row["entry"])) for row in rows[at : at + MAX_RANGES]])
         self.metrics.note_batch(time.monotonic() - begun)
         self._note_lag()
         self.metrics.write(self.config.metrics)

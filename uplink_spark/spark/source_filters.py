@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
-
 from uplink_spark.spark.fields import KINDS
 from uplink_spark.spark.source_options import SourceOptions
+from uplink_spark.spark.spark_api import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
 _TIMES = frozenset(("store_time", "landed_time"))
 _PRUNED = _TIMES | {"log_offset", "seq"}
