@@ -112,23 +112,23 @@ def save_consumer(zone: ZoneReader, name: str, seqs: Mapping[int, int]) -> None:
     zone.files.replace(f"consumers/{name}.json", json.dumps(body, sort_keys=True).encode())
 
 
-class _Rows:
+class MessageRows:
     """What batch and stream readers of `commitlog` share: planning pieces, reading them in a task."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
 
     def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
-        if self._options.log_offsets:
-            check_log_offsets(zone.tables(start, end), self._options)
-        cutter = TaskCutter(self._options.partition_bytes)
+        if self.options.log_offsets:
+            check_log_offsets(zone.tables(start, end), self.options)
+        cutter = TaskCutter(self.options.partition_bytes)
         for log in zone.shards:
             for table in log.tables(start[log.shard], end[log.shard]):
-                cutter.add(pieces_wanted(table, log.shard, self._options))
+                cutter.add(pieces_wanted(table, log.shard, self.options))
         return [Work(pieces=task) for task in cutter.tasks()]
 
     def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
-        options = self._options
+        options = self.options
         files = open_files(options.path)
         return read_batches(files, partition.refs(), options.view, fail_on_loss=options.fail_on_loss)
 
@@ -155,7 +155,7 @@ class _Entries:
             yield manifest_batch(partition.entries)
 
 
-Content = _Rows | _Entries
+Content = MessageRows | _Entries
 
 
 def _batches(content: Content, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -195,7 +195,7 @@ class PushdownReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         narrowed: PushedFilters = narrow(self._options, filters)
         self._options = narrowed.options
-        self._content = _Rows(narrowed.options)
+        self._content = MessageRows(narrowed.options)
         return narrowed.left
 
 
@@ -334,7 +334,7 @@ class CommitLogSource(DataSource):  # type: ignore[misc]
         return schema_of(self._parsed.view)
 
     def _content(self) -> Content:
-        return _Rows(self._parsed)
+        return MessageRows(self._parsed)
 
     def _checked(self, schema: StructType, mode: str) -> Content:
         check_mode(dict(self.options), mode)
@@ -387,10 +387,10 @@ def read(spark: SparkSession, path: str, *, stream: bool = False, **options: obj
     """Return a DataFrame over a landing zone, registered as Spark is set now; lists and booleans may be given."""
     register(spark)
     reader: Any = spark.readStream if stream else spark.read
-    return reader.format("commitlog").options(**{name: _as_text(value) for name, value in options.items()}).load(path)
+    return reader.format("commitlog").options(**{name: as_text(value) for name, value in options.items()}).load(path)
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

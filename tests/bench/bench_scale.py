@@ -91,19 +91,19 @@ def _write(root: Path, shard: int, entries: list[ManifestEntry], rollup: RollUp,
 
 def plan(zone: str, **options: str) -> str:
     from uplink_spark.spark.source_options import parse_options
-    from uplink_spark.spark_source import BatchReader, _Rows
+    from uplink_spark.spark_source import BatchReader, MessageRows
 
     parsed = parse_options({"path": zone, **options})
-    return f"{len(BatchReader(parsed, _Rows(parsed)).partitions())} tasks"
+    return f"{len(BatchReader(parsed, MessageRows(parsed)).partitions())} tasks"
 
 
 def stream(zone: str) -> str:
     """The first latestOffset and partitions of a stream, then as many more as the clock allows in a second."""
     from uplink_spark.spark.source_options import parse_options
-    from uplink_spark.spark_source import StreamReader, _Rows
+    from uplink_spark.spark_source import MessageRows, StreamReader
 
     parsed = parse_options({"path": zone, "maxBytesPerTrigger": "1g"})
-    reader = StreamReader(parsed, _Rows(parsed))
+    reader = StreamReader(parsed, MessageRows(parsed))
     at, begun, batches = reader.initialOffset(), time.process_time(), 0
     while batches < 20:
         end = reader.latestOffset(at, reader.getDefaultReadLimit())

@@ -12,7 +12,7 @@ from tests.interop.box import Box, Gateway, until
 from tests.interop.client import Seen, producer, push_consumer, started, unique
 from tests.interop.jvm import Jvm
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, _Rows
+from uplink_spark.spark_source import BatchReader, MessageRows
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ SENT = Counter([b"plain", b"again", b"dead", LONG, b"batch 0", b"batch 1", b"bat
 def rows_of(landing: Path, **options: str) -> list[dict[str, Any]]:
     """Return what `format("commitlog")` hands to Spark."""
     parsed = parse_options({"path": str(landing), **options})
-    reader = BatchReader(parsed, _Rows(parsed))
+    reader = BatchReader(parsed, MessageRows(parsed))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 

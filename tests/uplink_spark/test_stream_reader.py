@@ -11,7 +11,7 @@ import pytest
 from uplink_spark import spark_source
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import OptionError, parse_options
-from uplink_spark.spark_source import Content, StreamReader, _Rows
+from uplink_spark.spark_source import Content, MessageRows, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 
 T0 = 1_700_000_000_000
@@ -23,7 +23,7 @@ class Driver:
     def __init__(self, root: Path, **options: str) -> None:
         parsed = parse_options({"path": str(root), **options})
         self.now = 0.0
-        content: Content = _Rows(parsed)
+        content: Content = MessageRows(parsed)
         self.reader = StreamReader(parsed, content, clock=lambda: self.now)
 
     def available_now(self, start: dict[str, Any] | None = None) -> list[list[bytes]]:

@@ -15,7 +15,7 @@ import trio
 from uplink_spark.centre import verify
 from uplink_spark.errors import Refused
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, _Rows
+from uplink_spark.spark_source import BatchReader, MessageRows
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, until
 from uplink_spark.wire import frames
@@ -435,7 +435,7 @@ async def test_express_topics_may_change_and_end_and_each_record_is_read_once(tm
             await send_with(tmp_path / "store", port, topics)
     for view in ({}, {"raw": "true"}):
         parsed = parse_options({"path": str(tmp_path / "landing")} | view)
-        reader = BatchReader(parsed, _Rows(parsed))
+        reader = BatchReader(parsed, MessageRows(parsed))
         rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
         assert len({row["log_offset"] for row in rows}) == len(rows) == 5 * 90, view
         assert Counter(row["topic"] for row in rows) == dict.fromkeys(("alarm", "bulk", "door"), 150)

@@ -15,7 +15,7 @@ from uplink_spark.errors import LandingError
 from uplink_spark.spark.packs import read_batches, ref_of
 from uplink_spark.spark.rows import EVERYTHING
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import StreamReader, _Rows
+from uplink_spark.spark_source import MessageRows, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import shard_log
 from uplink_spark.zone.files import RemoteFiles
@@ -169,4 +169,4 @@ def test_a_zone_in_an_object_store_is_read_object_by_object(s3_endpoint: str, mo
     assert fresh.at_landed(5_002) == {0: 2}
     parsed = parse_options({"path": url.replace("//", "//test:test@", 1)})
     with pytest.raises(LandingError, match=r"needs seq 9 of shard 0, s3://\*\*\*@fleet/zone.* ends at 4"):
-        StreamReader(parsed, _Rows(parsed)).partitions({"0": 0}, {"0": 9})
+        StreamReader(parsed, MessageRows(parsed)).partitions({"0": 0}, {"0": 9})

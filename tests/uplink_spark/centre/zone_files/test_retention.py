@@ -10,7 +10,7 @@ from uplink_spark.centre.zone_files import retention
 from uplink_spark.centre.zone_files.keeping import open_keeping
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, StreamReader, _Rows
+from uplink_spark.spark_source import BatchReader, MessageRows, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone.manifest import DAY_MS
 from uplink_spark.zone.reader import ZoneReader
@@ -34,7 +34,7 @@ def clean(root: Path, keep_days: int, today: int) -> retention.Removal:
 
 def read(root: Path, **options: str) -> list[bytes]:
     parsed = parse_options({"path": str(root), **options})
-    reader = BatchReader(parsed, _Rows(parsed))
+    reader = BatchReader(parsed, MessageRows(parsed))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
@@ -71,7 +71,7 @@ def test_who_asks_for_less_is_told_or_goes_on_from_the_oldest(landing: MadeLandi
         read(landing.root, **old)
     assert read(landing.root, **old, failOnDataLoss="false") == [b"2", b"3"]
     parsed = parse_options({"path": str(landing.root)})
-    stream = StreamReader(parsed, _Rows(parsed))
+    stream = StreamReader(parsed, MessageRows(parsed))
     with pytest.raises(LandingError, match="begins at seq 2, this query needs 0"):
         stream.latestOffset({"0": 0}, stream.getDefaultReadLimit())
     assert stream.initialOffset()["0"] == 2
