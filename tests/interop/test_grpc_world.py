@@ -1,7 +1,4 @@
-"""Official gRPC clients in what both generations share: keys, repeated sends, mixed groups, transactions, dead letters.
-
-Marked soak but for the keys of small programs: each needs a JVM of its own and waits for clients.
-"""
+"""Official gRPC clients in what both generations share: keys, repeated sends, mixed groups, transactions, dead letters."""
 
 import threading
 from collections.abc import Iterator
@@ -35,7 +32,7 @@ from tests.interop.test_java_pop import make, pop_consumer
 from tests.interop.test_java_pop import send as send_remoting
 
 __all__ = ["home", "java5", "node5", "python5"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]  # each needs clients of its own, and waits for them
 
 GRANTED, DENIED = "granted", "denied"
 DEVICE = Account(
@@ -81,13 +78,11 @@ def test_a_python_client_gets_in_with_its_key_alone(python5: Program, locked5: G
     check_keys(python5, locked5, home)
 
 
-@pytest.mark.soak
 @pytest.mark.feature(KEYS, client=NODE)
 def test_a_node_client_gets_in_with_its_key_alone(node5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
     check_keys(node5, locked5, home)
 
 
-@pytest.mark.soak
 @pytest.mark.feature(KEYS, client=JAVA)
 def test_a_java_client_gets_in_with_its_key_alone(java5: Jvm, locked5: GrpcBox) -> None:
     def client(secret: str | None) -> JavaClient:
@@ -111,7 +106,6 @@ def test_a_java_client_gets_in_with_its_key_alone(java5: Jvm, locked5: GrpcBox) 
             client(secret).producer(GRANTED)
 
 
-@pytest.mark.soak
 @pytest.mark.feature("gRPC: a send is repeated after a lost answer: stored once", client=JAVA)
 def test_a_send_that_java_repeats_is_stored_once(java5: Jvm, tmp_path: Path, jvm4: Jvm) -> None:
     box = GrpcBox(tmp_path / "data")
@@ -137,7 +131,6 @@ def test_a_send_that_java_repeats_is_stored_once(java5: Jvm, tmp_path: Path, jvm
     assert sorted(each.keys or "" for each in seen) == [f"key-{number}" for number in range(4)]
 
 
-@pytest.mark.soak
 @pytest.mark.feature("gRPC: one group of both generations: POP push consumers share the messages", client=JAVA)
 def test_consumers_of_both_generations_share_a_group(java5: Jvm, jvm5: Jvm, tmp_path: Path) -> None:
     box, group = GrpcBox(tmp_path / "data"), unique("mixed_group")
@@ -174,7 +167,6 @@ def test_consumers_of_both_generations_share_a_group(java5: Jvm, jvm5: Jvm, tmp_
     assert len(client.seen) + len(collected.seen) == 2 * both
 
 
-@pytest.mark.soak
 @pytest.mark.feature("gRPC: a transaction is checked after a restart of the box", client=JAVA)
 def test_a_transaction_is_checked_after_a_kill_of_the_box(java5: Jvm, jvm4: Jvm, tmp_path: Path) -> None:
     box = GrpcBox(tmp_path / "data", f"{QUICK}".replace("transaction_timeout_s = 1", "transaction_timeout_s = 6"))
@@ -200,7 +192,6 @@ def dead_letters(jvm: Jvm, box: GrpcBox, group: str, count: int) -> list[Any]:
         return list(collected.wait_count(count, 60))
 
 
-@pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO consumer; a message that always fails ends among the dead letters", client=JAVA)
 def test_a_fifo_message_that_always_fails_becomes_a_dead_letter(
     java5: Jvm, jvm4: Jvm, jvm5: Jvm, tmp_path: Path
