@@ -66,7 +66,7 @@ class GrpcSends:
         for each in sent:
             header = _header(topic.name, each, queue_id)
             try:
-                found = self._publishing.one(header, each.body, topic, session, answered=True)
+                found = self._publishing.one(header, each.body, topic, session, answered=True, own_key=True)
             except (Refused, *NOT_STORED) as exc:
                 if len(sent) == 1:
                     raise

@@ -79,11 +79,15 @@ class DedupWindow:
         """How long a key is remembered at least, if there is room."""
         return self._keep_s
 
-    def retried(self, key: int, topic: str, peer: RequestPeer) -> FirstCopy | None:
-        """Return the first copy when a send with this key is a retry; from here on it is answered to this peer."""
+    def retried(self, key: int, topic: str, peer: RequestPeer, *, own_key: bool = False) -> FirstCopy | None:
+        """Return the first copy when a send with this key is a retry; from here on it is answered to this peer.
+
+        `own_key`: each send of the client has a key of its own, so that one that comes again is a retry.
+        """
         if key not in self._young and key not in self._old:
             return None
-        sent = self.find(key, topic, peer)
+        sent = self._recent(key) if own_key else None
+        sent = sent or self.find(key, topic, peer)
         if sent is not None and sent.peer is not peer:
             self.remember(key, sent._replace(peer=peer))
         return sent
@@ -113,6 +117,13 @@ class DedupWindow:
         age_s = self._now_s() - sent.sent_s
         if not (window_s and age_s <= window_s) and not self._unanswered(sent, peer, age_s):
             return None  # a new message with an old key
+        self.hits += 1
+        return sent
+
+    def _recent(self, key: int) -> FirstCopy | None:
+        sent = self._known(key)
+        if sent is None or self._now_s() - sent.sent_s > DEFAULT_WINDOW_S:
+            return None
         self.hits += 1
         return sent
 

@@ -162,10 +162,18 @@ class Publishing:
                 self._tables.questions.asked(properties.get(CORRELATION_ID, ""), question)
 
     def one(
-        self, header: SendMessageHeader, body: bytes, topic: Topic, peer: RequestPeer, *, answered: bool
+        self,
+        header: SendMessageHeader,
+        body: bytes,
+        topic: Topic,
+        peer: RequestPeer,
+        *,
+        answered: bool,
+        own_key: bool = False,
     ) -> Published:
         """Store one message. What is not answered is not sent again, so it is not looked for among duplicates.
 
+        `own_key`: each send of the client has a UNIQ_KEY of its own.
         Raises Refused, and Full, LogFailed, MessageIllegal and Busy of the store.
         """
         text = header.properties
@@ -174,7 +182,7 @@ class Publishing:
         if answered and self._dedup.enabled:
             unique = unique_key(text) if bare is None else bare
             key = key_of(peer.born_host[:-4], topic.name, unique, crc) if unique else 0
-        if key and (sent := self._dedup.retried(key, topic.name, peer)) is not None:
+        if key and (sent := self._dedup.retried(key, topic.name, peer, own_key=own_key)) is not None:
             return sent.queue_id, sent.queue_offset, sent.log_offset, sent.end, key, None
         queue_id = header.queue_id if header.queue_id >= 0 else random_queue(topic.write_queues)
         recall = None

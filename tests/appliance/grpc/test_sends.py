@@ -43,6 +43,16 @@ async def test_several_messages_are_one_request_with_an_entry_each(tmp_path: Pat
         assert [found.body for found in await stored(box, "T")] == [b"%d" % n for n in range(5)]
 
 
+async def test_a_send_that_is_repeated_is_stored_once(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client:
+        places = []
+        for body in (b"one", b"one", b"two"):  # clients give each send an id of its own, and repeat it alone
+            (entry,) = (await client.ask("SendMessage", sending(message("T", body, "01AB")))).entries
+            places.append((entry.status.code, entry.offset))
+        assert places == [(Code.OK, 0), (Code.OK, 0), (Code.OK, 1)]
+        assert [found.body for found in await stored(box, "T")] == [b"one", b"two"]
+
+
 async def test_a_message_group_stays_in_one_queue(tmp_path: Path) -> None:
     async with grpc_box(tmp_path, topics=()) as (box, port), asking(port) as client:
         await make_topic(box, "F", queues=4)

@@ -56,6 +56,17 @@ def test_a_send_is_a_retry_while_the_first_reply_is_out_or_its_connection_is_dea
     assert (box.find(8, "T"), box.window.hits) == (None, 2)
 
 
+def test_a_key_that_each_send_has_of_its_own_is_a_retry_whoever_was_answered() -> None:
+    box = Window()
+    box.window.remember(7, box.sent())
+    box.durable, box.alive = 100, {1, 2}
+    for peer in (1, 2):
+        assert box.window.retried(7, "T", FakePeer(peer), own_key=True) is not None
+    assert box.window.retried(7, "T", FakePeer(2)) is None
+    box.now_s += 31
+    assert box.window.retried(7, "T", FakePeer(1), own_key=True) is None
+
+
 def test_what_the_log_took_back_is_forgotten_and_what_it_kept_is_not() -> None:
     box = Window()
     box.durable, box.alive = 100, set()
