@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from appliance.grpc.sent_messages import BORN_HOST, DELIVER_MS, GROUP, HALF, KEYS, RESERVED, TAGS, TRACE_CONTEXT
+from appliance.grpc.sent_messages import (
+    BORN_HOST,
+    DELIVER_MS,
+    GROUP,
+    HALF,
+    KEYS,
+    RESERVED,
+    TAGS,
+    TRACE_CONTEXT,
+    TRANSACTION,
+)
 from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, Message, MessageType
 from netstack.serving.limits import plain_address
 from storage_driver.record import StoredMessage, decode_host
@@ -16,6 +26,8 @@ MOST_UNPACKED = 16 << 20  # a body that is larger stays packed
 LEVEL, DELAY_S = "DELAY", "TIMER_DELAY_SEC"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 UNIQUE_KEY = "UNIQ_KEY"
+MD5, IDENTITY = int(DigestType.MD5), int(Encoding.IDENTITY)  # to ask an enum takes longer
+NORMAL, FIFO, DELAYED = int(MessageType.NORMAL), int(MessageType.FIFO), int(MessageType.DELAY)
 
 
 def message_of(stored: StoredMessage, topic: str) -> Message:
@@ -40,8 +52,8 @@ def fill_message(made: Any, stored: StoredMessage, properties: Mapping[str, str]
     _add_names(system, properties)
     system.message_id = properties.get(UNIQUE_KEY) or stored.message_id
     digest = system.body_digest
-    digest.type, digest.checksum = DigestType.MD5, hashlib.md5(body).hexdigest().upper()
-    system.body_encoding = Encoding.IDENTITY
+    digest.type, digest.checksum = MD5, hashlib.md5(body).hexdigest().upper()
+    system.body_encoding = IDENTITY
     system.message_type = _type_of(properties)
     _fill_time(system.born_timestamp, stored.born_ms)
     system.born_host = properties.get(BORN_HOST) or _host(stored.born_host)
@@ -78,10 +90,10 @@ def _add_names(system: Any, properties: Mapping[str, str]) -> None:
 
 def _type_of(properties: Mapping[str, str]) -> int:
     if properties.get(HALF) == "true":
-        return int(MessageType.TRANSACTION)
+        return TRANSACTION
     if not properties.keys().isdisjoint((LEVEL, DELIVER_MS, DELAY_S)):
-        return int(MessageType.DELAY)
-    return int(MessageType.FIFO if GROUP in properties else MessageType.NORMAL)
+        return DELAYED
+    return FIFO if GROUP in properties else NORMAL
 
 
 def _unpacked(stored: StoredMessage) -> bytes:

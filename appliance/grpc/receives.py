@@ -3,6 +3,7 @@
 Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, PopMessageResultFilterImpl.
 """
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -194,7 +195,8 @@ class Receives:
 def _now() -> bytes:
     """Return the last message of an answer: when it left."""
     response = ReceiveMessageResponse()
-    response.delivery_timestamp.GetCurrentTime()
+    stamp = response.delivery_timestamp
+    stamp.seconds, stamp.nanos = divmod(time.time_ns(), 1_000_000_000)
     return bytes(response.SerializeToString())
 
 

@@ -282,9 +282,9 @@ class JavaClient:
         results = self.jvm.cls(f"{APIS}.consumer.ConsumeResult")
 
         def consume(view: Any) -> Any:
-            attempt, key = int(view.getDeliveryAttempt()), next(iter(view.getKeys()))
+            attempt, key = int(view.getDeliveryAttempt()), next(iter(view.getKeys()), "")
             self.seen.append((str(key), attempt))
-            wrong = key == self.hopeless or (self.fails and (key, attempt) == ("key-1", 1))
+            wrong = (key and key == self.hopeless) or (self.fails and (key, attempt) == ("key-1", 1))
             return results.FAILURE if wrong else results.SUCCESS
 
         listener = self.jvm.callback(f"{APIS}.consumer.MessageListener", consume=consume)

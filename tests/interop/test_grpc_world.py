@@ -1,4 +1,4 @@
-"""Official gRPC clients in what both generations share: keys, repeated sends, mixed groups, transactions, dead letters."""
+"""Official gRPC clients in what both generations share: keys, repeated sends, groups, transactions, dead letters."""
 
 import threading
 from collections.abc import Iterator
@@ -35,8 +35,12 @@ __all__ = ["home", "java5", "node5", "python5"]
 pytestmark = [pytest.mark.slow, pytest.mark.soak]  # each needs clients of its own, and waits for them
 
 GRANTED, DENIED = "granted", "denied"
+TOPICS = (GRANTED, f"{GRANTED}_python5", f"{GRANTED}_node5")
 DEVICE = Account(
-    "grpc-key", "grpc-secret", topics={GRANTED: perm_of("PUB|SUB"), DENIED: perm_of("DENY")}, group=perm_of("SUB")
+    "grpc-key",
+    "grpc-secret",
+    topics={**dict.fromkeys(TOPICS, perm_of("PUB|SUB")), DENIED: perm_of("DENY")},
+    group=perm_of("SUB"),
 )
 KEYS = "gRPC: access keys: signed, unsigned, forged; topic permissions"
 
@@ -48,7 +52,7 @@ def locked5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
     data.mkdir()
     box = GrpcBox(data)
     box.start()
-    for topic in (GRANTED, DENIED):
+    for topic in (*TOPICS, DENIED):
         box.make_topic(topic)
     assert box.stop() == 0
     with changing(data / "access/accounts.json") as replace:
@@ -65,10 +69,11 @@ def keyed(secret: str = DEVICE.secret) -> dict[str, str]:
 
 def check_keys(program: Program, box: GrpcBox, home: dict[str, str]) -> None:
     group = unique(f"{program.name}_keys")
-    reading = program.start("simple", box.endpoint, GRANTED, group, 10, **home, **keyed())
-    program.run("send", box.endpoint, GRANTED, 10, **home, **keyed())
+    granted = f"{GRANTED}_{program.name}"
+    reading = program.start("simple", box.endpoint, granted, group, 10, **home, **keyed())
+    program.run("send", box.endpoint, granted, 10, **home, **keyed())
     assert len([each for each in finished(reading) if "body" in each]) == 10
-    for topic, environ in ((GRANTED, keyed("wrong-secret")), (GRANTED, {}), (DENIED, keyed())):
+    for topic, environ in ((granted, keyed("wrong-secret")), (granted, {}), (DENIED, keyed())):
         with pytest.raises(AssertionError):
             program.run("send", box.endpoint, topic, 1, **home, **environ)
 
