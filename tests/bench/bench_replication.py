@@ -5,7 +5,8 @@
 `cost`: microseconds of processor time of a box for one message of 1 KiB, alone, as a master without slaves, and with
 slaves that take everything, in turns. `copy`: MB/s at which a log reaches an empty raw slave, and an empty box, whose
 syncs count. `pair`: messages a second and processor time of a box alone and of two that hold one log, acknowledged by
-one disk and by both, in turns; how fast a follower that was away catches up.
+one disk and by both, in turns; how fast a follower that was away catches up. `apache`: the stock Java client sends
+to a pair with `both` and to Apache's SYNC_MASTER with SYNC_FLUSH and one slave, in turns, as in bench_beside_apache.py.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from appliance import admin
 from netstack.wire.replication import REPORT, SliceDecoder
 from tests.appliance.group.real_group import RealMember, pair_of
+from tests.bench.bench_beside_apache import Contender, report, run_load, why_not
 from tests.bench.bench_cost import ROOT, Load, cost_us, drive, sends
 from tests.bench.harness import machine
+from tests.interop.apache_pair import ApacheBroker, apache_namesrv
 from tests.interop.box import Box, until
 from tests.interop.wire import command, frame, what_comes_back
-from tests.ports import free_port
+from tests.ports import apache_port, free_port
 
 LOG_MB = 256
-BODY = 1024
+BODY, HEAP_MB = 1024, 2048
 
 
 def take(port: int, ended: threading.Event, to: int | None = None) -> int:
@@ -138,7 +141,7 @@ class Measured(NamedTuple):
 
 def pairs(rounds: int, connections: int) -> None:
     """Send to a box alone and to pairs, in turns; then let a follower catch up."""
-    kinds = ("alone", "one", "both")
+    kinds = ("alone", "local", "one", "both")
     seen: dict[str, list[Measured]] = {kind: [] for kind in kinds}
     for _ in range(rounds):
         for kind in kinds:
@@ -206,6 +209,53 @@ def _caught_up(folder: Path, running: ExitStack) -> None:
     print(f"catch-up: processor time of a MB {leader_ms:.2f} ms at the leader, {follower_ms:.2f} ms at the follower")
 
 
+@contextmanager
+def _apache_pair(folder: Path) -> Iterator[Contender]:
+    """Run Apache's master, which waits for its disk and for its slave's memory, and that slave."""
+    same: dict[str, Any] = {"brokerName": "apache", "heap_mb": HEAP_MB, "flushDiskType": "SYNC_FLUSH"}
+    with apache_namesrv(folder / "n") as namesrv, ExitStack() as running:
+        brokers = [
+            ApacheBroker(folder / "m", namesrv, port=apache_port(), **same, brokerRole="SYNC_MASTER"),
+            ApacheBroker(folder / "s", namesrv, **same, brokerRole="SLAVE", brokerId=1),
+        ]
+        for broker in brokers:
+            broker.start()
+            running.callback(broker.kill)
+        time.sleep(10)  # the slave says its first word after five seconds
+        pids = [broker.process.pid for broker in brokers if broker.process is not None]
+        yield Contender("Apache's pair", namesrv, pids, 0.0, brokers[0].port)
+
+
+@contextmanager
+def _own_pair(folder: Path) -> Iterator[Contender]:
+    with ExitStack() as running:
+        boxes = _started_pair(folder, "acknowledge = 'both'")
+        for box in boxes:
+            running.callback(box.stop)
+        yield Contender("two boxes", boxes[0].namesrv, [box.pid for box in boxes], 0.0, boxes[0].broker_port)
+
+
+def beside_apache(rounds: int, seconds: int) -> None:
+    """Let the stock client send to either pair, in turns; processor time and memory are those of both brokers."""
+    loads = [("sync", 64), ("sync", 256)]
+    if reason := why_not():
+        print(f"skipped: {reason}")
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="apache-") as folder,
+        _apache_pair(Path(folder) / "apache") as theirs,
+        _own_pair(Path(folder) / "own") as own,
+    ):
+        contenders = [theirs, own]
+        for contender in contenders:
+            contender.idle_mb = contender.resident_mb()
+        for load in loads:
+            for _ in range(rounds):
+                for contender in contenders:
+                    run_load(contender, load, 4, seconds)
+        print(report(contenders, loads))
+
+
 def _own_synced(box: Box) -> int:
     standing = _standing(box)
     return int(next(each["synced"] for each in standing["members"] if each["member"] == standing["member"]))
@@ -224,7 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--connections", type=int, default=4, help="of the senders to pairs, 64 messages together each")
-    parser.add_argument("--only", choices=("cost", "copy", "pair"))
+    parser.add_argument("--only", choices=("cost", "copy", "pair", "apache"))
+    parser.add_argument("--seconds", type=int, default=8, help="of each load beside Apache")
     given = parser.parse_args(arguments)
     print(machine())
     if given.only in (None, "cost"):
@@ -233,6 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copies()
     if given.only in (None, "pair"):
         pairs(given.rounds, given.connections)
+    if given.only == "apache":
+        beside_apache(given.rounds, given.seconds)
     return 0
 
 

@@ -14,14 +14,14 @@ VERSION = "4.9.7"
 class ApacheBroker:
     """Apache's broker on a folder of its own; `settings` are lines of its broker.conf."""
 
-    def __init__(self, folder: Path, namesrv: str, *, port: int = 0, **settings: object) -> None:
+    def __init__(self, folder: Path, namesrv: str, *, port: int = 0, heap_mb: int = 512, **settings: object) -> None:
         """port: the same at each start; 0: another one each time."""
         self.store = folder / "store"
         own: dict[str, object] = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "namesrvAddr": namesrv}
         own |= {"storePathRootDir": self.store, "storePathCommitLog": self.store / "commitlog"}
         own |= {"waitTimeMillsInSendQueue": 10_000, "enablePropertyFilter": "true"}
         command = apache._command(VERSION, folder, ("broker",))
-        line = [*command, "-Xmx512m", "org.apache.rocketmq.broker.BrokerStartup"]
+        line = [*command, f"-Xmx{heap_mb}m", "org.apache.rocketmq.broker.BrokerStartup"]
         self._part = Part("broker", line, folder, {**own, **settings, **({"listenPort": port} if port else {})})
         self._running = ExitStack()
         self._fixed = self.port = port
