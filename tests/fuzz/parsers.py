@@ -21,7 +21,8 @@ from appliance.broker.filter.subscriptions import SubscriptionError, parse_subsc
 from appliance.broker.pop_requests.acknowledging import read_acks
 from appliance.broker.pop_requests.receipts import read_receipt
 from appliance.broker.publish.send_batch import MOST_MESSAGES, check_growth, parse_batch, shared_properties, with_shared
-from appliance.group.links.frames import HEAD, LinkFrameDecoder
+from appliance.group.copies.cut_news import MOST_TOLD, decode_cuts
+from appliance.group.links.frames import CUTS, HEAD, LinkFrameDecoder, encode_frame
 from appliance.group.links.message_frames import APPEND, KINDS, decode_message, encode_message
 from appliance.grpc.send_shape import check_send
 from appliance.namesrv.registration import MAX_TABLE_BYTES, read_registration
@@ -307,7 +308,7 @@ def _reports() -> Iterator[bytes]:
 
 def _member(data: bytes) -> object:
     decoder = LinkFrameDecoder(most_record_bytes=5 * MIB, with_bytes=frozenset({APPEND}))
-    return [decode_message(frame) for frame in decoder.feed(data)]
+    return [decode_cuts(frame) if frame.kind == CUTS else decode_message(frame) for frame in decoder.feed(data)]
 
 
 def _members() -> Iterator[bytes]:
@@ -317,7 +318,10 @@ def _members() -> Iterator[bytes]:
     large = encode_message(Match(1, 1, 1, 1, rows, (MembersAt(0, Members(("a",) * 16)),) * 64, 1))
     yield large * (256 * KIB // len(large))
     for head in _cbor():
-        yield HEAD.pack(3 + len(head), KINDS[Match], len(head)) + head if len(head) < 65_536 else b""
+        for kind in (KINDS[Match], CUTS):
+            yield HEAD.pack(3 + len(head), kind, len(head)) + head if len(head) < 65_536 else b""
+    cuts = encode_frame(CUTS, {"cuts": [[1, 2, 3, 4]] * MOST_TOLD})
+    yield cuts * (256 * KIB // len(cuts))
     yield HEAD.pack(3 + 200 * KIB, APPEND, 0) + bytes(200 * KIB)
 
 
