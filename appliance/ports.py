@@ -30,10 +30,8 @@ class Ports(NamedTuple):
         return sockets.port_of(self.namesrv)
 
     def again(self) -> "Ports":
-        """Return listeners of the same ports that are closed on their own: connections wait meanwhile."""
-        return self._replace(
-            namesrv=_again(self.namesrv), broker=_again(self.broker), vip=_again(self.vip), grpc=_again(self.grpc)
-        )
+        """Return the same ports, that of gRPC as a listener that is closed on its own: connections wait meanwhile."""
+        return self._replace(grpc=_again(self.grpc))
 
 
 def _again(listeners: Sequence[trio.SocketListener]) -> list[trio.SocketListener]:

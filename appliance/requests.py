@@ -132,15 +132,7 @@ class Responder:
             found = handle(request, peer)
             if isinstance(found, AsyncReply) and found.needs_body:
                 return await found.run()
-        match found:
-            case Reply(response=response):
-                return response
-            case AsyncReply(run=run):
-                return await run()
-            case DeferredReply(when=when, mark=mark, response=answer, failed=failed):
-                reason = await _until(when, mark)
-                return answer if reason is None else failed(reason)
-        raise AssertionError("no such answer")
+        return await settled(found)
 
     def statistics(self) -> ResponderStatistics:
         """Return what was asked so far."""
@@ -186,6 +178,19 @@ class Responder:
             log.warning(
                 "event=request_refused code=%d peer=%s reason=%r", code, peer.remote[0], reason[:LONGEST_LOGGED]
             )
+
+
+async def settled(answer: Answer) -> RemotingCommand | bytes | None:
+    """Return what is answered in the end; None: nothing. Raises Refused."""
+    match answer:
+        case Reply(response=response):
+            return response
+        case AsyncReply(run=run):
+            return await run()
+        case DeferredReply(when=when, mark=mark, response=response, failed=failed):
+            reason = await _until(when, mark)
+            return response if reason is None else failed(reason)
+    return None
 
 
 async def _until(when: Callable[[int, Wake], None], mark: int) -> str | None:
@@ -242,5 +247,6 @@ __all__ = [
     "Responder",
     "deferred",
     "merged",
+    "settled",
     "without",
 ]

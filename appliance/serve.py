@@ -31,7 +31,7 @@ from appliance.observation import observe
 from appliance.opening import ServeContext, open_box_store
 from appliance.ports import Ports
 from appliance.requests import Handle, Responder, ResponderStatistics, without
-from appliance.standing import Standing
+from appliance.standing import ClientPorts, Standing
 from appliance.supervision import HealthParts, Supervision, package_version
 from netstack.serving.governor import Governor
 from netstack.serving.server import serve_remoting
@@ -178,7 +178,8 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
     answering = parts.broker_handlers(accounts), parts.namesrv_handlers()
-    governor, ports_seen = await _open_to_clients(nursery, config, ports, guard, answering)
+    opening = partial(_open_to_clients, nursery, config, ports, guard)
+    governor, ports_seen = await opening(answering, clients=standing.clients)
     calls = await _open_grpc(nursery, context, parts, ports, governor) if ports.grpc else None
     limits = GroupLimits(config.conditions.group_gone_s, config.conditions.group_behind_s)
     for loop in role.loops(ports.replication) if role else ():
@@ -210,9 +211,11 @@ async def _open_to_clients(
     ports: Ports,
     guard: Guard,
     handlers: tuple[Mapping[int, Handle], Mapping[int, Handle]],
+    *,
+    clients: ClientPorts,
 ) -> tuple[Governor, dict[str, Callable[[], ResponderStatistics]]]:
     """Return what the connections share, and what was asked by port."""
-    governor, seen = Governor(net_limits(config)), dict[str, Callable[[], ResponderStatistics]]()
+    governor, seen = clients.governor(net_limits(config)), dict[str, Callable[[], ResponderStatistics]]()
     permissions, (broker, namesrv) = guard.permissions, handlers
     pull_codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     served = {"broker": (ports.broker, broker), "namesrv": (ports.namesrv, namesrv)}
@@ -220,8 +223,8 @@ async def _open_to_clients(
     for name, (listeners, answering) in served.items():
         responder = Responder(answering, check=permissions)
         seen[name] = responder.statistics
-        serving = partial(serve_remoting, listeners, responder, governor=governor, tls=guard.door)
-        await nursery.start(partial(serving, allow=permissions.admits))
+        serving = partial(serve_remoting, listeners, governor=governor, tls=guard.door, allow=permissions.admits)
+        await clients.serve(nursery, name, responder, serving)
     return governor, seen
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -11,6 +11,9 @@ from appliance import admin
 from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.saving import KeptFiles, TableFile
 from appliance.ports import Ports
+from appliance.requests import Handle
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
 from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -30,6 +33,30 @@ def own_ports(ports: Ports) -> Ports:
     return ports
 
 
+class ClientPorts(Protocol):
+    """Has connections of clients answered."""
+
+    def governor(self, limits: Limits, /) -> Governor:
+        """Return what all connections share."""
+
+    async def serve(
+        self, nursery: trio.Nursery, name: str, handle: Handle, serving: Callable[..., Awaitable[None]], /
+    ) -> None:
+        """Answer at a port by `handle` until the nursery ends; `serving` takes a handler and opens the port."""
+
+
+class OwnConnections:
+    """Connections end with the broker."""
+
+    def governor(self, limits: Limits) -> Governor:
+        return Governor(limits)
+
+    async def serve(
+        self, nursery: trio.Nursery, name: str, handle: Handle, serving: Callable[..., Awaitable[None]]
+    ) -> None:
+        await nursery.start(serving, handle)
+
+
 def told_nobody(tables: BrokerTables, may_go: MayGo) -> None:
     """Nobody else looks at the tables."""
 
@@ -40,6 +67,7 @@ class Standing(NamedTuple):
     `files`: where the tables are kept, None: in the store. `follows`: another broker has the same log and takes the
     messages. `saves`: whether the tables are written once more at the end. `floor`: retention must not pass this log
     offset. `composed` is told the tables of the broker, and what tells whether its part needs a segment no longer.
+    `clients`: what becomes of connections when it ends.
     """
 
     kv_file: TableFile
@@ -50,4 +78,5 @@ class Standing(NamedTuple):
     floor: Callable[[], int] = lambda: sys.maxsize
     composed: Callable[[BrokerTables, MayGo], None] = told_nobody
     ports: Callable[[Ports], Ports] = own_ports
+    clients: ClientPorts = OwnConnections()
     take_actions: TakeActions = serve_actions

@@ -33,7 +33,7 @@ EXTEND_S = 10.0
 PROVE_S = 4.0  # an idle store shows this often that its disk works
 READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
-FAREWELL_S = 2.5  # of the five seconds that a stop may take
+FAREWELL_S = 5.0  # beside the five seconds that a stop may take; systemd waits for ten
 PROTECTION_OFF = "remove the protection (lsattr, chattr -i, ls -l), then restart"
 LEDGER_FOLDER, LEDGER_FILES = "rocketbox", ("uplink.cbor", "gaps.log")
 

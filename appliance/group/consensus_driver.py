@@ -62,6 +62,7 @@ log = logging.getLogger("appliance.group")
 RAFT_TOPIC: Final = "RBX_RAFT"
 LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
 PROMOTE_S: Final = 10.0
+PARTING_S: Final = 4.0  # for the broker's end, its tables in the log
 PROMISE_S: Final = REFUSAL_S + 2
 ROUND_S: Final = 1.0  # of an election by hand
 
@@ -329,7 +330,7 @@ class ConsensusDriver:
 
     def _publish(self, status: MemberStatus) -> None:
         role = LEARNER if self.member in status.members.learners else status.role
-        ready = status.ready and self._core.lease_held(self._clocks.now_s())
+        ready = status.ready and not self.leadership.parting and self._core.lease_held(self._clocks.now_s())
         address = self._rules.directory.client_address(status.leader)
         self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready))
 
@@ -395,12 +396,30 @@ class ConsensusDriver:
             return Effects()
 
     async def transfer(self, to: str) -> None:
-        """Hand the leadership to a member; it has everything first."""
-        await self._order(partial(self._core.transfer, to=to))
-        with trio.move_on_after(PROMOTE_S):
-            await self.leadership.wait_for(lambda state: state.leader == to)
+        """Hand the leadership to a member; it has everything first. Requests wait until it leads."""
+        self._may_transfer(to)
+        self._part(True)
+        try:
+            with trio.move_on_after(PARTING_S):
+                await self.leadership.wait_broker_ended()
+            await self._order(partial(self._tell_appended, end=self._store.end))
+            await self._order(partial(self._core.transfer, to=to))
+            with trio.move_on_after(PROMOTE_S):
+                await self.leadership.wait_for(lambda state: state.leader == to)
+        finally:
+            self._part(False)
         if self.leadership.current.leader != to:
             raise GroupRefused(f"{to} did not take over: {self.leadership.current.leader or 'nobody'} leads")
+
+    def _may_transfer(self, to: str) -> None:
+        try:
+            self._core.check_transfer(self._clocks.now_s(), to)
+        except ConsensusRefused as exc:
+            raise GroupRefused(str(exc)) from exc
+
+    def _part(self, parting: bool) -> None:
+        self.leadership.parting = parting
+        self._publish(self._core.status)
 
     async def demote(self) -> None:
         """Stop leading, whoever takes over."""

@@ -34,6 +34,21 @@ class Leadership:
     def __init__(self, state: LeadershipState | None = None) -> None:
         self.current = state if state is not None else LeadershipState()
         self._changed = trio.Event()
+        self.parting = False  # this leader hands over: first its broker ends, with what it has in the log
+        self._ended = trio.Event()
+        self._ended.set()
+
+    def broker_began(self) -> None:
+        """The broker takes messages."""
+        self._ended = trio.Event()
+
+    def broker_ended(self) -> None:
+        """The broker takes messages no longer, and appends nothing more."""
+        self._ended.set()
+
+    async def wait_broker_ended(self) -> None:
+        """Return once no broker takes messages."""
+        await self._ended.wait()
 
     def set(self, state: LeadershipState) -> None:
         """Make a state the current one, and wake who waits for another than before."""

@@ -1,7 +1,7 @@
 """A member of a group: the broker is composed anew from what is on disk whenever this box begins or ends to lead.
 
 What a start does is what a change of role does: the tables' files are brought to the end of what is committed, then
-the broker is made of them. The ports stay open; connections of clients end, so that they look for the leader at once.
+the broker is made of them. Ports and connections of clients stay open, and requests wait meanwhile.
 """
 
 import logging
@@ -22,7 +22,8 @@ from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.address.floating import Floating
 from appliance.group.address.floating_frames import read_floating
 from appliance.group.driver import GroupDriver, GroupRefused
-from appliance.group.leadership import Leadership, LeadershipState
+from appliance.group.kept_connections import KeptConnections
+from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
 from appliance.group.state.shared_history import SharedHistory
@@ -82,9 +83,10 @@ async def run_member(
             context.supervision.farewells.append(partial(_leave_the_lead, driver))
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
+            kept = KeptConnections(nursery)
             while True:
                 state = await caught_up(parts.applier, driver.leadership)
-                turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}))
+                turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}), kept)
                 await turn.run(serve)
 
 
@@ -122,8 +124,8 @@ async def caught_up(applier: Applies, leadership: Leadership) -> LeadershipState
 class Turn:
     """One standing of a member, from one change to the next."""
 
-    def __init__(self, parts: MemberParts, state: LeadershipState, take: TakeMore) -> None:
-        self._parts, self._state, self._take = parts, state, take
+    def __init__(self, parts: MemberParts, state: LeadershipState, take: TakeMore, kept: KeptConnections) -> None:
+        self._parts, self._state, self._take, self._kept = parts, state, take, kept
         self._tables: BrokerTables | None = None
         self._may_go: MayGo = lambda base, end: False
         self._log = StateLog(parts.store, parts.context.store_host, now_ms=parts.context.now_ms)
@@ -131,6 +133,16 @@ class Turn:
 
     async def run(self, serve: Serve) -> None:
         """Serve until this member begins or ends to lead."""
+        state, leadership = self._state, self._parts.driver.leadership
+        if state.serves:
+            leadership.broker_began()
+        try:
+            await self._run(serve)
+        finally:
+            self._log.end("this box leads no longer")
+            leadership.broker_ended()
+
+    async def _run(self, serve: Serve) -> None:
         parts, state = self._parts, self._state
         log.info("event=serving as=%s term=%d leader=%s", state.role, state.term, state.leader or "-")
         async with trio.open_nursery() as nursery:
@@ -153,7 +165,8 @@ class Turn:
         now = await self._parts.driver.leadership.wait_for(
             lambda state: state.serves != was.serves or (was.serves and state.term != was.term)
         )
-        self._log.end(f"{now.leader or 'nobody'} leads now, term {now.term}")
+        if now.role != LEADER:
+            self._log.end(f"{now.leader or 'nobody'} leads now, term {now.term}")
         scope.cancel()
 
     def _standing(self) -> Standing:
@@ -164,12 +177,17 @@ class Turn:
             kept,
             self._role,
             follows=not self._state.serves,
-            saves=lambda: False,  # what is not in the log yet is of no use on this disk
+            saves=self._may_save,
             floor=self._floor,
             composed=self._composed,
             ports=Ports.again,
+            clients=self._kept,
             take_actions=self._take_actions,
         )
+
+    def _may_save(self) -> bool:
+        """Return whether the log takes what the tables hold back: on this disk alone it is of no use."""
+        return self._state.serves and self._parts.driver.leadership.parting
 
     def _role(self, tables: BrokerTables) -> MemberRole:
         parts, port = self._parts, port_of(list(self._parts.context.ports.replication))

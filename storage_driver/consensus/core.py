@@ -270,6 +270,10 @@ class Core:
         leaving.transfer(self._state, self._leading(), now_s, to)
         return self._done(now_s)
 
+    def check_transfer(self, now_s: float, to: str) -> None:
+        """Raise ConsensusRefused where `transfer` would do so now."""
+        leaving.check_transfer(self._state, self._leading(), now_s, to)
+
     def solo(self, now_s: float) -> Effects:
         """As leader, acknowledge alone until another disk has everything again. Raises ConsensusRefused."""
         part = self._leading()

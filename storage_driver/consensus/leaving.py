@@ -18,6 +18,13 @@ from storage_driver.errors import ConsensusRefused
 
 def transfer(state: MemberState, part: Leading, now_s: float, to: str) -> None:
     """Begin to hand over: no more appends, the target campaigns once it has everything. Raises ConsensusRefused."""
+    check_transfer(state, part, now_s, to)
+    part.transfer = Transfer(to, now_s + TRANSFER_S * state.rules.scale)
+    leading.advance_transfer(state, part)
+
+
+def check_transfer(state: MemberState, part: Leading, now_s: float, to: str) -> None:
+    """Raise ConsensusRefused where a transfer cannot begin."""
     progress = part.progress.get(to)
     if to not in state.log.members.boxes or progress is None:
         raise ConsensusRefused(f"{to} is not another box that votes in this group")
@@ -31,8 +38,6 @@ def transfer(state: MemberState, part: Leading, now_s: float, to: str) -> None:
         raise ConsensusRefused(
             f"{to} is {behind} bytes behind, at most {TRANSFER_BYTES} are allowed: wait until it follows"
         )
-    part.transfer = Transfer(to, now_s + TRANSFER_S * state.rules.scale)
-    leading.advance_transfer(state, part)
 
 
 def _is_there(state: MemberState, progress: PeerProgress, now_s: float) -> bool:

@@ -10,18 +10,19 @@ from tests.ports import apache_port
 FREE = "[listen]\nbroker_port = {port}\nnamesrv_port = 0\n"
 
 
-async def test_a_listener_that_was_opened_again_closes_alone_and_who_came_meanwhile_is_served_later() -> None:
-    config = load_config(FREE.format(port=0), source="test", facts=FACTS)
+async def test_the_grpc_listener_that_was_opened_again_closes_alone_and_who_came_meanwhile_is_served_later() -> None:
+    config = load_config(FREE.format(port=0) + f"[grpc]\nport = {apache_port()}\n", source="test", facts=FACTS)
     ports = await open_ports(config, {})
+    number = ports.grpc[0].socket.getsockname()[1]
     for _ in range(2):
         again = ports.again()
-        assert (again.broker_port, again.namesrv_port) == (ports.broker_port, ports.namesrv_port)
-        async with await trio.open_tcp_stream("127.0.0.1", ports.broker_port) as client, again.broker[0]:
+        assert (again.broker, again.namesrv) == (ports.broker, ports.namesrv)
+        async with await trio.open_tcp_stream("127.0.0.1", number) as client, again.grpc[0]:
             await client.send_all(b"x")
-        async with await trio.open_tcp_stream("127.0.0.1", ports.broker_port) as client:
-            served = await ports.again().broker[0].accept()
+        async with await trio.open_tcp_stream("127.0.0.1", number) as client:
+            served = await ports.again().grpc[0].accept()
             await served.aclose()
-    for listener in (*ports.broker, *ports.namesrv):
+    for listener in (*ports.broker, *ports.namesrv, *ports.grpc):
         await listener.aclose()
 
 

@@ -151,6 +151,29 @@ def test_stock_clients_go_on_through_a_hand_over_and_the_end_of_a_leader(jvm4: J
 
 
 @pytest.mark.soak
+def test_no_send_of_a_stock_producer_fails_at_a_hand_over(jvm: Jvm, tmp_path: Path) -> None:
+    topic, rounds = unique("group"), list[tuple[float, int]]()
+    with three(tmp_path, timing=1.0) as boxes:
+        namesrv = ";".join(each.namesrv for each in boxes)
+        leader_of(boxes)
+        with producer(jvm, namesrv, SendMsgTimeout=3_000, PollNameServerInterval=30_000) as client:
+            client.send(jvm.message(topic, b"9/1"))
+            senders = TimedSenders(jvm, client, topic)
+            with push_consumer(jvm, namesrv, topic, ConsumeThreadMin=1, ConsumeThreadMax=1) as collected:
+                with senders.running():
+                    senders.more(100)
+                    for _ in range(7):
+                        began = time.monotonic()
+                        hand_over(boxes)
+                        senders.more(100)
+                        rounds.append(senders.since(began))
+                check(collected, senders)
+    print(f"pauses: median {statistics.median(pause for pause, _ in rounds):.2f} s, {rounds}")
+    print(f"{len(senders.acknowledged)} acknowledged; failed: {[text for _, text in senders.failed][:20]}")
+    assert not senders.failed
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("poll_ms", [30_000], ids=["the client as it is"])
 def test_pauses_of_a_stock_producer(jvm4: Jvm, tmp_path: Path, poll_ms: int) -> None:
     """Prints the figures of docs/group.md."""

@@ -1,4 +1,7 @@
-"""`rocketbox serve`: run the box until SIGTERM or SIGINT, then exit 0 within five seconds."""
+"""`rocketbox serve`: run the box until SIGTERM or SIGINT, then exit 0 within five seconds.
+
+A member of a group that leads has five more to hand over.
+"""
 
 import argparse
 import errno
@@ -20,7 +23,7 @@ from appliance.gc_tuning import settle
 from appliance.logs import start_logging
 from appliance.ports import Ports, open_ports
 from appliance.serve import Ready, serve
-from appliance.supervision import TIRED_EXIT, RestartLoop, Supervision
+from appliance.supervision import FAREWELL_S, TIRED_EXIT, RestartLoop, Supervision
 from storage_driver.errors import StateDamaged, StoreRefused
 from storage_driver.files.free_space import make_room
 from storage_driver.log.commit_log import SPACE_ERRORS
@@ -116,7 +119,7 @@ async def _until_signal(config: Config, data: Path, supervision: Supervision) ->
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_serve, config, data, ports, supervision)
             await anext(signals)
-            at_last = threading.Timer(STOP_S, cut_short)
+            at_last = threading.Timer(STOP_S + (FAREWELL_S if supervision.farewells else 0), cut_short)
             at_last.daemon = True
             at_last.start()
             await supervision.stopping()

@@ -1,0 +1,118 @@
+"""Connections of clients outlast a change of role: requests that come meanwhile wait for the next standing.
+
+A stock client whose connection ends does not notice that for requests under way, and waits out its time for each.
+What is under way when a standing ends is asked anew of the next one; a follower hands it on. So a send may be stored
+twice, as when its client repeats it.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import trio
+
+from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer, settled
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
+from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.command import RemotingCommand
+
+WAIT_S: Final = 2.5  # stock clients wait for three
+MOST_WAITING: Final = 4096
+PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+NOT_NOW: Final = "service not available now: this box changes its role in its group, try again"
+
+
+class HandlerSwitch:
+    """Answers the requests of one port by whichever standing there is."""
+
+    def __init__(self) -> None:
+        self._handle: Handle | None = None
+        self._began = trio.Event()
+        self._under_way: set[trio.CancelScope] = set()
+        self._waiting = 0
+
+    def use(self, handle: Handle) -> None:
+        """From here on a standing answers."""
+        self._handle = handle
+        self._began.set()
+
+    def leave(self) -> None:
+        """The standing ends: what it has not answered is asked of the next one."""
+        self._handle, self._began = None, trio.Event()
+        for scope in self._under_way:
+            scope.cancel()
+
+    async def leave_at_end(self) -> None:
+        """Leave when cancelled, with the standing."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.leave()
+
+    def __call__(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        """Return the answer to one request."""
+        if self._handle is None:
+            if self._waiting >= MOST_WAITING:
+                return Reply(request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW))
+            return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
+        answer = self._handle(request, peer)
+        if type(answer) is AsyncReply:
+            return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
+        return answer
+
+    async def _outlast(
+        self, answer: Answer, request: RemotingCommand, peer: RequestPeer
+    ) -> RemotingCommand | bytes | None:
+        """Return the answer of the first standing that gives one."""
+        while True:
+            if answer is None:
+                handle = await self._next()
+                if handle is None:
+                    return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
+                answer = handle(request, peer)
+            with trio.CancelScope() as scope:
+                self._under_way.add(scope)
+                try:
+                    return await settled(answer)
+                finally:
+                    self._under_way.discard(scope)
+            answer = None
+
+    async def _next(self) -> Handle | None:
+        """Return the handler of the next standing, None when there is none in time."""
+        self._waiting += 1
+        try:
+            with trio.move_on_after(WAIT_S):
+                while self._handle is None:
+                    await self._began.wait()
+        finally:
+            self._waiting -= 1
+        return self._handle
+
+
+class KeptConnections:
+    """The ports of a member and their connections, for as long as the box runs."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._switches: dict[str, HandlerSwitch] = {}
+        self._governor: Governor | None = None
+
+    def governor(self, limits: Limits) -> Governor:
+        """Return what all connections share."""
+        if self._governor is None:
+            self._governor = Governor(limits)
+        return self._governor
+
+    async def serve(
+        self, nursery: trio.Nursery, name: str, handle: Handle, serving: Callable[..., Awaitable[None]]
+    ) -> None:
+        """Answer at a port by `handle` until the nursery of a standing ends; `serving` opens the port."""
+        switch = self._switches.get(name)
+        known = switch is not None
+        switch = self._switches[name] = switch or HandlerSwitch()
+        switch.use(handle)
+        nursery.start_soon(switch.leave_at_end)
+        if not known:
+            await self._nursery.start(serving, switch)

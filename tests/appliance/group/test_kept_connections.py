@@ -1,0 +1,102 @@
+"""Requests of a connection that outlasts the standings of a member."""
+
+import pytest
+import trio
+
+from appliance.group import kept_connections
+from appliance.group.kept_connections import HandlerSwitch
+from appliance.requests import Answer, AsyncReply, DeferredReply, Reply, RequestPeer, settled
+from appliance.testing import FakePeer
+from netstack.wire.command import RemotingCommand
+from tests.appliance.box import send
+
+
+def named(name: str) -> RemotingCommand:
+    return send("T").reply(remark=name)
+
+
+def ready(name: str) -> Answer:
+    return Reply(named(name))
+
+
+def answered_by(answer: RemotingCommand | bytes | None) -> str | None:
+    assert isinstance(answer, RemotingCommand)
+    return answer.remark
+
+
+async def asked(switch: HandlerSwitch) -> str | None:
+    return answered_by(await settled(switch(send("T"), FakePeer())))
+
+
+async def test_a_standing_answers_at_once() -> None:
+    switch = HandlerSwitch()
+    switch.use(lambda request, peer: ready("first"))
+    assert isinstance(switch(send("T"), FakePeer()), Reply)
+    assert await asked(switch) == "first"
+
+
+async def test_what_comes_between_two_standings_waits_for_the_next(autojump_clock: trio.testing.MockClock) -> None:
+    switch, found = HandlerSwitch(), list[str | None]()
+
+    async def ask() -> None:
+        found.append(await asked(switch))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        switch.use(
+            lambda request, peer: DeferredReply(lambda mark, wake: wake(None), 1, named("a"), lambda why: named(why))
+        )
+    assert found == ["a"]
+
+
+async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    switch, found = HandlerSwitch(), list[str | None]()
+
+    async def never() -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def ask() -> None:
+        found.append(await asked(switch))
+
+    switch.use(lambda request, peer: AsyncReply(never))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        switch.leave()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not found
+        switch.use(lambda request, peer: ready("next"))
+    assert found == ["next"]
+
+
+async def test_who_asks_while_nothing_begins_is_refused_so_that_it_tries_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = HandlerSwitch()
+    answer = await settled(switch(send("T"), FakePeer()))
+    assert isinstance(answer, RemotingCommand)
+    assert answer.code == 14
+    monkeypatch.setattr(kept_connections, "MOST_WAITING", 0)
+    refused = switch(send("T"), FakePeer())
+    assert isinstance(refused, Reply)
+    assert refused.response.code == 14
+
+
+async def test_the_end_of_a_standing_lets_go_of_its_handler() -> None:
+    switch = HandlerSwitch()
+    asks: list[RequestPeer] = []
+
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        asks.append(peer)
+        return ready("first")
+
+    switch.use(handle)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(switch.leave_at_end)
+        nursery.cancel_scope.cancel()
+    assert isinstance(switch(send("T"), FakePeer()), AsyncReply)
+    assert not asks
