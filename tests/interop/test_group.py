@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import trio
 
+from appliance import admin
+from appliance.commands.device.handing_over import hand_over as hand_over_first
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.real_group import RealMember
 from tests.interop.box import until
@@ -104,11 +106,17 @@ def leader_of(boxes: list[RealMember]) -> RealMember:
     return found[0]
 
 
-def hand_over(boxes: list[RealMember]) -> None:
+def linked(boxes: list[RealMember]) -> RealMember:
+    """Return the leader once all members are linked with it."""
     leader = leader_of(boxes)
     until(
         lambda: all(each["connected"] for each in status(leader)["members"]), seconds=60, what="members are not linked"
     )
+    return leader
+
+
+def hand_over(boxes: list[RealMember]) -> None:
+    leader = linked(boxes)
     other = next(each for each in boxes if each is not leader)
     trio.run(lambda: leader.ask("group.transfer", to=other.name))
 
@@ -170,6 +178,30 @@ def test_no_send_of_a_stock_producer_fails_at_a_hand_over(jvm: Jvm, tmp_path: Pa
                 check(collected, senders)
     print(f"pauses: median {statistics.median(pause for pause, _ in rounds):.2f} s, {rounds}")
     print(f"{len(senders.acknowledged)} acknowledged; failed: {[text for _, text in senders.failed][:20]}")
+    assert not senders.failed
+
+
+@pytest.mark.soak
+def test_no_send_fails_while_one_box_after_the_other_is_updated(jvm4: Jvm, tmp_path: Path) -> None:
+    topic = unique("group")
+    with three(tmp_path, timing=1.0) as boxes:
+        namesrv = ";".join(each.namesrv for each in boxes)
+        leader = leader_of(boxes)
+        with producer(jvm4, namesrv, SendMsgTimeout=3_000, PollNameServerInterval=30_000) as client:
+            client.send(jvm4.message(topic, b"9/1"))
+            senders = TimedSenders(jvm4, client, topic)
+            with push_consumer(jvm4, namesrv, topic, ConsumeThreadMin=1, ConsumeThreadMax=1) as collected:
+                began = time.monotonic()
+                with senders.running():
+                    senders.more(100)
+                    for each in [*(box for box in boxes if box is not leader), leader]:
+                        linked(boxes)
+                        print(*hand_over_first(each.data / "run" / admin.NAME))
+                        assert each.stop() == 0
+                        each.start()
+                        senders.more(100)
+                check(collected, senders)
+    print(f"longest pause and failed sends: {senders.since(began)}; {[text for _, text in senders.failed][:20]}")
     assert not senders.failed
 
 

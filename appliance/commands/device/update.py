@@ -5,6 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from appliance.admin import NAME
+from appliance.commands.device.handing_over import hand_over
 from provisioning.box import BoxFiles
 from provisioning.bundle import InstallOptions, Manifest, Target, check_fits, check_parts, open_bundle, read_part
 from provisioning.errors import ProvisioningError
@@ -42,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     print(text, flush=True)
     if arguments.reboot:
+        for told in hand_over(arguments.root / "run/rocketbox" / NAME):
+            print(told, flush=True)
         places = RootPaths()
         places.run([*HELPER, "planned", "update", "rocketbox update"])
         places.run(["systemctl", "--no-block", "reboot"])

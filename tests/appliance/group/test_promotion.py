@@ -30,7 +30,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def level(group: HandGroup) -> None:
     """Wait until both logs are equal."""
-    await until(lambda: len({driver.store.committed for driver in group.drivers.values()}) == 1)
+    stores = [driver.store for driver in group.drivers.values()]
+    await until(lambda: len({mark for store in stores for mark in (store.committed, store.end)}) == 1)
 
 
 async def switched(group: HandGroup, boxes: dict[str, Box]) -> Box:
