@@ -2,7 +2,7 @@
 
 spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 docs/examples/to_delta.py LANDING TABLE CHECKPOINT
 
-Needs PySpark 4.2: there is no Delta connector for 4.3 (the table of bronze needs none).
+Needs PySpark 4.1 or 4.2: there is no Delta connector for 4.3 (the table of bronze needs none).
 """
 
 import sys

@@ -54,6 +54,11 @@ class Checks:
             chosen["spark.jars"] = ",".join(self.jars)
         if any("delta-spark" in jar for jar in self.jars):
             chosen |= DELTA
+        if any("iceberg" in jar for jar in self.jars):
+            iceberg = example("to_iceberg").CATALOG
+            extensions = "spark.sql.extensions"
+            both = ",".join(filter(None, (chosen.get(extensions), iceberg[extensions])))
+            chosen |= iceberg | {extensions: both, "spark.sql.catalog.lake.warehouse": str(self.folder / "lake")}
         return open_session("versions", master="local[2]", settings=chosen)
 
     def same(self, rows: Any) -> str:
@@ -131,6 +136,20 @@ class Checks:
         to_delta.run(self.spark, str(self.landing.root), table, str(checkpoint))
         return self.same(self.spark.read.format("delta").load(table))
 
+    def to_iceberg(self) -> str:
+        to_iceberg = example("to_iceberg")
+        table, checkpoint = "lake.db.messages", self.folder / "iceberg-ck"
+        to_iceberg.run(self.spark, str(self.landing.root), table, str(checkpoint))
+        forget_last_commit(checkpoint)
+        to_iceberg.run(self.spark, str(self.landing.root), table, str(checkpoint))
+        self.same(self.spark.table(table))
+        self.fleet.land("box-1", 5)
+        to_iceberg.run(self.spark, str(self.landing.root), table, str(checkpoint))
+        shutil.rmtree(checkpoint)  # lost
+        self.fleet.land("box-2", 5)
+        to_iceberg.run(self.spark, str(self.landing.root), table, str(checkpoint))
+        return self.same(self.spark.table(table))
+
 
 def filled(landing: MadeLanding) -> Fleet:
     fleet = Fleet(landing)
@@ -173,6 +192,7 @@ def main() -> None:
     checks = Checks(folder, jars)
     names = ["batch", "push_down", "stream", "bronze", "care"]
     names += ["delta_reads_bronze", "to_delta"] if any("delta-spark" in jar for jar in jars) else []
+    names += ["to_iceberg"] if any("iceberg" in jar for jar in jars) else []
     wanted = os.environ.get("CHECKS", " ".join(names)).split()
     told = {name: tried(getattr(checks, name)) for name in names if name in wanted}
     print(json.dumps({"pyspark": pyspark.__version__} | told), flush=True)

@@ -17,12 +17,15 @@ BUILT = ROOT / ".build/spark-versions"
 NEEDS = ("pyarrow>=18", "numpy>=2", "pandas>=2.2,<3", "deltalake>=1.6.6,<2", "cbor2", "zstandard", "trio", "psutil")
 DELTA = "4.4.0"
 VERSIONS: dict[str, list[str]] = {  # PySpark -> its connectors
-    "4.0": [f"io.delta:delta-spark_4.0_2.13:{DELTA}"],
+    "4.0": [
+        f"io.delta:delta-spark_4.0_2.13:{DELTA}",
+        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+    ],
     "4.1": [f"io.delta:delta-spark_4.1_2.13:{DELTA}"],
     "4.2": [f"io.delta:delta-spark_4.2_2.13:{DELTA}"],
     "4.3": [],
 }
-KEPT = ("delta-", "unitycatalog-", "RoaringBitmap", "shims")  # Spark has the others
+KEPT = ("delta-", "iceberg-", "unitycatalog-", "RoaringBitmap", "shims")  # Spark has the others
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>rocketbox</groupId>
 <artifactId>connector</artifactId><version>1</version><dependencies><dependency><groupId>{}</groupId>
 <artifactId>{}</artifactId><version>{}</version></dependency></dependencies></project>"""
