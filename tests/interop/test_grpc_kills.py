@@ -45,12 +45,13 @@ class Ledger:
         self.nothing_left = trio.Event()
         self.leaving, self.dice = True, random.Random(seed)
 
-    def serving_from(self, due_s: float) -> float:
-        """Return when the box can serve what is due at a time: it may be killed again just after a start."""
+    def late_of(self, due_s: float, stored_s: float) -> float:
+        """Return for how long the box ran from the time that something was due, or from the start behind it."""
         for killed_s, ready_s in self.downs:
-            if killed_s <= due_s <= ready_s:
+            if killed_s - KILL_S <= due_s <= ready_s:
                 due_s = ready_s
-        return due_s
+        down_s = sum(max(0.0, min(ready_s, stored_s) - max(killed_s, due_s)) for killed_s, ready_s in self.downs)
+        return stored_s - due_s - down_s
 
     def check_left(self) -> None:
         if not (self.leaving or self.out):
@@ -66,7 +67,7 @@ class Ledger:
                 self.early.append(f"{name} came {first_s + INVISIBLE_S - now_s:.3f} s before its time")
             stored_s = now_s - time.time() + system.store_timestamp.ToMilliseconds() / 1000
             if system.delivery_attempt == attempt + 1:  # else a kill took the answer that brought it meanwhile
-                self.late_s.append(stored_s - self.serving_from(left_s + INVISIBLE_S))
+                self.late_s.append(self.late_of(left_s + INVISIBLE_S, stored_s))
             self.check_left()
         elif self.leaving and self.dice.random() < LEFT:
             self.out[name] = began_s, now_s, system.delivery_attempt
@@ -146,7 +147,7 @@ async def lives(folder: Path, count: int, seed: int) -> Ledger:
         for _ in range(count):
             await live(box, topic, ledger, dice.uniform(0.5, 1.5))
             await trio.to_thread.run_sync(box.start)
-            ledger.downs.append((ledger.killed_s - KILL_S, time.monotonic()))
+            ledger.downs.append((ledger.killed_s, time.monotonic()))
         await rest(box, topic, ledger)
         assert ledger.sent - await all_of(box, topic, ledger.sent) == set()
     finally:
