@@ -123,7 +123,7 @@ def build_bundle(out: Path, manifest: Manifest, parts: Iterable[Path], private_k
 
 
 def pack_app(tree: Path, out: Path) -> dict[str, tuple[int, int, str]]:
-    """Pack `tree/lib` as a reproducible tar.xz, return its list of files; the box compiles them itself."""
+    """Pack `tree/lib` as a reproducible tar.xz, return its list of files."""
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0

@@ -7,18 +7,22 @@ from pathlib import Path
 
 import psutil
 
+import appliance.compiled
+
 
 def machine() -> str:
-    """Return one line: processor, cores, memory, kernel, Python, and the load when the bench began."""
+    """Return one line: processor, cores, memory, kernel, Python, load when the bench began, compiled or why not."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         model = names[0] if names else model
     memory = psutil.virtual_memory().total / 2**30
+    why = appliance.compiled.why_pure()
     return (
         f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, "
+        f"{f'PURE PYTHON ({why})' if why else 'compiled modules'}"
     )
 
 
