@@ -14,6 +14,7 @@ import trio
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer, settled
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
+from netstack.serving.peer import Peer
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 
@@ -28,6 +29,7 @@ class HandlerSwitch:
 
     def __init__(self) -> None:
         self._handle: Handle | None = None
+        self._number = 0  # of standings so far
         self._began = trio.Event()
         self._under_way: set[trio.CancelScope] = set()
         self._waiting = 0
@@ -35,6 +37,7 @@ class HandlerSwitch:
     def use(self, handle: Handle) -> None:
         """From here on a standing answers."""
         self._handle = handle
+        self._number += 1
         self._began.set()
 
     def leave(self) -> None:
@@ -56,10 +59,15 @@ class HandlerSwitch:
             if self._waiting >= MOST_WAITING:
                 return Reply(request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW))
             return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
-        answer = self._handle(request, peer)
+        answer = self._ask(self._handle, request, peer)
         if type(answer) is AsyncReply:
             return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
+
+    def _ask(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        if isinstance(peer, Peer):
+            peer.begin(self._number)
+        return handle(request, peer)
 
     async def _outlast(
         self, answer: Answer, request: RemotingCommand, peer: RequestPeer
@@ -70,7 +78,7 @@ class HandlerSwitch:
                 handle = await self._next()
                 if handle is None:
                     return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
-                answer = handle(request, peer)
+                answer = self._ask(handle, request, peer)
             with trio.CancelScope() as scope:
                 self._under_way.add(scope)
                 try:

@@ -51,6 +51,7 @@ class Peer:
         self._outbox = outbox
         self._asked: PendingRequests[_Question | Posted] = PendingRequests()
         self._on_close: list[Callable[[], None]] = []
+        self._standing = 0
         self.finish: Callable[[str], None] | None = None  # set by the connection while it serves
 
     def __str__(self) -> str:
@@ -62,6 +63,12 @@ class Peer:
             callback()
         else:
             self._on_close.append(callback)
+
+    def begin(self, standing: int) -> None:
+        """Another broker answers from here on: what the one before wanted to do at the end is forgotten with it."""
+        if standing != self._standing:
+            self._standing = standing
+            self._on_close.clear()
 
     async def ask(
         self, code: int, ext: Mapping[str, str] | ExtFields | None = None, body: bytes = b"", *, timeout_s: float

@@ -5,8 +5,10 @@ import trio
 
 from appliance.group import kept_connections
 from appliance.group.kept_connections import HandlerSwitch
-from appliance.requests import Answer, AsyncReply, DeferredReply, Reply, RequestPeer, settled
+from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer, settled
 from appliance.testing import FakePeer
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
 from netstack.wire.command import RemotingCommand
 from tests.appliance.box import send
 
@@ -100,3 +102,22 @@ async def test_the_end_of_a_standing_lets_go_of_its_handler() -> None:
         nursery.cancel_scope.cancel()
     assert isinstance(switch(send("T"), FakePeer()), AsyncReply)
     assert not asks
+
+
+async def test_a_connection_holds_nothing_of_standings_that_ended() -> None:
+    peer = Peer(1, ("127.0.0.1", 1), ("127.0.0.1", 2), Outbox())
+    switch, closed = HandlerSwitch(), list[int]()
+
+    def standing(number: int) -> Handle:
+        def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
+            peer.on_close(lambda: closed.append(number))
+            return ready("")
+
+        return handle
+
+    for number in range(3):
+        switch.use(standing(number))
+        switch(send("T"), peer)
+        switch.leave()
+    peer.end("eof")
+    assert closed == [2]
