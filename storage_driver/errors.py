@@ -1,5 +1,7 @@
 """Errors of the store. Each has its facts as attributes; the text names the next step if there is one."""
 
+ENDED = "this box stops or changes its role: the change may be on disk or not, try again"
+
 
 class StorageError(Exception):
     """Root of all errors that storage_driver raises on purpose."""

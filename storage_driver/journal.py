@@ -13,6 +13,7 @@ from functools import partial
 import outcome
 import trio
 
+from storage_driver.errors import ENDED
 from storage_driver.files.journal_file import Frames, JournalFile
 from storage_driver.log.marks import Mark, Wake
 from storage_driver.log.sync_thread import Call, SyncThread, open_sync_thread
@@ -87,17 +88,21 @@ class Journal:
         self._work.set()
 
     async def run(self) -> None:
-        """Write until cancelled; what has begun is finished."""
-        async with open_sync_thread(self._take, self._done) as thread:
-            self._thread.append(thread)
-            try:
-                while True:
-                    await thread.do_all()
-                    await self._work.wait()
-                    self._work = trio.Event()
-                    await trio.sleep(max(0.0, self._not_before - trio.current_time()))
-            finally:
-                self._thread.clear()
+        """Write until cancelled; what has begun is finished, who waits for more is told that it is not sure."""
+        try:
+            async with open_sync_thread(self._take, self._done) as thread:
+                self._thread.append(thread)
+                await self._write_changes(thread)
+        finally:
+            self._thread.clear()
+            self._synced.fail(ENDED)
+
+    async def _write_changes(self, thread: SyncThread) -> None:
+        while True:
+            await thread.do_all()
+            await self._work.wait()
+            self._work = trio.Event()
+            await trio.sleep(max(0.0, self._not_before - trio.current_time()))
 
     async def flush(self) -> None:
         """Write what was added and nobody waits for, at a stop, after `run` has ended. Raises OSError."""

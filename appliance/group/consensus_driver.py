@@ -412,6 +412,8 @@ class ConsensusDriver:
             raise GroupRefused(f"{to} did not take over: {self.leadership.current.leader or 'nobody'} leads")
 
     def _may_transfer(self, to: str) -> None:
+        if self.leadership.parting:
+            raise GroupRefused("a hand-over is under way: see `rocketbox group status`")
         try:
             self._core.check_transfer(self._clocks.now_s(), to)
         except ConsensusRefused as exc:

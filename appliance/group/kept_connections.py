@@ -5,6 +5,7 @@ What is under way when a standing ends is asked anew of the next one; a follower
 twice, as when its client repeats it.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -20,6 +21,8 @@ from netstack.wire.command import RemotingCommand
 
 WAIT_S: Final = 2.5  # stock clients wait for three
 MOST_WAITING: Final = 4096
+SENT_S: Final = 2.8  # a send that waited is refused before its client, which repeats it, gives up
+SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 NOT_NOW: Final = "service not available now: this box changes its role in its group, try again"
 
@@ -73,18 +76,23 @@ class HandlerSwitch:
         self, answer: Answer, request: RemotingCommand, peer: RequestPeer
     ) -> RemotingCommand | bytes | None:
         """Return the answer of the first standing that gives one."""
+        until = math.inf
         while True:
             if answer is None:
+                if request.code in SENDS:
+                    until = min(until, trio.current_time() + SENT_S)
                 handle = await self._next()
                 if handle is None:
                     return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
                 answer = self._ask(handle, request, peer)
-            with trio.CancelScope() as scope:
+            with trio.CancelScope(deadline=until) as scope:
                 self._under_way.add(scope)
                 try:
                     return await settled(answer)
                 finally:
                     self._under_way.discard(scope)
+            if trio.current_time() >= until:
+                return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
             answer = None
 
     async def _next(self) -> Handle | None:

@@ -70,7 +70,9 @@ class Call:
         nothing: then the connection has to take them too.
         """
         if self._send(messages, not last):
-            if not last:
+            if last:  # nobody else needs a turn, but who has no client any more must not go on
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
                 await trio.lowlevel.checkpoint()
         else:
             self._stuck, self._drained = True, trio.Event()

@@ -1,6 +1,7 @@
 """A journal with many who change and one who writes: syncs are shared, errors reach who waits, files stay small."""
 
 import errno
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import trio
 import trio.testing
 
 from storage_driver import journal as module
+from storage_driver.errors import ENDED
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.journal import Journal, JournalFailed
 from storage_driver.testing import MemoryDisk
@@ -95,3 +97,12 @@ async def test_who_waits_hears_of_a_disk_that_fails_and_the_next_try_writes_all(
         assert table.journal.failure is not None
         await table.journal.wait_synced(table.add(b"c"))
         assert (stored(disk), table.journal.syncs) == (b"abc", 2)
+
+
+async def test_who_waits_when_the_journal_ends_is_told_that_it_is_not_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str | None]()
+    async with running(MemoryDisk(folders=("/", "/data"))) as table:
+        monkeypatch.setattr(table.journal, "_not_before", math.inf)  # the disk failed, and nothing begins yet
+        table.journal.when_synced(table.add(b"a"), told.append)
+        assert told == []
+    assert told == [ENDED]

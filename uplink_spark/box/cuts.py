@@ -23,8 +23,14 @@ async def declare_cuts(state: ShipperState) -> None:
     for cut in state.source.lineage.cuts:
         gap = cut_gap(state, cut)
         if gap.gap_id not in declared:
-            await state.workers.in_thread(state.declare, gap)
+            await state.workers.in_thread(_declare_once, state, gap)
             state.wakes.changed.set()
+
+
+def _declare_once(state: ShipperState, gap: Gap) -> None:
+    """Two tasks may find the same cut at the same time. Blocks."""
+    if all(each.gap_id != gap.gap_id for each in state.ledger.gaps.log.gaps):
+        state.declare(gap)
 
 
 def cut_gap(state: ShipperState, cut: CutTold) -> Gap:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from storage_driver.errors import StateDamaged
+from storage_driver.errors import ENDED, StateDamaged
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.named_tuple import NamedTuple
 
@@ -126,7 +126,13 @@ class Saver:
             self._urgent.set()
 
     async def run(self) -> None:
-        """Write after each change until cancelled."""
+        """Write after each change until cancelled; who waits then is told that it is not sure."""
+        try:
+            await self._write_changes()
+        finally:
+            self._wake_upto(self.mark, ENDED)
+
+    async def _write_changes(self) -> None:
         while True:
             await self._work.wait()
             if not (self._waiting or self._failed):

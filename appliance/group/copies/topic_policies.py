@@ -27,6 +27,10 @@ class CopiedMark:
         self._mark.move(self._copied())
         self._waits = self._mark.when(log_offset, wake) or self._waits
 
+    def reached(self) -> int:
+        """Return the log offset up to which two disks have everything."""
+        return self._copied()
+
     def look(self) -> None:
         """Answer those whose log offset has been reached."""
         if self._waits:
@@ -74,8 +78,12 @@ class TopicPolicies:
     def why_not(self, policy: str) -> str:
         """Return why nothing more can be taken for such a topic now, "" when it can."""
         if policy == BOTH:
-            there = self._two_disks or self._copies.copy_there()
-            return "" if there else f"{NOT_COPIED}: {self._copies.why_not_copied()}"
+            if self._two_disks:
+                return ""
+            if not self._copies.copy_there():
+                return f"{NOT_COPIED}: {self._copies.why_not_copied()}"
+            behind = self._log.end - self._copies.copied.reached()
+            return f"{NOT_COPIED}: the other box is {behind} bytes behind" if behind > MOST_AHEAD else ""
         ahead = self._log.end - self._log.committed
         if self._box_waits and ahead > MOST_AHEAD:
             return f"{NOT_COPIED}, {ahead} bytes wait for it: {self._copies.why_not_copied()}"

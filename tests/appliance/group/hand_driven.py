@@ -101,6 +101,11 @@ class HandGroup:
     def lead(self, leader: str) -> None:
         """Let a member lead, "": nobody."""
         self.term += 1
+        before = next((driver for driver in self.drivers.values() if driver.leadership.current.role == LEADER), None)
+        for name, driver in self.drivers.items():
+            driver.store.only_copies(None if name == leader else "this box does not lead")
+            if before is not None and name == leader and driver is not before:
+                self._copy(before.store, driver.store)
         address = f"127.0.0.1:{self.ports[leader]}" if leader else ""
         for name, driver in self.drivers.items():
             role = LEADER if name == leader else FOLLOWER

@@ -75,6 +75,28 @@ async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(
     assert found == ["next"]
 
 
+async def test_a_send_that_waited_is_refused_before_its_client_repeats_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    switch, answers = HandlerSwitch(), list[RemotingCommand | bytes | None]()
+
+    async def never() -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def ask() -> None:
+        answers.append(await settled(switch(send("T"), FakePeer())))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(2)
+        switch.use(lambda request, peer: AsyncReply(never))
+    assert trio.current_time() - began == pytest.approx(kept_connections.SENT_S)
+    assert isinstance(answers[0], RemotingCommand)
+    assert answers[0].code == 14
+
+
 async def test_who_asks_while_nothing_begins_is_refused_so_that_it_tries_again(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,3 +53,15 @@ async def test_a_cut_lands_once_with_its_own_epoch_and_range(tmp_path: Path) -> 
     found = [row[name] for name in ("epoch", "from_offset", "to_offset", "class", "reason", "records")]
     assert found == [99, 400, 900, "cut", "diverged", 3]
     assert entry.start == entry.end == 400, "the offsets are those of other bytes now"
+
+
+async def test_two_tasks_that_find_a_cut_together_declare_it_once(tmp_path: Path) -> None:
+    async with open_store(store_config(tmp_path / "store"), now_ms=wall_ms) as store:
+        await fill(store, 1)
+        store.lineage.cuts = [CUT]
+        config = UplinkConfig(gateway="127.0.0.1:1", box="box-17")
+        state = make_uplink(store, config, tmp_path / "store", clock_ok=lambda: True).shipper.state
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(declare_cuts, state)
+            nursery.start_soon(declare_cuts, state)
+        assert len(state.ledger.gaps.log.gaps) == 1

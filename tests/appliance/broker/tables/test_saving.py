@@ -12,7 +12,7 @@ from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.saving import Saver, TableVersion, WholeTable, number, rows_of
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import MemoryStateFile
-from storage_driver.errors import StateDamaged
+from storage_driver.errors import ENDED, StateDamaged
 
 RULES = TopicRules(cluster="C", broker="b")
 
@@ -154,3 +154,14 @@ def test_a_whole_table_is_encoded_once_for_each_version_of_it() -> None:
     first = whole.body(TableVersion(1, 5), encode)
     assert whole.body(TableVersion(1, 5), encode) is first
     assert whole.body(TableVersion(2, 5), encode) == b"2"
+
+
+async def test_who_waits_when_a_table_ends_is_told_that_it_is_not_sure() -> None:
+    told = list[str | None]()
+    saver = Saver(MemoryStateFile(), dict)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        saver.when_saved(saver.changed(), told.append)
+    assert told == [ENDED]

@@ -54,7 +54,18 @@ def test_a_leader_names_the_epoch_that_the_bytes_were_of() -> None:
     assert (len(made.cuts), made.cuts[-1].start) == (MOST_KEPT, 2 * MOST_KEPT - 1)
 
 
-@pytest.mark.parametrize("rows", [[[1, 1, 0, 0]], [[1, 2, 0]], [[1, 2, 0, "x"]], [[1, 2, 0, 0]] * (MOST_TOLD + 1)])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1, 1, 0, 0]],
+        [[1, 2, 0]],
+        [[-1, 2, 0, 0]],
+        [[1, 2, -1, 0]],
+        [[1, 2, 0, -1]],
+        [[1, 2, 0, "x"]],
+        [[1, 2, 0, 0]] * (MOST_TOLD + 1),
+    ],
+)
 def test_what_cannot_be_is_no_news(rows: list[list[object]]) -> None:
     with pytest.raises(ProtocolError, match="CUTS"):
         decode_cuts(decoded(encode_frame(CUTS, {"cuts": rows})))

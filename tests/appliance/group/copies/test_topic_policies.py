@@ -107,3 +107,13 @@ def test_who_leads_no_longer_answers_nothing_from_before() -> None:
     log.two = 5
     log.copied.look()
     assert told == ["b leads this group", None]
+
+
+def test_a_topic_of_two_disks_takes_nothing_while_the_other_box_is_far_behind() -> None:
+    log = Log()
+    made, _ = policies(log, Rules(acknowledge="one"))
+    log.end = MOST_AHEAD + 1
+    assert "bytes behind" in made.why_not("both")
+    log.two = 1
+    assert made.why_not("both") == ""
+    assert made.why_not("one") == ""
