@@ -186,8 +186,9 @@ async def test_a_connection_outlasts_a_role_and_what_is_under_way_is_answered_by
                 found: list[bytes] = []
                 nursery.start_soon(parked, channel, found)
                 group.lead("b")
-                answer = await channel.ask(send("T", b"1"))
-                assert (answer.code, answer.ext["queueOffset"]) == (0, "1"), "handed on to b"
+                while (answer := await channel.ask(send("T", b"1"))).code == 14:  # noqa: ASYNC110 the box has no event
+                    await trio.sleep(0.01)  # in the moment between leader and follower; clients ask again
+                assert (answer.code, answer.ext.get("queueOffset")) == (0, "1"), "handed on to b"
                 with trio.fail_after(60):
                     while not found:  # noqa: ASYNC110 the other task has no event
                         await trio.sleep(0.01)
