@@ -60,7 +60,7 @@ async def restart(box: Box) -> None:
     await trio.to_thread.run_sync(box.start)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_kills_of_either_side_leave_one_log_and_every_message(tmp_path: Path, seed: int) -> None:
     dice, acknowledged, stop = random.Random(seed), set[bytes](), trio.Event()
     master = Box(tmp_path / "a", config=f"{STORE}role = 'master'\n")
