@@ -29,19 +29,20 @@ class SocketReceiver:
         self._fd, self._emptied = socket_fd, False
 
     async def receive(self, most: int) -> bytes:
-        """Return what came. Raises trio.BrokenResourceError."""
-        if self._emptied:
-            await trio.lowlevel.wait_readable(self._fd)
-        else:
-            await trio.lowlevel.checkpoint()
-        while True:
-            try:
-                received = os.read(self._fd, most)
-            except BlockingIOError:
-                most = min(most, FIRST)  # a thousand may wait at once
+        """Return what came. Raises trio.BrokenResourceError, also when the socket has been closed meanwhile."""
+        try:
+            if self._emptied:
                 await trio.lowlevel.wait_readable(self._fd)
-            except OSError as exc:
-                raise trio.BrokenResourceError(str(exc)) from exc
             else:
-                self._emptied = len(received) < most
-                return received
+                await trio.lowlevel.checkpoint()
+            while True:
+                try:
+                    received = os.read(self._fd, most)
+                except BlockingIOError:
+                    most = min(most, FIRST)  # a thousand may wait at once
+                    await trio.lowlevel.wait_readable(self._fd)
+                else:
+                    self._emptied = len(received) < most
+                    return received
+        except OSError as exc:
+            raise trio.BrokenResourceError(str(exc)) from exc

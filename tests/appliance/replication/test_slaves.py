@@ -243,7 +243,7 @@ async def test_a_slave_that_says_nothing_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_slave_that_reads_nothing_takes_no_memory_and_is_closed(tmp_path: Path) -> None:
-    async with serving(tmp_path, pace=Pace(0.1, 1.0)) as box:
+    async with serving(tmp_path, pace=Pace(0.1, 4.0)) as box:
         await fill(box.store, 6000, 2000)
         stuck = socket.create_connection(("127.0.0.1", box.port))
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -93,3 +93,13 @@ async def test_other_streams_are_left_as_they_are() -> None:
     ours, theirs = memory_stream_pair()
     await theirs.send_all(b"abc")
     assert bytes(await receive_of(ours)(10)) == b"abc"
+
+
+async def test_a_socket_that_was_closed_between_two_receives_is_a_broken_stream() -> None:
+    async with connected() as (mine, theirs):
+        receive = receive_of(mine)
+        await theirs.send_all(b"abc")
+        assert await receive(100) == b"abc"  # short: the next one waits first
+        mine.socket.close()
+        with pytest.raises(trio.BrokenResourceError):
+            await receive(100)
