@@ -46,8 +46,8 @@ def decode_cuts(frame: LinkFrame) -> list[CutRow]:
     fields = frame.fields("CUTS")
     rows = typed("CUTS", lambda: fields.rows("cuts", int, int, int, int))
     found = [(int(str(a)), int(str(b)), int(str(c)), int(str(d))) for a, b, c, d in rows]
-    if len(found) > MOST_TOLD or any(start >= end or min(row) < 0 for row in found for start, end in [row[:2]]):
-        raise ProtocolError(f"CUTS: {len(found)} ranges, at most {MOST_TOLD} that are not empty are allowed")
+    if len(found) > MOST_TOLD or any(row[0] >= row[1] or min(row) < 0 for row in found):
+        raise ProtocolError(f"CUTS: {len(found)} ranges, at most {MOST_TOLD} are allowed, none empty or negative")
     return found
 
 
