@@ -126,8 +126,8 @@ proto: .venv/.ready
 run: .venv/java/.ready compiled
 	@$(IN) $(PY) docs/examples/vitals.py $(if $(KEEP),--keep) $(ARGS)
 
-# One worker per processor; what shares a JVM, a Spark or a container stays on one of them (tests/conftest.py).
-# One more than there are cores: many tests wait, for other processes and for the disk.
+# One worker more than there are cores: many tests wait, for other processes and for the disk. What shares a JVM, a Spark
+# or a container stays on one of them (tests/conftest.py).
 LANES := -n $(shell n=$$(( $$(nproc) + 1 )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
 
 # All of them as pure Python; then those of the hot path and of durability with the compiled modules.

@@ -13,6 +13,7 @@ from appliance.health.condition_rules import size
 from watchdog.proof import Reason
 
 WRITE_S = 10.0  # how often a box that serves writes it
+REPORTS = " (a stock slave reports its memory, not its disk)"
 
 
 def uptime_s() -> float:
@@ -55,9 +56,6 @@ def _is_gone(pid: object) -> bool:
     except (OSError, OverflowError):
         return False
     return False
-
-
-REPORTS = " (a stock slave reports its memory, not its disk)"
 
 
 def _unknown(text: str, step: str) -> dict[str, Any]:
