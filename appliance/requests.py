@@ -16,7 +16,8 @@ from appliance.broker.rights import Signer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
-from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply, Wake
+from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
+from storage_driver.log.marks import reached
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.requests")
@@ -188,22 +189,9 @@ async def settled(answer: Answer) -> RemotingCommand | bytes | None:
         case AsyncReply(run=run):
             return await run()
         case DeferredReply(when=when, mark=mark, response=response, failed=failed):
-            reason = await _until(when, mark)
+            reason = await reached(when, mark)
             return response if reason is None else failed(reason)
     return None
-
-
-async def _until(when: Callable[[int, Wake], None], mark: int) -> str | None:
-    """Return when something is durable up to a mark; the reason if it will not be."""
-    done, reasons = trio.Event(), list[str | None]()
-
-    def wake(reason: str | None) -> None:
-        reasons.append(reason)
-        done.set()
-
-    when(mark, wake)
-    await done.wait()
-    return reasons[0]
 
 
 def merged(*tables: Mapping[int, Handle]) -> dict[int, Handle]:

@@ -16,6 +16,7 @@ from netstack.wire.frame import FrameDecoder
 from storage_driver.config import StoreConfig
 from storage_driver.index.index_file import IndexSize
 from storage_driver.log.clock import wall_ms as wall_ms
+from storage_driver.log.marks import reached
 from storage_driver.record import DELAY_LEVELS_MS, MessageQueue, StoredMessage, decode_record, encode_host
 from storage_driver.retention import RetentionRules
 from storage_driver.store import Arrival, MessageStore, open_store
@@ -172,16 +173,9 @@ async def answered(answer: Answer) -> RemotingCommand:
             assert isinstance(later, RemotingCommand), "a frame is not looked into here"
             return later
         case DeferredReply(when=when, mark=mark, response=response, failed=failed):
-            done, reasons = trio.Event(), list[str | None]()
-
-            def wake(reason: str | None) -> None:
-                reasons.append(reason)
-                done.set()
-
-            when(mark, wake)
-            await done.wait()
-            if reasons[0] is not None:
-                return failed(reasons[0])
+            reason = await reached(when, mark)
+            if reason is not None:
+                return failed(reason)
             return response if isinstance(response, RemotingCommand) else decoded(response)
     raise AssertionError("the request got no answer")
 

@@ -15,7 +15,7 @@ import trio
 
 from storage_driver.errors import ENDED
 from storage_driver.files.journal_file import Frames, JournalFile
-from storage_driver.log.marks import Mark, Wake
+from storage_driver.log.marks import Mark, Wake, reached
 from storage_driver.log.sync_thread import Call, SyncThread, open_sync_thread
 
 log = logging.getLogger("storage_driver")
@@ -70,16 +70,9 @@ class Journal:
 
     async def wait_synced(self, mark: int) -> None:
         """Return once the changes up to a mark are on stable storage. Raises JournalFailed."""
-        done, reasons = trio.Event(), list[str | None]()
-
-        def wake(reason: str | None) -> None:
-            reasons.append(reason)
-            done.set()
-
-        self.when_synced(mark, wake)
-        await done.wait()
-        if reasons[0] is not None:
-            raise JournalFailed(reasons[0])
+        reason = await reached(self.when_synced, mark)
+        if reason is not None:
+            raise JournalFailed(reason)
 
     def _begin(self) -> None:
         """Have the thread write now, unless it does already."""

@@ -1,13 +1,12 @@
 """When a send to a topic is answered: as the box says, or as the topic's own attribute does."""
 
-from collections.abc import Callable
 from typing import Final
 
 from appliance.broker.tables.topics import Topic, TopicTable
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.interfaces import Marks
-from storage_driver.log.marks import Wake
+from storage_driver.log.marks import When
 
 ACKNOWLEDGE: Final = "acknowledge"  # the attribute
 BOTH: Final = "both"
@@ -30,7 +29,7 @@ class SendAcknowledging:
             text = f"service not available now: {reason}: topic {topic.name} has {ACKNOWLEDGE}={policy}"
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, text)
 
-    def when(self, topic: Topic) -> Callable[[int, Wake], None]:
+    def when(self, topic: Topic) -> When:
         """Return what tells of a log offset that sends to this topic may be answered up to there."""
         policy, policies = topic.attributes.get(ACKNOWLEDGE), self._store.policies
         if policy is None or policies is None:

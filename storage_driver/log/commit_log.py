@@ -17,7 +17,7 @@ from outcome import Outcome  # trio's own
 
 from storage_driver.errors import Busy, LogFailed
 from storage_driver.log.cut_history import CutDone
-from storage_driver.log.marks import Mark, Wake
+from storage_driver.log.marks import Mark, Wake, reached
 from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, WriteResult
 from storage_driver.log.sync_thread import open_sync_thread
 from storage_driver.log.truncation import Truncation
@@ -190,16 +190,8 @@ class CommitLog:
 
     async def wait_committed(self, log_offset: int) -> None:
         """Return once all bytes below log_offset are committed. Raises LogFailed."""
-        done, reasons = trio.Event(), list[str | None]()
-
-        def wake(reason: str | None) -> None:
-            reasons.append(reason)
-            done.set()
-
-        self.when_committed(log_offset, wake)
-        await done.wait()
-        if reasons[0]:
-            raise LogFailed(reasons[0])
+        if reason := await reached(self.when_committed, log_offset):
+            raise LogFailed(reason)
 
     def when_synced(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on this disk, wake(reason) if they will not be."""

@@ -3,7 +3,23 @@
 from collections import deque
 from collections.abc import Callable
 
+import trio
+
 Wake = Callable[[str | None], None]
+When = Callable[[int, Wake], None]
+
+
+async def reached(when: When, mark: int) -> str | None:
+    """Return once `when` tells that a mark is reached; the reason if it will not be."""
+    done, reasons = trio.Event(), list[str | None]()
+
+    def wake(reason: str | None) -> None:
+        reasons.append(reason)
+        done.set()
+
+    when(mark, wake)
+    await done.wait()
+    return reasons[0]
 
 
 class Mark:

@@ -26,6 +26,7 @@ from netstack.grpc.v2.definition_pb2 import ClientType, Code, Message, Settings
 from netstack.grpc.v2.service_pb2 import ChangeInvisibleDurationRequest, ReceiveMessageResponse
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
+from storage_driver.log.marks import reached
 from storage_driver.testing import MemoryDisk
 from tests.appliance.grpc.asking import acking, receiving
 from tests.power_cut.test_pop import BASE_MS, GROUP, TOPIC, PopWork, cut_everywhere
@@ -95,15 +96,7 @@ class GrpcDoor:
     async def _code_of(answer: Any) -> int:
         if not isinstance(answer, OnceDurable):
             return int(answer.status.code)
-        done, reasons = trio.Event(), list[str | None]()
-
-        def wake(reason: str | None) -> None:
-            reasons.append(reason)
-            done.set()
-
-        answer.when(answer.mark, wake)
-        await done.wait()
-        assert reasons == [None]
+        assert await reached(answer.when, answer.mark) is None
         return int(answer.response.status.code)
 
 

@@ -26,6 +26,7 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers_admin import CreateTopicHeader, TopicGroupHeader, TopicHeader
 from netstack.wire.json_body import MessageQueue as NamedQueue
+from storage_driver.log.marks import reached
 from storage_driver.record import MessageQueue
 from storage_driver.store import MessageStore
 
@@ -144,15 +145,7 @@ class TopicAdmin:
 
     async def _saved(self, mark: int) -> str | None:
         """Wait until the table is on disk; return why it is not."""
-        done, reasons = trio.Event(), list[str | None]()
-
-        def wake(reason: str | None) -> None:
-            reasons.append(reason)
-            done.set()
-
-        self._topics.when_saved(mark, wake)
-        await done.wait()
-        return reasons[0]
+        return await reached(self._topics.when_saved, mark)
 
     def _held(self, request: RemotingCommand, mark: int) -> DeferredReply:
         failed = partial(request.reply, ResponseCode.SYSTEM_ERROR)

@@ -41,6 +41,7 @@ from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.message_headers import SendMessageHeader
 from storage_driver.interfaces import MarkedAppending
+from storage_driver.log.marks import reached
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import Message, Parts, decode_properties, find_property
 
@@ -273,17 +274,10 @@ class Publishing:
             topic = self.topic_of(header, peer) if self._tables.topics.get(topic.name) is not topic else topic
             queue_id, queue_offset, offsets, end = self._store_batch(header, batch, topic, peer)
             del batch  # tens of MiB
-            durable, reasons = trio.Event(), list[str | None]()
-
-            def wake(reason: str | None) -> None:
-                reasons.append(reason)
-                durable.set()
-
-            self.acknowledging.when(topic)(end, wake)
-            await durable.wait()
-        if reasons[0] is not None:
+            reason = await reached(self.acknowledging.when(topic), end)
+        if reason is not None:
             self.lost(0, end)
-            raise not_durable(reasons[0])
+            raise not_durable(reason)
         return PublishedBatch(queue_id, queue_offset, packed(offsets), end, 0, _held_bytes(offsets, end))
 
     def _parsed(self, header: SendMessageHeader, body: bytes) -> Batch:

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-import trio
-
 from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.delay.redelivery import REAL_TOPIC, draft_of, park, records_in, unpark
 from appliance.broker.intake import DELAY, HALF, MessageDraft, not_durable, refusals
@@ -25,7 +23,7 @@ from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import EndTransactionHeader
 from storage_driver.errors import StorageError
 from storage_driver.interfaces import Messages
-from storage_driver.log.marks import Wake
+from storage_driver.log.marks import When, reached
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import ReadRequest, ReadResult
 from storage_driver.record import (
@@ -39,7 +37,6 @@ from storage_driver.record import (
 )
 
 log = logging.getLogger("appliance.broker")
-When = Callable[[int, Wake], None]
 
 GROUP = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE, OP_QUEUE = MessageQueue(HALF_TOPIC, 0), MessageQueue(OP_TOPIC, 0)
@@ -130,16 +127,9 @@ class TransactionEnds:
         """Commit or roll back a half message; return when that is durable. Raises Refused."""
         found = await self.store.read(HALF_QUEUE, header.queue_offset, max_count=1, max_bytes=ONE_RECORD_BYTES)
         mark, when = self._end(header, _checked(header, _only(found), signer))
-        durable, reasons = trio.Event(), list[str | None]()
-
-        def wake(reason: str | None) -> None:
-            reasons.append(reason)
-            durable.set()
-
-        when(mark, wake)
-        await durable.wait()
-        if reasons[0] is not None:
-            raise not_durable(reasons[0])
+        reason = await reached(when, mark)
+        if reason is not None:
+            raise not_durable(reason)
 
     def _end(self, header: EndTransactionHeader, half: StoredMessage) -> tuple[int, When]:
         """Decide a half as its producer says; return the mark at which that is durable, and who tells. Raises Refused.

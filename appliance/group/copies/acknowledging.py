@@ -8,10 +8,9 @@ from typing import Final
 import trio
 
 from appliance.broker.intake import NOT_COPIED
-from storage_driver.log.marks import Wake
+from storage_driver.log.marks import Wake, When
 
 LOOK_S: Final = 0.05
-When = Callable[[int, Wake], None]
 
 
 class _Waiter:

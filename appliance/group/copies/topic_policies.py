@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from appliance.broker.intake import NOT_COPIED
-from appliance.group.copies.acknowledging import Acknowledgements, When
+from appliance.group.copies.acknowledging import Acknowledgements
 from storage_driver.consensus.rules import Rules
-from storage_driver.log.marks import Mark, Wake
+from storage_driver.log.marks import Mark, Wake, When
 
 BOTH: Final = "both"
 MOST_AHEAD: Final = 64 << 20  # bytes that are answered and wait for the other disk; each record takes memory meanwhile
