@@ -126,9 +126,9 @@ proto: .venv/.ready
 run: .venv/java/.ready compiled
 	@$(IN) $(PY) docs/examples/vitals.py $(if $(KEEP),--keep) $(ARGS)
 
-# One worker more than there are cores: many tests wait, for other processes and for the disk. What shares a JVM, a Spark
-# or a container stays on one of them (tests/conftest.py).
-LANES := -n $(shell n=$$(( $$(nproc) + 1 )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
+# Two workers for a core: many tests wait, for other processes and for the disk. What shares a JVM, a Spark or a
+# container stays on one of them (tests/conftest.py).
+LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
 
 # All of them as pure Python; then those of the hot path and of durability with the compiled modules.
 HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut

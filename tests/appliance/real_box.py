@@ -87,7 +87,8 @@ class RealBox:
     async def fill(self, topic: str, count: int, body_bytes: int = 256 << 10) -> None:
         """Send messages, each of them acknowledged."""
         filling = bytes(body_bytes)
-        async with Producer("filler", self.namesrv, options=ProducerOptions(compress_from=1 << 30)) as producer:
+        options = ProducerOptions(compress_from=1 << 30, timeout_s=60)
+        async with Producer("filler", self.namesrv, options=options) as producer:
             sent = [await producer.submit(Message(topic, b"%08d" % n + filling)) for n in range(count)]
             for each in sent:
                 await each.wait()

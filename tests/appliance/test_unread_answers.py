@@ -43,6 +43,7 @@ async def test_whole_tables_that_nobody_reads_take_a_bounded_room_and_hold_nobod
 ) -> None:
     fill_tables(tmp_path)
     async with running_box(tmp_path) as box, connected(box) as channel, trio.open_nursery() as nursery:
+        assert (await channel.ask(send("T"), 60)).code == 0  # whoever says nothing at first is not kept long
         stream = await trio.open_tcp_stream("127.0.0.1", box.broker_port)
         with peak() as taken:
             nursery.start_soon(stream.send_all, encode_command(request(code)) * count)  # it may never be done
