@@ -25,6 +25,9 @@ class Policies(Protocol):
     def when(self, policy: str, /) -> Callable[[int, Wake], None]:
         """Return what does what `when_acknowledged` does, by such a policy."""
 
+    def reached(self, policy: str, /) -> int:
+        """Return the log offset up to which they have been answered."""
+
     def why_not(self, policy: str, /) -> str:
         """Return why nothing can be taken under such a policy now, "" when it can."""
 

@@ -36,6 +36,12 @@ class SendAcknowledging:
             return self._store.when_acknowledged
         return policies.when(policy)
 
+    def reached(self, topic: str) -> int:
+        """Return the log offset up to which those who sent to a topic were answered."""
+        policies, known = self._store.policies, self._topics.get(topic) if self._store.policies is not None else None
+        policy = known.attributes.get(ACKNOWLEDGE) if known is not None else None
+        return self._store.committed if policies is None or policy is None else policies.reached(policy)
+
     def topic_of(self, name: str) -> Topic:
         """Return a topic that something is stored in, or one without a policy when there is none. Raises Refused."""
         topic = self._topics.get(name) or Topic(name)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import trio
 
+from appliance.broker.acknowledging import SendAcknowledging
 from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.delay.levels import parse_levels
@@ -60,6 +61,7 @@ def make_tables(
         DedupRules(rules.dedup_entries, rules.dedup_s, frozenset(rules.dedup_topics), rules.dedup_topics_s),
         now_s=time.monotonic,
         durable=lambda: store.committed,
+        answered=SendAcknowledging(store, topics).reached,
         connected=clients.connected,
     )
     creations_file = files.state_file("creations", folder="rocketbox")

@@ -58,9 +58,12 @@ class DedupWindow:
         *,
         now_s: Callable[[], float],
         durable: Callable[[], int],
+        answered: Callable[[str], int],
         connected: Callable[[RequestPeer], bool],
     ) -> None:
+        """answered: up to which log offset those who sent to a topic may have been answered."""
         self._rules, self._now_s, self._durable, self._connected = rules, now_s, durable, connected
+        self._answered = answered
         self._young: dict[int, Kept] = {}
         self._old: dict[int, Kept] = {}
         self._since_s = now_s()
@@ -115,7 +118,7 @@ class DedupWindow:
             return None
         window_s = self._rules.topics_s if topic in self._rules.topics else self._rules.window_s
         age_s = self._now_s() - sent.sent_s
-        if not (window_s and age_s <= window_s) and not self._unanswered(sent, peer, age_s):
+        if not (window_s and age_s <= window_s) and not self._unanswered(sent, topic, peer, age_s):
             return None  # a new message with an old key
         self.hits += 1
         return sent
@@ -131,9 +134,9 @@ class DedupWindow:
         kept = self._young.get(key) or self._old.get(key)
         return None if kept is None else FirstCopy(*kept)
 
-    def _unanswered(self, sent: FirstCopy, peer: RequestPeer, age_s: float) -> bool:
+    def _unanswered(self, sent: FirstCopy, topic: str, peer: RequestPeer, age_s: float) -> bool:
         """Return whether the sender may be without its answer, so that it sends again."""
-        if sent.end > self._durable():
+        if sent.end > self._answered(topic):
             return sent.peer is not peer or age_s >= RETRY_AFTER_S
         return age_s <= DEFAULT_WINDOW_S and (sent.peer is None or not self._connected(sent.peer))
 

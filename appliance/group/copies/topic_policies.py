@@ -57,6 +57,8 @@ class LeaderMarks(Protocol):
     @property
     def end(self) -> int: ...
     @property
+    def synced(self) -> int: ...
+    @property
     def committed(self) -> int: ...
     def when_synced(self, log_offset: int, wake: Wake, /) -> None: ...
 
@@ -74,6 +76,12 @@ class TopicPolicies:
         if policy == BOTH:
             return self._box if self._two_disks else self._both
         return self._own_disk if self._box_waits else self._box
+
+    def reached(self, policy: str) -> int:
+        """Return the log offset up to which senders have been answered."""
+        if policy == BOTH:
+            return self._log.committed if self._two_disks else self._copies.copied.reached()
+        return self._log.synced if self._box_waits else self._log.committed
 
     def why_not(self, policy: str) -> str:
         """Return why nothing more can be taken for such a topic now, "" when it can."""

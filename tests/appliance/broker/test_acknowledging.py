@@ -27,6 +27,9 @@ class Policies:
     def __call__(self, log_offset: int, wake: Wake) -> None:
         wake("no other disk has the message")
 
+    def reached(self, policy: str) -> int:
+        return 7
+
     def why_not(self, policy: str) -> str:
         return "b cannot be reached" if policy == "both" else ""
 
@@ -46,6 +49,7 @@ async def test_a_topic_without_a_policy_is_answered_as_the_box_says(tmp_path: Pa
         assert acknowledging.topic_of("plain") == PLAIN
         assert acknowledging.topic_of("deleted meanwhile").attributes == {}
         assert acknowledging.when(ONE) is small.store.policies
+        assert [acknowledging.reached(name) for name in ("one", "plain", "deleted meanwhile")] == [7, 0, 0]
         acknowledging.check(ONE)
         with pytest.raises(Refused, match="b cannot be reached: topic two has acknowledge=both") as refused:
             acknowledging.topic_of("two")

@@ -31,10 +31,12 @@ class Window:
 
     def __init__(self, rules: DedupRules | None = None) -> None:
         self.now_s, self.durable, self.alive = 1000.0, 0, {1}
+        self.answered: dict[str, int] = {}  # of topics with a policy of their own
         self.window = DedupWindow(
             rules or DedupRules(),
             now_s=lambda: self.now_s,
             durable=lambda: self.durable,
+            answered=lambda topic: self.answered.get(topic, self.durable),
             connected=lambda peer: peer.id in self.alive,
         )
 
@@ -54,6 +56,20 @@ def test_a_send_is_a_retry_while_the_first_reply_is_out_or_its_connection_is_dea
     box.alive = set()
     assert box.find(7, "T") is not None  # the reply may be lost
     assert (box.find(8, "T"), box.window.hits) == (None, 2)
+
+
+def test_the_policy_of_a_topic_tells_whether_its_sender_was_answered() -> None:
+    box = Window()
+    sent = box.sent()
+    assert sent.peer is not None
+    box.window.remember(7, sent)
+    box.durable, box.answered = 100, {"both": 99, "one": 100}
+    box.now_s += 3.0
+    assert box.window.find(7, "both", sent.peer) is not None, "no other disk has it: its sender comes again after 3 s"
+    assert box.window.find(7, "one", sent.peer) is None
+    box.durable, box.answered["both"] = 0, 100
+    assert box.window.find(7, "both", sent.peer) is None
+    assert box.window.find(7, "one", sent.peer) is None, "one disk was enough: a new message with an old key"
 
 
 def test_a_key_that_each_send_has_of_its_own_is_a_retry_whoever_was_answered() -> None:

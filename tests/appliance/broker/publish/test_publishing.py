@@ -46,7 +46,11 @@ async def publishing(folder: Path) -> AsyncIterator[tuple[Publishing, SmallStore
     async with small_store(folder) as small:
         counts, clients = Counts(), ClientTable(now_ms=wall_ms)
         dedup = DedupWindow(
-            DedupRules(), now_s=lambda: 0.0, durable=lambda: small.store.committed, connected=clients.connected
+            DedupRules(),
+            now_s=lambda: 0.0,
+            durable=lambda: small.store.committed,
+            answered=lambda topic: small.store.committed,
+            connected=clients.connected,
         )
         tables = PublishTables(
             TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=wall_ms),

@@ -19,6 +19,10 @@ class Log:
         self.copied = CopiedMark(lambda: self.two)
 
     @property
+    def synced(self) -> int:
+        return self.own.at
+
+    @property
     def committed(self) -> int:
         return self.shared.at
 
@@ -51,6 +55,7 @@ async def test_on_a_box_that_waits_for_one_disk_a_topic_waits_for_two(autojump_c
         log.shared.move(10)
         log.copied.look()
         assert [who for who, _ in told] == ["one"]
+        assert [made.reached(policy) for policy in ("both", "one")] == [0, 10]
         log.two = 10
         log.copied.look()
         assert [who for who, _ in told] == ["one", "both"]
@@ -73,6 +78,7 @@ async def test_on_a_box_that_waits_for_two_disks_a_topic_waits_for_one() -> None
     made.when("both")(10, lambda reason: told.append("both"))
     log.own.move(10)
     assert told == ["local"]
+    assert [made.reached(policy) for policy in ("both", "one", "local")] == [0, 10, 10]
     log.shared.move(10)
     assert told == ["local", "both"]
     log.there, log.end = False, 10 + MOST_AHEAD
