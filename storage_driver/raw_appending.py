@@ -1,15 +1,26 @@
-"""Appends records of another log at their offsets: the copy is identical byte for byte."""
+"""Appends records of another log at their offsets: the copy is identical byte for byte.
+
+A follower does this with all that its leader has, so it is done for many records at a time: neighbours in the log that
+are neighbours in their queue too are one run from here to the queue's file, as the batch of a producer is.
+"""
 
 from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Final
+from zlib import crc32
 
 from storage_driver.errors import MessageIllegal, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import PendingRecord, is_queued
+from storage_driver.queues.dispatch import PendingRecord, PendingRun, is_queued
 from storage_driver.record import (
     BLANK,
     BLANK_BYTES,
+    BORN_V6,
     MAGIC_BLANK,
+    MAGIC_V1,
+    MAX_PROPERTIES_BYTES,
+    STORE_V6,
     DispatchEntry,
     MessageQueue,
     check_queue,
@@ -18,6 +29,91 @@ from storage_driver.record import (
 
 NOWHERE = ConsumeQueue(MessageQueue("", 0), b"")  # of records that no queue has
 NOWHERE.dropped = True
+# size magic crc queue_id queue_offset log_offset sys_flag stored_ms n, where both hosts have IPv4 addresses
+_USUAL: Final = Struct(">iiii4xqqi16xq20xi")
+_USUAL_BYTES: Final = _USUAL.size
+_V6: Final = BORN_V6 | STORE_V6
+
+
+class CopiedRun:
+    """Records of one queue that follow one another in the log, equal in flags and time; mostly a single one."""
+
+    __slots__ = ("key", "log_offsets", "next_offset", "properties", "queued", "sizes", "stored_ms", "sys_flag")
+
+    def __init__(self, key: MessageQueue, queue_offset: int, sys_flag: int, stored_ms: int) -> None:
+        self.key, self.sys_flag, self.stored_ms, self.queued = key, sys_flag, stored_ms, is_queued(sys_flag)
+        self.next_offset = queue_offset  # the number behind the last one
+        self.log_offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.properties: list[bytes] = []
+
+    @property
+    def queue_offset(self) -> int:
+        """The number of the first one."""
+        return self.next_offset - len(self.sizes)
+
+    def goes_on_with(self, key: MessageQueue, queue_offset: int, sys_flag: int, stored_ms: int) -> bool:
+        """Return whether a record is the next one; `key` is the same object for all records of a queue."""
+        alike = self.key is key and self.sys_flag == sys_flag and self.stored_ms == stored_ms
+        return alike and self.next_offset == queue_offset and self.queued
+
+
+class CopiedRuns:
+    """Takes the records of some bytes, one after the other."""
+
+    def __init__(self) -> None:
+        self.found: list[CopiedRun] = []
+        self._run: CopiedRun | None = None  # the last one
+        self._keys: dict[tuple[bytes, int], MessageQueue] = {}
+
+    def take(self, data: bytes, at: int, log_offset: int) -> int:
+        """Take the record at data[at] and return its size; 0 when it is unusual or damaged: `parse_record` tells."""
+        if len(data) - at < _USUAL_BYTES:
+            return 0
+        fields: tuple[int, int, int, int, int, int, int, int, int] = _USUAL.unpack_from(data, at)
+        size, magic, crc, queue_id, queue_offset, phys, sys_flag, stored_ms, length = fields
+        stop, topic_at = at + size, at + _USUAL_BYTES + length
+        if magic != MAGIC_V1 or sys_flag & _V6 or phys != log_offset or length < 0 or not topic_at < stop <= len(data):
+            return 0
+        properties_at = topic_at + data[topic_at] + 3
+        if properties_at > stop or (length and crc32(data[topic_at - length : topic_at]) & 0x7FFFFFFF != crc):
+            return 0
+        more = data[properties_at - 2] << 8 | data[properties_at - 1]
+        key = self._key(data[topic_at + 1 : properties_at - 2], queue_id)
+        if properties_at + more != stop or more > MAX_PROPERTIES_BYTES or key is None:
+            return 0
+        run = self._run
+        if run is None or not run.goes_on_with(key, queue_offset, sys_flag, stored_ms):
+            run = self._begin(key, queue_offset, sys_flag, stored_ms)
+        run.next_offset += 1
+        run.log_offsets.append(log_offset)
+        run.sizes.append(size)
+        run.properties.append(data[properties_at:stop])
+        return size
+
+    def add(self, entry: DispatchEntry) -> None:
+        """Take a record that was parsed."""
+        key = MessageQueue(entry.topic, entry.queue_id)
+        run = self._begin(key, entry.queue_offset, entry.sys_flag, entry.stored_ms)
+        run.next_offset += 1
+        run.log_offsets.append(entry.log_offset)
+        run.sizes.append(entry.size)
+        run.properties.append(entry.properties)
+
+    def _begin(self, key: MessageQueue, queue_offset: int, sys_flag: int, stored_ms: int) -> CopiedRun:
+        run = self._run = CopiedRun(key, queue_offset, sys_flag, stored_ms)
+        self.found.append(run)
+        return run
+
+    def _key(self, topic: bytes, queue_id: int) -> MessageQueue | None:
+        """Return the one key of a queue among these records, None for a topic that is none."""
+        key = self._keys.get((topic, queue_id))
+        if key is None and topic:
+            try:
+                key = self._keys[topic, queue_id] = MessageQueue(topic.decode("utf-8", "surrogatepass"), queue_id)
+            except ValueError:
+                return None
+        return key
 
 
 class RawAppender:
@@ -43,39 +139,50 @@ class RawAppender:
             log.reserve(0)  # raises it
         if log_offset != log.end:
             raise NotNext(log_offset, log.end)
-        entries, blank = _parse(log_offset, data, log.segment_left)
+        runs, blank = _parse(log_offset, data, log.segment_left)
         ends: dict[MessageQueue, int] = {}
-        for entry in entries:
-            self._check_number(entry, ends)
-        for entry in entries:
-            at = entry.log_offset - log_offset
-            log.append(data[at : at + entry.size], self.pending(entry))
+        for run in runs:
+            if run.queued:
+                self._check_number(run, ends)
+        if runs:
+            log.append_all(data[:-BLANK_BYTES] if blank else data, [self._pending_run(run) for run in runs])
         if blank:
             log.end_segment()
         return log.end
 
-    def _check_number(self, entry: DispatchEntry, ends: dict[MessageQueue, int]) -> None:
+    def _check_number(self, run: CopiedRun, ends: dict[MessageQueue, int]) -> None:
         """Raise for a number that its queue has given out before."""
-        if not is_queued(entry.sys_flag):
-            return
-        key = MessageQueue(entry.topic, entry.queue_id)
+        key, log_offset = run.key, run.log_offsets[0]
         queue = self._queues.get(key)
         if queue is None and key not in ends:
-            _check_name(entry.log_offset, key)
+            _check_name(log_offset, key)
         end = ends.get(key, queue.next_offset if queue is not None else 0)
-        if entry.queue_offset < end:
-            if entry.queue_offset == 0:
-                raise QueueRestarted(entry.topic, entry.log_offset)
-            raise RecordDamaged(entry.log_offset, f"number {entry.queue_offset}, its queue ends at {end}")
-        ends[key] = entry.queue_offset + 1
+        if run.queue_offset < end:
+            if run.queue_offset == 0:
+                raise QueueRestarted(key.topic, log_offset)
+            raise RecordDamaged(log_offset, f"number {run.queue_offset}, its queue ends at {end}")
+        ends[key] = run.next_offset
+
+    def _pending_run(self, run: CopiedRun) -> PendingRecord | PendingRun:
+        places, sizes, properties = run.log_offsets, run.sizes, run.properties
+        queue = self._queue(run.key, run.queue_offset, len(sizes)) if run.queued else NOWHERE
+        if len(sizes) == 1:
+            return PendingRecord(
+                queue, places[0], sizes[0], run.queue_offset, run.sys_flag, run.stored_ms, properties[0]
+            )
+        return PendingRun(queue, places[0], run.queue_offset, run.sys_flag, run.stored_ms, places, sizes, properties)
+
+    def _queue(self, key: MessageQueue, queue_offset: int, count: int) -> ConsumeQueue:
+        """Return a queue that has given out these numbers."""
+        queue = self._queues.get(key) or self._make_queue(key, queue_offset)
+        queue.next_offset = queue_offset + count
+        return queue
 
     def pending(self, entry: DispatchEntry) -> PendingRecord:
         """Return a record that is in the log and in no queue yet, its number given out."""
         queue = NOWHERE
         if is_queued(entry.sys_flag):
-            key = MessageQueue(entry.topic, entry.queue_id)
-            queue = self._queues.get(key) or self._make_queue(key, entry.queue_offset)
-            queue.next_offset = entry.queue_offset + 1
+            queue = self._queue(MessageQueue(entry.topic, entry.queue_id), entry.queue_offset, 1)
         return PendingRecord(
             queue, entry.log_offset, entry.size, entry.queue_offset, entry.sys_flag, entry.stored_ms, entry.properties
         )
@@ -88,18 +195,21 @@ def _check_name(log_offset: int, key: MessageQueue) -> None:
         raise RecordDamaged(log_offset, str(exc)) from exc
 
 
-def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[DispatchEntry], bool]:
+def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[CopiedRun], bool]:
     """Return the records of some bytes, and whether a blank ends the segment behind them. Raises RecordDamaged."""
-    at, entries = 0, list[DispatchEntry]()
-    while at < len(data):
-        size, magic = BLANK.unpack_from(data, at) if len(data) - at >= BLANK_BYTES else (0, 0)
+    runs, at, end = CopiedRuns(), 0, len(data)
+    while at < end:
+        size, magic = BLANK.unpack_from(data, at) if end - at >= BLANK_BYTES else (0, 0)
         if magic == MAGIC_BLANK:
-            if size != left - at or at + BLANK_BYTES != len(data):
+            if size != left - at or at + BLANK_BYTES != end:
                 raise RecordDamaged(log_offset + at, f"a blank of {size} bytes, {left - at} are left")
-            return entries, True
-        entry = parse_record(data, at, log_offset + at)
-        at += entry.size
-        if at + BLANK_BYTES > left:
-            raise RecordDamaged(entry.log_offset, f"{entry.size} bytes do not fit the segment")
-        entries.append(entry)
-    return entries, False
+            return runs.found, True
+        size = runs.take(data, at, log_offset + at)
+        if not size:
+            entry = parse_record(data, at, log_offset + at)
+            size = entry.size
+            runs.add(entry)
+        if at + size + BLANK_BYTES > left:
+            raise RecordDamaged(log_offset + at, f"{size} bytes do not fit the segment")
+        at += size
+    return runs.found, False

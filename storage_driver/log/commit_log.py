@@ -22,7 +22,7 @@ from storage_driver.log.segment import Segment, SegmentWriter, Stopped, Write, W
 from storage_driver.log.sync_thread import open_sync_thread
 from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.queues.dispatch import PendingRecord, PendingRun
+from storage_driver.queues.dispatch import PendingRecord, PendingRun, split_run
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 
 PendingAppend = PendingRecord | PendingRun
@@ -184,6 +184,12 @@ class CommitLog:
         self.end += len(data)
         return self.end
 
+    def append_all(self, data: bytes, pending: Sequence[PendingAppend]) -> None:
+        """Queue records that follow one another at `end`, in one piece; they fit the segment."""
+        first, *rest = pending
+        self.append(data, first)
+        self._pending += rest
+
     def when_committed(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are committed, wake(reason) if they will not be."""
         self._when(self._committed, log_offset, wake)
@@ -233,14 +239,24 @@ class CommitLog:
         except OSError as exc:
             self.seal(f"cut at {cut.log_offset}: {exc}")
         else:
-            dropped = [p for p in self._uncommitted if p.log_offset >= cut.log_offset] + self._pending
-            self._uncommitted = deque(p for p in self._uncommitted if p.log_offset < cut.log_offset)
+            dropped = self._take_above(cut.log_offset) + self._pending
             self.segments = [segment for segment in self.segments if segment.base < cut.log_offset]
             self._synced.at = cut.log_offset
             self._go_on_at(cut.log_offset)
             self._on_truncated(dropped)
             self._fail_above(cut.log_offset, cut.reason)
         cut.ended.set()
+
+    def _take_above(self, log_offset: int) -> list[PendingAppend]:
+        """Remove the records above a log offset from those that wait for `commit`, and return them."""
+        waiting = self._uncommitted
+        above = [pending for pending in waiting if pending.log_offset >= log_offset]
+        self._uncommitted = waiting = deque(pending for pending in waiting if pending.log_offset < log_offset)
+        if waiting and isinstance(waiting[-1], PendingRun) and end_of(waiting[-1]) > log_offset:
+            kept, gone = split_run(waiting[-1], log_offset)
+            waiting[-1] = kept
+            above.insert(0, gone)
+        return above
 
     # ---- who commits
 

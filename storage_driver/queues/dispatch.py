@@ -1,5 +1,6 @@
 """Durable records → queue entries and arrivals, in memory; the index gets them from its own backlog."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
@@ -62,6 +63,18 @@ class PendingRun(NamedTuple):
     log_offsets: Sequence[int]
     sizes: Sequence[int]
     properties: Sequence[bytes]
+
+
+def split_run(run: PendingRun, log_offset: int) -> tuple[PendingRun, PendingRun]:
+    """Return the records of a run below a log offset, where one of them begins, and the others: some of each."""
+    at = bisect_left(run.log_offsets, log_offset)
+    queue, first, number, sys_flag, stored_ms, log_offsets, sizes, properties = run
+    below = log_offsets[:at], sizes[:at], properties[:at]
+    above = log_offsets[at:], sizes[at:], properties[at:]
+    return (
+        PendingRun(queue, first, number, sys_flag, stored_ms, *below),
+        PendingRun(queue, log_offset, number + at, sys_flag, stored_ms, *above),
+    )
 
 
 def is_queued(sys_flag: int) -> bool:

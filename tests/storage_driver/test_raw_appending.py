@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage_driver.errors import Full, LogFailed, NotNext, QueueRestarted, RecordDamaged
-from storage_driver.record import BLANK, MAGIC_BLANK, MessageQueue, Parts, encode_record
+from storage_driver.record import BLANK, MAGIC_BLANK, Message, MessageQueue, Parts, encode_record
 from storage_driver.store import MessageStore, open_store
 from tests.storage_driver.test_store import Clock, bodies, message, put_all, small
 
@@ -149,6 +149,46 @@ async def test_a_queue_that_no_folder_can_have_is_refused_with_all_that_came_wit
         with pytest.raises(RecordDamaged):
             store.append_raw(0, data)
         assert (store.end, store.topics()) == (0, [])
+
+
+V4, V6 = b"\x7f\0\0\1\0\0\0\1", bytes(15) + b"\1\0\0\0\1"
+KINDS = (  # queue, number, flags, born host, stored at
+    *((0, number, 0, V4, 7) for number in range(3)),  # a batch
+    *((1, 0, 0, V4, 7), (0, 3, 0, V4, 7), (0, 4, 0, V4, 8), (0, 5, 8, V4, 8), (0, 0, 4, V4, 8), (0, 0, 12, V4, 8)),
+    *((0, 6, 0x10, V6, 8), (0, 7, 0, V4, 8), (0, 9, 0, V4, 8), (0, 10, 0, V4, 8)),  # 8 is a hole
+)
+
+
+async def test_records_of_all_kinds_have_their_numbers_and_neighbours_that_are_alike_come_together(
+    tmp_path: Path,
+) -> None:
+    data = b""
+    for at, (queue_id, number, flags, born, stored_ms) in enumerate(KINDS):
+        one = Message("T", queue_id, b"%d" % at, b"TAGS\x01t%d\x02" % at, 0, flags, 1, born)
+        data += encode_record(one, b"\x01T", number, len(data), stored_ms=stored_ms, store_host=V4, crc=None)
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.append_raw(0, data)
+        await store.wait_committed(store.end)
+        assert store.read_log(0, len(data) + 1) == data
+        assert await bodies(store, queue_id=0) == [b"0", b"1", b"2", b"4", b"5", b"6", b"9", b"10", b"11", b"12"]
+        assert await bodies(store, queue_id=1) == [b"3"]
+        assert [store.max_offset(MessageQueue("T", each)) for each in (0, 1)] == [11, 1]
+        assert (await put_all(store, [message(queue_id=0)])) == [11]
+
+
+@pytest.mark.parametrize("at", [0, 4, 20, 28, 84, 88 + 901, 88 + 903, 88 + 904])
+async def test_a_record_with_one_changed_byte_is_refused_like_all_that_came_with_it(tmp_path: Path, at: int) -> None:
+    data = b""
+    for number in range(2):
+        one = message(b"x" * 901, KEYS="k")
+        data += encode_record(one, b"\x01T", number, len(data), stored_ms=1, store_host=V4, crc=None)
+    changed = bytearray(data)
+    changed[len(data) // 2 + at if at >= 0 else at] ^= 0xFF
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        with pytest.raises(RecordDamaged):
+            store.append_raw(0, bytes(changed))
+        assert (store.end, store.topics()) == (0, [])
+        store.append_raw(0, data)
 
 
 async def test_numbers_that_a_queue_has_given_out_are_refused(tmp_path: Path) -> None:

@@ -115,6 +115,22 @@ async def test_a_cut_takes_back_what_was_not_committed_and_the_numbers_are_given
         assert (store.verdict.verdict, await bodies(store)) == ("clean", [b"kept", b"new"])
 
 
+async def test_a_cut_within_a_batch_takes_back_the_messages_above_it_alone(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [first] = put(store, b"a")
+        placed = store.put_batch(message(), Parts([0] * 4, [b"b", b"c", b"d", b"e"], [b""] * 4))
+        await until(lambda: store.synced == placed.end)
+        store.commit(first)
+        await store.truncate(placed.log_offsets[2], "the other box has half of the batch")
+        ends = put(store, b"f", b"g", b"h")
+        await until(lambda: store.synced == ends[-1])
+        store.commit(ends[-1])
+        assert await bodies(store) == [b"a", b"b", b"c", b"f", b"g", b"h"], (
+            "each number once, none where others lie now"
+        )
+
+
 async def test_a_cut_reaches_back_over_segments(tmp_path: Path) -> None:
     config = small(tmp_path)
     async with open_store(config, now_ms=Clock()) as store:
