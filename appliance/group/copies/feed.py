@@ -15,7 +15,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
 
 MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
-MOST_PIECE: Final = 1 << 20  # and one record
+MOST_PIECE: Final = 512 << 10  # and one record; for more the C library asks the kernel for new pages each time
 Read = Callable[[int, int], bytes]
 """(log offset, at most so many bytes) → synced bytes of one segment, none where there are none. Blocks."""
 
