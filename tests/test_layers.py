@@ -115,6 +115,7 @@ SANS_IO = {
     *(f"appliance.grpc.{m}" for m in ("outcome", "send_shape")),
     *(f"netstack.client.consume.{m}" for m in ("rebalance", "process_queue", "subscriptions")),
     *(f"appliance.replication.{name}" for name in ("assembling", "slave_progress", "slicing")),
+    "appliance.group.copies.pieces",
     "appliance.group.links.frames",
     *(f"appliance.namesrv.{name}" for name in ("route_table", "kv_config")),
     *(f"appliance.broker.filter.{name}" for name in ("subscriptions", "sql92")),

@@ -150,8 +150,6 @@ def pairs(rounds: int, connections: int) -> None:
     for kind, found in seen.items():
         rate, leader, follower = (statistics.median(values) for values in zip(*found, strict=True))
         print(f"{kind}: {rate:.0f} messages/s, leader {leader:.1f} us a message, follower {follower:.1f}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
-        _caught_up(Path(folder), running)
 
 
 def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> Measured:
@@ -176,7 +174,8 @@ def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> M
 
 
 def _started_pair(folder: Path, more: str) -> list[Box]:
-    """Return two boxes of which the first one leads."""
+    """Return two boxes of which the first one leads, with segments of the usual size."""
+    os.environ["ROCKETBOX_STORE_SEGMENT_MIB"] = "256"
     members: list[RealMember] = list(pair_of(folder, more))
     for member in members:
         member.start()
@@ -189,23 +188,24 @@ def _standing(box: Box) -> dict[str, Any]:
     return dict(admin.ask(box.data / "run" / admin.NAME, "group.status", timeout_s=30))
 
 
-def _caught_up(folder: Path, running: ExitStack) -> None:
+def _caught_up(folder: Path, running: ExitStack, log_mb: int = LOG_MB) -> None:
+    """Let a follower that was away catch up; from its first MB on, so without the start of its process."""
     leader, follower = _started_pair(folder, "acknowledge = 'one'")
     running.callback(leader.stop)
     follower.kill()
-    drive([socket.create_connection(("127.0.0.1", leader.broker_port))], sends(LOG_MB * 1024 // 50, batches=True))
+    drive([socket.create_connection(("127.0.0.1", leader.broker_port))], sends(log_mb * 1024 // 50, batches=True))
     end = max(member["synced"] for member in _standing(leader)["members"])
-    began, of_leader = time.monotonic(), psutil.Process(leader.pid)
-    before = sum(of_leader.cpu_times()[:2])
     follower.start()
     running.callback(follower.stop)
+    processes = [psutil.Process(box.pid) for box in (leader, follower)]
+    until(lambda: _own_synced(follower) > 1 << 20, seconds=60, what="the copy does not begin")
+    first, began = _own_synced(follower), time.monotonic()
+    before = [sum(each.cpu_times()[:2]) for each in processes]
     until(lambda: _own_synced(follower) >= end, seconds=600, what="the copy does not end")
-    rate, memory = end / (time.monotonic() - began) / 1e6, (leader.resident_mb(), follower.resident_mb())
-    spent = sum(of_leader.cpu_times()[:2]) - before, sum(psutil.Process(follower.pid).cpu_times()[:2])
-    leader_ms, follower_ms = (each / end * 1e9 for each in spent)
-    print(
-        f"catch-up: {rate:.0f} MB/s of {end / 1e6:.0f} MB, start included; resident {memory[0]:.0f}, {memory[1]:.0f} MB"
-    )
+    rate, memory = (end - first) / (time.monotonic() - began) / 1e6, [box.resident_mb() for box in (leader, follower)]
+    spent = [sum(each.cpu_times()[:2]) - base for each, base in zip(processes, before, strict=True)]
+    leader_ms, follower_ms = (each / (end - first) * 1e9 for each in spent)
+    print(f"catch-up: {rate:.0f} MB/s of {(end - first) / 1e6:.0f} MB; resident {memory[0]:.0f}, {memory[1]:.0f} MB")
     print(f"catch-up: processor time of a MB {leader_ms:.2f} ms at the leader, {follower_ms:.2f} ms at the follower")
 
 
@@ -274,7 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--connections", type=int, default=4, help="of the senders to pairs, 64 messages together each")
-    parser.add_argument("--only", choices=("cost", "copy", "pair", "apache"))
+    parser.add_argument("--only", choices=("cost", "copy", "pair", "catch-up", "apache"))
+    parser.add_argument("--mb", type=int, default=LOG_MB, help="of the log that a follower catches up with")
     parser.add_argument("--seconds", type=int, default=8, help="of each load beside Apache")
     given = parser.parse_args(arguments)
     print(machine())
@@ -284,6 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copies()
     if given.only in (None, "pair"):
         pairs(given.rounds, given.connections)
+    if given.only in (None, "pair", "catch-up"):
+        with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
+            _caught_up(Path(folder), running, given.mb)
     if given.only == "apache":
         beside_apache(given.rounds, given.seconds)
     return 0

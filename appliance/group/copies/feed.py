@@ -10,26 +10,18 @@ from typing import Final
 
 import trio
 
+from appliance.group.copies.pieces import LogPiece, cut_piece, whole_records
 from storage_driver.log.segment import Write
-from storage_driver.named_tuple import NamedTuple
-from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
+from storage_driver.record import BLANK, BLANK_BYTES
 
 MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
-MOST_PIECE: Final = 512 << 10  # and one record; for more the C library asks the kernel for new pages each time
+MOST_PIECE: Final = 960 << 10  # and one record; for a MiB the C library asks the kernel for new pages each time
 Read = Callable[[int, int], bytes]
 """(log offset, at most so many bytes) → synced bytes of one segment, none where there are none. Blocks."""
 
 
 class FeedGone(Exception):
     """The log has no such bytes any more, or they cannot be read."""
-
-
-class LogPiece(NamedTuple):
-    """Whole records; `end` is the log offset where the next ones begin, behind the blank if one is there."""
-
-    start: int
-    data: bytes
-    end: int
 
 
 class Feed:
@@ -103,48 +95,29 @@ class Feed:
         return log_offset % self._segment_bytes == 0
 
     async def _from_disk(self, start: int, upto: int) -> LogPiece:
+        """Raises FeedGone."""
+        try:
+            piece, count = await trio.to_thread.run_sync(self._read_piece, start, upto, limiter=self._reading)
+        except OSError as exc:
+            raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
+        self.read_bytes += count
+        return piece
+
+    def _read_piece(self, start: int, upto: int) -> tuple[LogPiece, int]:
+        """Return records, and how many bytes were read for them. Blocks. Raises FeedGone, OSError."""
         want = min(MOST_PIECE, upto - start)
-        data = await self._bytes(start, want)
-        found = whole_records(start, data, self._segment_bytes)
+        data = self._bytes(start, want)
+        found, count = whole_records(start, data, self._segment_bytes), len(data)
         if found.end == start:  # one record that is larger, or a blank at the end of what is there
             size = BLANK.unpack_from(data)[0] if len(data) >= BLANK_BYTES else 0
             if not want < size <= self._segment_bytes:
                 raise FeedGone(f"no record begins at {start}")
-            found = whole_records(start, await self._bytes(start, size), self._segment_bytes)
-        return found
+            data = self._bytes(start, size)
+            found, count = whole_records(start, data, self._segment_bytes), count + len(data)
+        return found, count
 
-    async def _bytes(self, start: int, count: int) -> bytes:
-        try:
-            data = await trio.to_thread.run_sync(self._read, start, count, limiter=self._reading)
-        except OSError as exc:
-            raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
+    def _bytes(self, start: int, count: int) -> bytes:
+        data = self._read(start, count)
         if not data:
             raise FeedGone(f"the log at {start} is deleted")
-        self.read_bytes += len(data)
         return data
-
-
-def whole_records(start: int, data: bytes, segment_bytes: int) -> LogPiece:
-    """Return the records that are whole in some bytes of one segment, and the blank's head behind them."""
-    at, left = 0, -start % segment_bytes or segment_bytes
-    while len(data) - at >= BLANK_BYTES:
-        size, magic = BLANK.unpack_from(data, at)
-        if magic == MAGIC_BLANK:
-            return LogPiece(start, data[: at + BLANK_BYTES], start + left)
-        if size < BLANK_BYTES or at + size > len(data):
-            break
-        at += size
-    return LogPiece(start, data[:at], start + at)
-
-
-def cut_piece(piece: LogPiece, most: int) -> LogPiece:
-    """Return the first records of a piece, about as many bytes as allowed, one record at least."""
-    data, at = piece.data, 0
-    while at < len(data):
-        size, magic = BLANK.unpack_from(data, at)
-        if magic == MAGIC_BLANK:
-            return piece
-        if at and at + size > most:
-            break
-        at += size
-    return LogPiece(piece.start, data[:at], piece.start + at) if at < len(data) else piece

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from appliance.group.copies import feed as feed_module
-from appliance.group.copies.feed import Feed, FeedGone, LogPiece, cut_piece, whole_records
-from storage_driver.record import BLANK, MAGIC_BLANK
+from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.copies.pieces import LogPiece
 from storage_driver.store import MessageStore, open_store
 from tests.storage_driver.test_store import Clock, message, small
 from tests.waiting import until
@@ -99,18 +99,6 @@ async def test_what_retention_deleted_is_gone(tmp_path: Path) -> None:
             await feed.piece(0, store.end)
         with trio.fail_after(5):
             assert await feed.piece(store.first, store.end) is not None
-
-
-def test_pieces_are_cut_between_records() -> None:
-    records = [BLANK.pack(8 + size, 1) + bytes(size) for size in (92, 192, 92)]
-    blank = BLANK.pack(1000 - 400, MAGIC_BLANK)
-    data = b"".join(records)
-    assert whole_records(0, data + b"\0" * 50, 1000) == LogPiece(0, data, 400)
-    assert whole_records(0, data[:399], 1000) == LogPiece(0, data[:300], 300)
-    assert whole_records(2000, data + blank + bytes(9), 1000) == LogPiece(2000, data + blank, 3000)
-    for most, kept in ((1, 100), (100, 100), (299, 100), (300, 300), (399, 300), (400, 400)):
-        assert cut_piece(LogPiece(0, data, 400), most).end == kept
-    assert cut_piece(LogPiece(0, blank, 1000), 1) == LogPiece(0, blank, 1000)
 
 
 def test_the_newest_of_many_batches_is_found_without_a_look_at_all_of_them() -> None:

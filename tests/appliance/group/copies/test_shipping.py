@@ -7,7 +7,8 @@ import trio
 import trio.testing
 
 from appliance.group.copies import shipping
-from appliance.group.copies.feed import Feed, FeedGone, LogPiece
+from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.copies.pieces import LogPiece
 from appliance.group.copies.shipping import Shipping
 from appliance.group.links.frames import LinkFrameDecoder
 from appliance.group.links.message_frames import APPEND, decode_message
