@@ -494,6 +494,10 @@ class ConsensusDriver:
         boxes = self._core.status.members.boxes
         return self._core.alone or any(self.links.link(name) is not None for name in boxes if name != self.member)
 
+    def refused(self) -> dict[str, int]:
+        """Return how many connections to this member's port were refused or have ended, by reason."""
+        return {**self.links.statistics().refused, **self.links.at_port}
+
     def slaves(self) -> SlavesSeen | None:
         """Return Apache's slaves that copy from this member, None where it serves none."""
         return self._rules.slaves.statistics() if self._rules.slaves is not None else None

@@ -1,5 +1,6 @@
 """What the rest of a box may ask of the driver of its group."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from appliance.group.leadership import Leadership
@@ -39,6 +40,9 @@ class GroupDriver(Protocol):
 
     def members(self) -> tuple[MemberProgress, ...]: ...
     def divergence(self) -> Divergence | None: ...
+    def refused(self) -> Mapping[str, int]:
+        """Return how many connections to this member's port were refused or have ended, by reason."""
+
     def slaves(self) -> SlavesSeen | None:
         """Return Apache's slaves that copy from this member, None where it serves none."""
 

@@ -166,6 +166,8 @@ class MemberRole:
             if not each.witness:
                 yield "member_lag_bytes", each.behind_bytes, labels
                 yield "member_lag_seconds", each.behind_s, labels
+        for reason, count in self._driver.refused().items():
+            yield "links_refused_total", count, {"reason": reason}
         if (seen := self._driver.slaves()) is not None:
             yield from slaves_series(seen, self._log.committed)
 

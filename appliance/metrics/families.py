@@ -259,6 +259,13 @@ REPLICATION = (
         3,
     ),
     Family(
+        "rocketbox_replication_links_refused_total",
+        COUNTER,
+        "At a member of a group, connections to its port that were refused or have ended, by reason.",
+        ("reason",),
+        12,
+    ),
+    Family(
         "rocketbox_replication_refused_total",
         COUNTER,
         "Connections of slaves that were refused or ended by the box, by reason.",

@@ -5,7 +5,6 @@ first. Everything else is closed and counted.
 """
 
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -27,11 +26,10 @@ class LinkPort:
     def __init__(self, links: MemberLinks, stock: Stock | None = None) -> None:
         self._links, self._stock = links, stock
         self._undecided: dict[trio.CancelScope, None] = {}  # oldest first
-        self._refused: Counter[str] = Counter({"unknown": 0, "undecided": 0})
 
     def refused(self) -> Mapping[str, int]:
         """Return how many connections were closed without being anybody's, by reason."""
-        return dict(self._refused)
+        return dict(self._links.at_port)
 
     async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
         """Serve until cancelled."""
@@ -48,7 +46,7 @@ class LinkPort:
         elif first == STOCK_REPORT and self._stock is not None:
             await self._stock(stream, host, port)
         elif first:
-            self._refused["unknown"] += 1
+            self._links.at_port["unknown"] += 1
 
     async def _first_byte(self, stream: trio.SocketStream) -> bytes | None:
         """Return the byte, which stays in the socket; None when none came in time.
@@ -67,5 +65,5 @@ class LinkPort:
                 return None
             finally:
                 self._undecided.pop(scope, None)
-        self._refused["undecided"] += 1
+        self._links.at_port["undecided"] += 1
         return None

@@ -50,6 +50,9 @@ class HandDriver:
     def divergence(self) -> Divergence | None:
         return self.diverged
 
+    def refused(self) -> dict[str, int]:
+        return {"garbage": 2}
+
     def slaves(self) -> SlavesSeen | None:
         return self.served
 

@@ -25,7 +25,7 @@ pytestmark = [
     needs_openssl,
     pytest.mark.skipif(not can_make_ground(), reason="needs root, network namespaces and loop devices"),
 ]
-SEEDS, SLOW_SEEDS, FAULTS = range(100, 130), range(200, 205), 5
+SEEDS, SLOW_SEEDS, FAULTS = range(100, 140), range(200, 205), 5
 
 
 async def send_always(members: list[GroundMember], acknowledged: set[bytes], dice: random.Random) -> None:

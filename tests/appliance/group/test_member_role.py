@@ -67,6 +67,7 @@ async def test_apaches_question_about_copies_is_answered_on_either_side(tmp_path
             assert role.told()["leader"] == state.leader
             names = {name for name, _, _ in role.series()}
             assert {"leader", "term", "member_connected", "member_lag_bytes", "member_lag_seconds"} <= names
+            assert ("links_refused_total", 2, {"reason": "garbage"}) in list(role.series())
 
 
 async def test_stock_slaves_of_a_member_are_told_with_what_they_report(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import trio
 
 from appliance import admin
 from netstack.errors import AskTimeout, ChannelClosed
-from netstack.serving.channel import open_channel
+from netstack.serving.channel import Channel, open_channel
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand
 from tests.appliance.box import send
@@ -138,12 +138,17 @@ async def test_a_copy_is_taken_anew_by_order_also_when_the_start_that_does_it_is
 
 async def test_a_topic_may_want_both_disks_on_a_box_that_waits_for_one(tmp_path: Path) -> None:
     a, b = pair_of(tmp_path, "acknowledge = 'one'")
+    stored = [b"on both disks", b"through b", b"repeated"]
     try:
         await led(a, b)
         await topics("create", "safe", "--acknowledge", "both", "--queues", "4", at=a)
         async with open_channel("127.0.0.1", a.broker_port) as channel:
             assert (await channel.ask(send("safe", b"on both disks"), 10)).code == 0
             assert b"on both disks" in b"".join(log_files(b).values()), "it was there before the answer"
+            async with open_channel("127.0.0.1", b.broker_port) as at_b:
+                assert (await at_b.ask(send("safe", b"through b"), 10)).code == 0
+            assert b"through b" in b"".join(log_files(b).values()), "handed on, and there before the answer"
+            await repeated_while_it_hangs(channel, b)
             half = await channel.ask(send("safe", b"half", "TRAN_MSG\x01true\x02PGROUP\x01P\x02"), 10)
             await trio.to_thread.run_sync(b.kill)
             await until_it(lambda: is_cut_off(a, "b"))
@@ -151,7 +156,7 @@ async def test_a_topic_may_want_both_disks_on_a_box_that_waits_for_one(tmp_path:
                 answer = await channel.ask(request, 10)
                 assert (answer.code, "b cannot be reached" in str(answer.remark)) == (NOT_AVAILABLE, True)
             assert (await channel.ask(send("T", b"on a"), 10)).code == 0, "others go on"
-            assert await bodies(a, "safe") == [b"on both disks"], "what is refused is not stored"
+            assert await bodies(a, "safe") == stored, "what is refused is not stored, what is repeated once"
             await start(b)
             with trio.fail_after(60):
                 while (await channel.ask(commit_of(half, "P"), 10)).code != 0:  # noqa: ASYNC110
@@ -159,7 +164,7 @@ async def test_a_topic_may_want_both_disks_on_a_box_that_waits_for_one(tmp_path:
         await b.ask("group.promote")
         await wait_for(b, serves=True)
         async with open_channel("127.0.0.1", b.broker_port) as channel:
-            assert set(await bodies(b, "safe")) == {b"on both disks", b"half"}
+            assert sorted(await bodies(b, "safe")) == sorted([*stored, b"half"])
             await trio.to_thread.run_sync(a.kill)
             await until_it(lambda: is_cut_off(b, "a"))
             assert (await channel.ask(send("safe", b"4"), 10)).code == NOT_AVAILABLE, "the follower has the policy"
@@ -172,6 +177,18 @@ async def test_a_topic_may_want_both_disks_on_a_box_that_waits_for_one(tmp_path:
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def repeated_while_it_hangs(channel: Channel, follower: RealMember) -> None:
+    """Send one message again and again over one connection until the follower's disk has it."""
+    request = send("safe", b"repeated", "UNIQ_KEY\x01K1\x02")
+    os.kill(follower.pid, signal.SIGSTOP)
+    answers = [await channel.ask(request, 10) for _ in range(2)]
+    os.kill(follower.pid, signal.SIGCONT)
+    assert [answer.code for answer in answers] == [NOT_AVAILABLE] * 2
+    with trio.fail_after(60):
+        while (await channel.ask(request, 10)).code != 0:  # noqa: ASYNC110
+            await trio.sleep(0.5)
 
 
 async def test_a_topic_may_be_content_with_one_disk_on_a_box_that_waits_for_both(tmp_path: Path) -> None:
