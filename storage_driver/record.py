@@ -10,8 +10,8 @@ from itertools import repeat
 from struct import Struct
 from struct import error as StructError
 from typing import Final
-from zlib import crc32
 
+from storage_driver.crc import crc32
 from storage_driver.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
 from storage_driver.named_tuple import NamedTuple
 

@@ -13,7 +13,7 @@ PACKAGES = ("storage_driver", "netstack", "watchdog", "provisioning", "uplink_sp
 
 # Beside the standard library and the package itself.
 TABLE: dict[str, set[str]] = {
-    "storage_driver": {"trio", "outcome"},  # outcome: part of trio's interface
+    "storage_driver": {"trio", "outcome", "isal"},  # outcome: part of trio's interface; isal in crc.py alone, guarded
     # opentelemetry in client/telemetry.py alone, which nothing imports; lz4 and zstandard at the first such body
     # h2 with its hpack and google.protobuf in grpc/ alone, which is loaded when grpc.port is set
     # h11 in web/ alone, which is loaded when somebody looks in
@@ -32,14 +32,14 @@ UPLINK_BOX = {"wire", "box", "config", "errors"}
 GATEWAY_METRICS = {"uplink_spark.centre.metrics", "uplink_spark.centre.metric_families"}
 UPLINK_SPARK = {"zone", "spark", "spark_source", "jobs"}
 # The rooms of a package: which others each may import, beside itself. What is not named here may import all of them.
-_STORE = {"errors", "named_tuple", "record"}  # what all rooms of the store share
+_STORE = {"crc", "errors", "named_tuple", "record"}  # what all rooms of the store share
 _CLIENT = {
     *("compression", "errors", "faults", "handlers", "ids", "instance", "introspection", "lifetime", "messages"),
     *("records", "routes", "send_request", "statistics", "text"),
 }
 ROOMS: dict[str, dict[str, set[str]]] = {
     "storage_driver": {
-        "record": {"errors", "named_tuple"},
+        "record": {"crc", "errors", "named_tuple"},
         "files": {"errors", "named_tuple"},
         "queues": {*_STORE, "files"},
         "log": {*_STORE, "files", "queues"},
@@ -93,7 +93,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"}
 
 SANS_IO = {
-    *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple")),
+    *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple", "crc")),
     *(f"storage_driver.consensus.{m}" for m in ("core", "effects", "elections", "following", "hard_state", "leading")),
     *(f"storage_driver.consensus.{m}" for m in ("leaving", "log_state", "member_state", "members", "membership")),
     *(f"storage_driver.consensus.{m}" for m in ("messages", "pending", "quorum", "roles", "rules", "safety", "terms")),
@@ -125,7 +125,7 @@ SANS_IO = {
     "provisioning.frame",
     *(f"uplink_spark.{name}" for name in ("wire.batch", "box.plan", "zone.manifest")),
 }
-PURE_LIBRARIES = {"cbor2", "orjson", "zstandard", "lz4", "numpy", "h2", "hpack", "google"}
+PURE_LIBRARIES = {"cbor2", "orjson", "isal", "zstandard", "lz4", "numpy", "h2", "hpack", "google"}
 IO_MODULES = {
     "asyncio",
     "concurrent",

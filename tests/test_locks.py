@@ -10,6 +10,7 @@ from provisioning.packaging.app_tree import LOCK, distribution_name, locked_vers
 
 TOP = Path(__file__).parents[1]
 BOX, GATEWAY, SPARK = TOP / LOCK, TOP / ".lock-gateway.txt", TOP / ".lock-spark.txt"
+BLOCK = r"[a-z0-9._-]+==\S+( ; platform_machine [^\\\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
 
 
@@ -20,7 +21,7 @@ def blocks(lock: Path) -> list[str]:
 @pytest.mark.parametrize("lock", [BOX, GATEWAY, SPARK])
 def test_every_line_of_a_lock_is_a_version_with_its_digests_and_names_no_place(lock: Path) -> None:
     for block in blocks(lock):
-        assert re.fullmatch(r"[a-z0-9._-]+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", block), block
+        assert re.fullmatch(BLOCK, block), block
 
 
 def test_all_that_a_box_needs_is_locked() -> None:

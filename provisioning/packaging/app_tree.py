@@ -34,7 +34,7 @@ NOT_ON_A_BOX = re.compile(  # other systems, other ends, test helpers of librari
     r"rfc2217|tools/(miniterm|hexlify_codec|list_ports_(windows|osx))|urlhandler/|threaded/)|"
     r"prometheus_client/(twisted/|aiohttp/|django/|bridge/|openmetrics/parser|parser|multiprocess)|"
     r"jinja2/(ext|sandbox|nativetypes|meta|constants)\.|trio/(_tools/|_repl\.|_wait_for_object)|idna/(cli|codec|compat)\.|"
-    r"cbor2/tool\.|serial/rs485\.|\.dist-info/(RECORD|INSTALLER|REQUESTED|WHEEL|sboms/)|"
+    r"isal/(igzip\.py|igzip_threaded|isa-l/[^L])|cbor2/tool\.|serial/rs485\.|\.dist-info/(RECORD|INSTALLER|REQUESTED|WHEEL|sboms/)|"
     r"google/protobuf/(compiler/|json_|testdata/|util/|internal/(.*_benchmark|testing_|_parameterized)|"
     r"(descriptor|api|type|struct|any|wrappers|source_context|empty|field_mask)_pb2|json_format|proto_|service|"
     r"(proto|timestamp|duration|any)\.)|"

@@ -9,10 +9,10 @@ remembered is bounded: two generations of keys, the older dropped when the young
 from collections.abc import Callable, Iterable, Sequence
 from struct import pack
 from typing import Final
-from zlib import crc32
 
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from appliance.requests import RequestPeer
+from storage_driver.crc import crc32
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage
 

@@ -9,7 +9,6 @@ Source of the order of checks: RocketMQ 4.9.8 SendMessageProcessor, AbstractSend
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
-from zlib import crc32
 
 import trio
 
@@ -40,6 +39,7 @@ from appliance.requests import RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.message_headers import SendMessageHeader
+from storage_driver.crc import crc32
 from storage_driver.interfaces import MarkedAppending
 from storage_driver.log.marks import reached
 from storage_driver.named_tuple import NamedTuple

@@ -1,10 +1,10 @@
 """Before a log is cut, the bytes below are compared: a leader sends the CRC of its own."""
 
 from typing import Final, Protocol
-from zlib import crc32
 
 from appliance.group.links.frames import COMMON_POINT, LinkFrame, encode_frame, typed
 from storage_driver.consensus.messages import Match, Message
+from storage_driver.crc import crc32
 from storage_driver.named_tuple import NamedTuple
 
 COMPARED: Final = 64 << 10  # bytes, of one segment

@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
-from zlib import crc32
 
 import trio
 
@@ -17,6 +16,7 @@ from appliance.group.driver import Divergence
 from storage_driver.consensus.effects import LogCut
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import Append
+from storage_driver.crc import crc32
 from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged, StoreRefused
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Wake

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
-from zlib import crc32
 
 import trio
 
@@ -13,6 +12,7 @@ from appliance.group.links.message_frames import encode_message
 from netstack.serving.limits import LogLimiter
 from storage_driver.consensus.effects import FollowerProgress
 from storage_driver.consensus.messages import Append
+from storage_driver.crc import crc32
 
 log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk

@@ -5,7 +5,6 @@ An Append whose bytes end with the head of a segment's blank covers the blank: i
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from zlib import crc32
 
 from appliance.group.links.frames import MESSAGES, MOST_TEXT, LinkFrame, encode_frame, typed
 from storage_driver.consensus import messages as m
@@ -19,6 +18,7 @@ from storage_driver.consensus.members import (
     check_members,
 )
 from storage_driver.consensus.terms import ROWS_KEPT, Row, are_rising
+from storage_driver.crc import crc32
 from storage_driver.errors import ConsensusRefused
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK
