@@ -1,6 +1,7 @@
 """An S3 server of the test's own, in a process of its own: the Delta library holds the GIL while it waits for it.
 
 Moto is what is there after `make setup`. S3_GATEWAY=/path/to/versitygw runs the same tests against a real server.
+AZURITE=/path/to/azurite-blob (`npm install azurite`) runs those of Azure, which nothing stands for otherwise.
 """
 
 from __future__ import annotations
@@ -12,24 +13,38 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
 
+# The only account that Azurite has, and its key, which its documentation gives.
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 KEY, SECRET, REGION = "AKIDTABLES", "secret-that-no-log-may-have", "us-east-1"
 
 
-@contextmanager
-def running_s3(folder: Path) -> Iterator[str]:
-    """Yield host:port of a server; its keys are KEY and SECRET."""
+def running_s3(folder: Path) -> AbstractContextManager[str]:
+    """Give host:port of a server; its keys are KEY and SECRET."""
     port = free_port()
+    return _running(folder, port, _command(port, folder))
+
+
+def running_azure(folder: Path) -> AbstractContextManager[str]:
+    """Give host:port of Azurite, with AZURE_ACCOUNT."""
+    port = free_port()
+    command = [os.environ["AZURITE"], "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
+    return _running(folder, port, [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)])
+
+
+@contextmanager
+def _running(folder: Path, port: int, command: list[str]) -> Iterator[str]:
     address = f"127.0.0.1:{port}"
-    with (folder / "s3.log").open("wb") as log:
-        server = subprocess.Popen(_command(port, folder), stdout=log, stderr=log, env=os.environ | _root())
+    with (folder / "store.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | _root(), cwd=folder)
     try:
-        _wait(server, address, folder / "s3.log")
+        _wait(server, address, folder / "store.log")
         yield address
     finally:
         server.kill()

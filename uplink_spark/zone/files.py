@@ -13,6 +13,11 @@ from uplink_spark.errors import LandingError
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
 RETRY_S = 30
 SECRET_VALUE = re.compile(r"([?&][^=&]*(?:secret|key|token|sig|password|credential)[^=&]*=)[^&]*", re.IGNORECASE)
+AZURE_URL = re.compile(
+    r"abfss?://(?P<container>[^@:/?]+)@(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net(?P<path>/[^?]*)?"
+)
+AZURE_KEY = "AZURE_STORAGE_ACCOUNT_KEY"  # the Delta library's names
+AZURE_USES_EMULATOR, AZURE_EMULATOR = "AZURE_STORAGE_USE_EMULATOR", "AZURITE_BLOB_STORAGE_URL"
 READ_AHEAD = 16  # objects of a bucket at a time: each is a request
 
 
@@ -70,6 +75,32 @@ def bounded(url: str) -> str:
     return parts._replace(query=query).geturl()
 
 
+def opened(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it. Raises OSError, ValueError.
+
+    Arrow takes no key of an Azure account from the environment, the Delta library does: both get the same one.
+    """
+    from pyarrow import fs
+
+    key, found = os.environ.get(AZURE_KEY), AZURE_URL.fullmatch(url)
+    if key and found:  # without a key or options of its own
+        system = fs.AzureFileSystem(found["account"], account_key=key, **_emulator())
+        return system, f"{found['container']}/{unquote(found['path'] or '').strip('/')}".rstrip("/")
+    system, base = fs.FileSystem.from_uri(bounded(url))
+    return system, base.rstrip("/")
+
+
+def _emulator() -> dict[str, str]:
+    """Where Azurite is, if the environment says to the Delta library that it is used."""
+    if AZURE_USES_EMULATOR not in os.environ:
+        return {}
+    place = urlparse(os.environ.get(AZURE_EMULATOR, "http://127.0.0.1:10000"))
+    kinds = ("blob", "dfs")
+    return {f"{kind}_storage_authority": place.netloc for kind in kinds} | {
+        f"{kind}_storage_scheme": place.scheme for kind in kinds
+    }
+
+
 class RemoteFiles:
     """The files of a landing zone behind any `pyarrow.fs` file system."""
 
@@ -79,7 +110,7 @@ class RemoteFiles:
         from pyarrow import fs
 
         self.root = shown(url)
-        system, base = fs.FileSystem.from_uri(bounded(url))
+        system, base = opened(url)
         self._fs: Any = fs.SubTreeFileSystem(base, system)
         self.final = urlparse(url).scheme in OBJECT_STORES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.errors import LandingError
-from uplink_spark.zone.files import RETRY_S, LocalFiles, RemoteFiles, bounded, open_files, shown
+from uplink_spark.zone.files import RETRY_S, LocalFiles, RemoteFiles, bounded, open_files, opened, shown
 from uplink_spark.zone.reader import ZoneReader
 
 
@@ -44,3 +44,14 @@ def test_keys_in_a_url_stay_out_of_messages() -> None:
     with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
         open_files("s3://key:secret@bucket/landing?nonsense=1")
     assert "secret" not in str(caught.value)
+
+
+def test_a_key_of_an_azure_account_in_the_environment_is_that_of_the_account_in_the_url(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5LW9mLWEtdGVzdA==")
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    system, path = opened("abfss://zone@account.dfs.core.windows.net/of%20a/fleet/")
+    assert (system.type_name, path) == ("abfs", "zone/of a/fleet")
+    assert opened("abfs://zone@account.dfs.core.windows.net")[1] == "zone"
+    assert opened("file:///srv/landing/")[1] == "/srv/landing"

@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from uplink_spark.jobs.table.commits import TableError
 from uplink_spark.wire.durable import sync_folder
+from uplink_spark.zone.files import opened
 from uplink_spark.zone.manifest import LANDING_NAME
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
@@ -178,8 +179,8 @@ def reason(error: Exception) -> str:
 
 
 def _opened(url: str) -> fs.FileSystem:
-    system, base = fs.FileSystem.from_uri(url)
-    return fs.SubTreeFileSystem(base.rstrip("/"), system)
+    system, base = opened(url)
+    return fs.SubTreeFileSystem(base, system)
 
 
 def _delta_options(url: str) -> dict[str, str]:

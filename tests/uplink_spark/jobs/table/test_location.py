@@ -11,16 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import LocalFileSystem, copy_files
 
 from tests.uplink_spark.jobs.small_table import COLUMNS, add
-from tests.uplink_spark.object_server import KEY, REGION, SECRET, make_bucket, running_s3, url_of
+from tests.uplink_spark.object_server import (
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    KEY,
+    REGION,
+    SECRET,
+    make_bucket,
+    running_azure,
+    running_s3,
+    url_of,
+)
+from uplink_spark import spark_source
 from uplink_spark.jobs import care, silver, tables
-from uplink_spark.jobs.bronze import Bronze, BronzeConfig
+from uplink_spark.jobs.bronze import Bronze, BronzeConfig, on_spark
+from uplink_spark.jobs.count import count
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.table.commits import Conflict, TableError
 from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, LOG, Table
 from uplink_spark.jobs.table.location import locate, reason
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
+from uplink_spark.zone.files import opened
 
 DAY = "2026-11-03"
 
@@ -85,12 +99,16 @@ def test_commits_in_a_bucket_are_those_of_a_folder(s3: Store) -> None:
 
 @pytest.mark.slow
 def test_of_drivers_that_commit_a_version_to_a_bucket_at_once_one_wins(s3: Store) -> None:
-    have = Table(s3.url()).declare({"data": COLUMNS}, ["0", "1"])
+    check_that_one_wins(s3.url())
+
+
+def check_that_one_wins(url: str) -> None:
+    have = Table(url).declare({"data": COLUMNS}, ["0", "1"])
     outcomes: list[int] = []
     barrier = threading.Barrier(4)
 
     def write(number: int) -> None:
-        table = Table(s3.url())
+        table = Table(url)
         table.snapshot()
         barrier.wait()
         try:
@@ -105,7 +123,7 @@ def test_of_drivers_that_commit_a_version_to_a_bucket_at_once_one_wins(s3: Store
     for thread in threads:
         thread.join()
     (winner,) = outcomes
-    assert Table(s3.url()).snapshot().origin == {"by": str(winner)}
+    assert Table(url).snapshot().origin == {"by": str(winner)}
 
 
 @pytest.mark.slow
@@ -135,6 +153,45 @@ def test_rows_are_in_a_table_in_a_bucket_once_and_care_keeps_them(
     assert tables.per_minute(keyed, s3.url("lake/per_minute")).agg({"rows": "sum"}).collect()[0][0] == 20
     assert care.expire(config.table, 0).rows == 20
     assert in_table(config.table) == Counter()
+
+
+@pytest.fixture
+def azure(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A container of Azurite, for this process and the workers of Spark."""
+    if "AZURITE" not in os.environ:
+        pytest.skip("no Azurite: npm install azurite, and AZURITE=…/node_modules/.bin/azurite-blob")
+    with running_azure(tmp_path) as address:
+        given = {"AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY, "AZURE_STORAGE_USE_EMULATOR": "true"}
+        for name, value in (given | {"AZURITE_BLOB_STORAGE_URL": f"http://{address}"}).items():
+            monkeypatch.setenv(name, value)
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        url = f"abfss://lake@{AZURE_ACCOUNT}.dfs.core.windows.net"
+        opened(url)[0].create_dir("lake")
+        yield url
+
+
+@pytest.mark.soak
+def test_a_table_and_a_copy_of_a_zone_in_azure_have_each_row_once(
+    spark: Any, azure: str, fleet: Fleet, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check_that_one_wins(f"{azure}/race")
+    for n in range(4):
+        fleet.land(f"box-{n % 2}", 5)
+    zone, url = f"{azure}/zone", f"{azure}/bronze"
+    system, base = opened(zone)
+    copy_files(str(fleet.landing.root), base, LocalFileSystem(), system)
+    assert count(spark, zone) == spark_source.read(spark, zone).count() == 20
+    bronze = Bronze(BronzeConfig(zone, url, str(tmp_path / "checkpoint")), run_tasks=on_spark(spark))
+    for items in (landed_items(fleet.landing.root)[:2], *[landed_items(fleet.landing.root)] * 2):
+        bronze.write(items)
+    assert in_table(url) == fleet.expected
+    (day,) = care.days(tables.open_table(url).snapshot())
+    assert care.compact(spark, url, day).files_after == 2
+    assert care.vacuum(url, 0, min_age_hours=0)
+    assert in_table(url) == fleet.expected
+    rows = tables.messages(spark, url).collect()
+    assert Counter((row["box"], bytes(row["body"])) for row in rows) == fleet.expected
+    assert AZURE_KEY not in "".join(capfd.readouterr())
 
 
 @pytest.mark.soak
