@@ -56,13 +56,18 @@ def _build(command: list[str], folder: Path, environment: dict[str, str]) -> Non
 
 def go_program() -> Program:
     """Return the program on the official Go client. Raises Unavailable."""
+    return Program("go", (str(build_go(HERE / "go", "go-client")),))
+
+
+def build_go(folder: Path, name: str) -> Path:
+    """Build a folder by its sums and return the program. Raises Unavailable."""
     if shutil.which("go") is None:
         raise Unavailable("no go here: apt-get install golang-go")
     BUILD.mkdir(parents=True, exist_ok=True)
     caches = {"GOPATH": str(CACHE / "go"), "GOCACHE": str(CACHE / "go-build"), "GOFLAGS": "-modcacherw"}
     with alone():
-        _build(["go", "build", "-o", str(BUILD / "go-client"), "."], HERE / "go", caches)
-    return Program("go", (str(BUILD / "go-client"),))
+        _build(["go", "build", "-o", str(BUILD / name), "."], folder, caches)
+    return BUILD / name
 
 
 def node_program() -> Program:
