@@ -57,6 +57,11 @@ class OwnConnections:
         await nursery.start(serving, handle)
 
 
+def as_they_are(handlers: dict[int, Handle]) -> dict[int, Handle]:
+    """Return the handlers of a broker that nobody else may go on with."""
+    return handlers
+
+
 def told_nobody(tables: BrokerTables, may_go: MayGo) -> None:
     """Nobody else looks at the tables."""
 
@@ -66,7 +71,8 @@ class Standing(NamedTuple):
 
     `files`: where the tables are kept, None: in the store. `follows`: another broker has the same log and takes the
     messages. `saves`: whether the tables are written once more at the end. `floor`: retention must not pass this log
-    offset. `composed` is told the tables of the broker, and what tells whether its part needs a segment no longer.
+    offset. `answering` may change what the broker answers. `composed` is told the tables of the broker, and what tells
+    whether its part needs a segment no longer.
     `clients`: what becomes of connections when it ends.
     """
 
@@ -76,6 +82,7 @@ class Standing(NamedTuple):
     follows: bool = False
     saves: Callable[[], bool] = lambda: True
     floor: Callable[[], int] = lambda: sys.maxsize
+    answering: Callable[[dict[int, Handle]], dict[int, Handle]] = as_they_are
     composed: Callable[[BrokerTables, MayGo], None] = told_nobody
     ports: Callable[[Ports], Ports] = own_ports
     clients: ClientPorts = OwnConnections()

@@ -10,7 +10,6 @@ from appliance.broker.broker_tables import BrokerTables, Clock
 from appliance.broker.consume.lookups import Lookups
 from appliance.broker.consume.moved import MovedEvents
 from appliance.broker.consume.pull import PullRules, Pulls, PullTables
-from appliance.broker.consume.queue_locks import SavedLocks
 from appliance.broker.consume.send_back import SendBacks, SendBackTables
 from appliance.broker.consume.sessions import Sessions, SessionTables
 from appliance.broker.delay.levels import DelayLevels, LevelProgress, parse_levels
@@ -170,15 +169,9 @@ def _running(ground: _Ground, delivery: _Delivery, sessions: Sessions) -> tuple[
     if ground.follows:  # it deletes no topics either
         delivering = flushing = ()
     elif ground.shared:
-        delivering += _shared_loops(tables, ground.files)
+        delivering += (partial(tables.offsets.run, save_s=SHARED_SAVE_S),)
     loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, tables.stats.run)
     return loops, (*(table.flush for table in saved), *flushing)
-
-
-def _shared_loops(tables: BrokerTables, files: KeptFiles) -> tuple[Loop, ...]:
-    """Return what saves for another box that may go on with it at any moment."""
-    locks = SavedLocks(tables.locks, files.state_file("queueLocks", folder="rocketbox"))
-    return partial(tables.offsets.run, save_s=SHARED_SAVE_S), locks.run
 
 
 def _delivery(ground: _Ground) -> _Delivery:

@@ -40,7 +40,7 @@ class Probe:
     async def __call__(self) -> bool:
         """Return whether both ports answered, each over a fresh connection."""
         ext = {"topic": PROBE_TOPIC, "queueId": "0"}
-        offset = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext=ext)
+        offset = RemotingCommand(RequestCode.GET_MIN_OFFSET, ext=ext)  # in a group only the leader tells ends
         broker = await answered(self.host, self.broker_port, offset, self._way)
         route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": PROBE_TOPIC})
         return broker and await answered(self.host, self.namesrv_port, route, self._way)

@@ -489,6 +489,10 @@ class ConsensusDriver:
         """How far two disks have the log."""
         return self._shipping.copied
 
+    def leads(self, term: int) -> bool:
+        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
+        return self._core.status.term == term and self._core.lease_held(self._clocks.now_s())
+
     def copy_there(self) -> bool:
         """Return whether another box is linked, or is not to be waited for."""
         boxes = self._core.status.members.boxes

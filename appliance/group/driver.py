@@ -43,6 +43,9 @@ class GroupDriver(Protocol):
     def refused(self) -> Mapping[str, int]:
         """Return how many connections to this member's port were refused or have ended, by reason."""
 
+    def leads(self, term: int) -> bool:
+        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
+
     def slaves(self) -> SlavesSeen | None:
         """Return Apache's slaves that copy from this member, None where it serves none."""
 

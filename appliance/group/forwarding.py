@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from appliance.group.leadership import Leadership, LeadershipState
+from appliance.group.single_answers import ONCE
 from appliance.requests import Answer, AsyncReply, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.serving.channel import Channel, open_channel
@@ -24,6 +25,7 @@ HANDED_ON: Final = (
 )
 BY_A_FOLLOWER: Final = "handed on by a follower"  # remark of such a request; no signature covers a remark
 NOT_HERE: Final = "handed on to a box that does not lead"
+GONE: Final = "the leader was lost before it answered, try again"
 WAIT_S: Final = 2.5  # stock clients wait for three
 AGAIN_S, CONNECT_S = 0.05, 1.0
 MOST_WAITING: Final = 512
@@ -110,6 +112,8 @@ class Forwarder:
         try:
             answer = await channel.ask(_copy(request), WAIT_S)
         except (ChannelClosed, AskTimeout):
+            if request.code in ONCE:
+                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {GONE}") from None
             return None
         here = answer.code != ResponseCode.SERVICE_NOT_AVAILABLE or NOT_HERE not in (answer.remark or "")
         return answer if here else None

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from appliance.group.single_answers import ONCE
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer, settled
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
@@ -91,7 +92,7 @@ class HandlerSwitch:
                     return await settled(answer)
                 finally:
                     self._under_way.discard(scope)
-            if trio.current_time() >= until:
+            if trio.current_time() >= until or request.code in ONCE:
                 return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
             answer = None
 

@@ -15,6 +15,7 @@ import trio
 
 from appliance import admin
 from appliance.broker.broker_tables import BrokerTables
+from appliance.broker.consume.queue_locks import SavedLocks
 from appliance.broker.tables.saving import KeptFiles
 from appliance.configuration.group_settings import AUTOMATIC
 from appliance.configuration.settings import Config
@@ -26,6 +27,7 @@ from appliance.group.kept_connections import KeptConnections
 from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.group.orders import group_actions
+from appliance.group.single_answers import SingleAnswers
 from appliance.group.state.shared_history import SharedHistory
 from appliance.group.state.state_applier import StateApplier, StateFiles, open_files
 from appliance.group.state.state_log import FollowerFiles, LeaderFiles, StateLog
@@ -35,6 +37,7 @@ from appliance.namesrv.handlers import OwnSlaves
 from appliance.opening import ServeContext
 from appliance.ports import Ports
 from appliance.replication.master import admitted
+from appliance.requests import Handle
 from appliance.sockets import port_of
 from appliance.standing import MayGo, Standing
 from storage_driver.files.disk import Disk
@@ -130,6 +133,8 @@ class Turn:
         self._may_go: MayGo = lambda base, end: False
         self._log = StateLog(parts.store, parts.context.store_host, now_ms=parts.context.now_ms)
         self._release = read_release(parts.files)
+        self._locks: SavedLocks | None = None
+        self._answers: SingleAnswers | None = None
 
     async def run(self, serve: Serve) -> None:
         """Serve until this member begins or ends to lead."""
@@ -169,9 +174,12 @@ class Turn:
             self._log.end(f"{now.leader or 'nobody'} leads now, term {now.term}")
         scope.cancel()
 
-    def _standing(self) -> Standing:
+    def _files(self) -> KeptFiles:
         files = self._parts.files
-        kept: KeptFiles = LeaderFiles(files, self._log) if self._state.serves else FollowerFiles(files)
+        return LeaderFiles(files, self._log) if self._state.serves else FollowerFiles(files)
+
+    def _standing(self) -> Standing:
+        kept = self._files()
         return Standing(
             kept.state_file("kvConfig", folder="namesrv"),
             kept,
@@ -179,6 +187,7 @@ class Turn:
             follows=not self._state.serves,
             saves=self._may_save,
             floor=self._floor,
+            answering=self._answering,
             composed=self._composed,
             ports=Ports.again,
             clients=self._kept,
@@ -191,12 +200,21 @@ class Turn:
 
     def _role(self, tables: BrokerTables) -> MemberRole:
         parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
-        role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves)
+        if self._state.serves:
+            self._locks = SavedLocks(tables.locks, self._files().state_file("queueLocks", folder="rocketbox"))
+            leads = partial(parts.driver.leads, self._state.term)
+            self._answers = SingleAnswers(leads, tables.offsets, self._locks)
+        reads_here = parts.context.config.group.elections != AUTOMATIC
+        role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves, reads_here=reads_here)
         if parts.floating is not None:
             role.floating = str(parts.floating.address)
         if slaves := parts.context.config.replication.slaves:
             role.own_slaves = OwnSlaves(admitted(slaves), port)
         return role
+
+    def _answering(self, handlers: dict[int, Handle]) -> dict[int, Handle]:
+        """Return what the broker of this standing answers."""
+        return self._answers.over(handlers) if self._answers is not None else handlers
 
     def _composed(self, tables: BrokerTables, may_go: MayGo) -> None:
         self._tables, self._may_go = tables, may_go
@@ -204,6 +222,8 @@ class Turn:
     async def _take_actions(self, nursery: trio.Nursery, runtime: Path, actions: Mapping[str, admin.Action]) -> None:
         await trio.lowlevel.checkpoint()
         self._take(actions)
+        if self._locks is not None:
+            nursery.start_soon(self._locks.run)
         if self._parts.floating is not None and self._state.serves:
             nursery.start_soon(self._parts.floating.hold)
 

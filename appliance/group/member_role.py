@@ -9,6 +9,7 @@ from appliance.configuration.group_settings import BROKER_BELOW
 from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
+from appliance.group.single_answers import READS
 from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slave import REFUSED
@@ -31,13 +32,17 @@ CHANGES = tuple(row.code for row in ROWS.values() if row.access is AccessClass.C
 
 
 class MemberRole:
-    """How a member stands; `serves`: it is composed as the leader. What it says of the group is of the moment."""
+    """How a member stands; `serves`: it is composed as the leader. What it says of the group is of the moment.
+
+    `reads_here`: as a follower it tells offsets and ends of queues as it knows them, without asking the leader.
+    """
 
     own_slaves: OwnSlaves | None = None  # Apache's, which any member serves
 
-    def __init__(self, driver: GroupDriver, log: Marks, *, ha_port: int, serves: bool) -> None:
+    def __init__(self, driver: GroupDriver, log: Marks, *, ha_port: int, serves: bool, reads_here: bool = True) -> None:
         self._driver, self._log = driver, log
         self.ha_port, self._serves = ha_port, serves
+        self._reads_here = reads_here
         self.floating = ""  # the address that the leader holds
         self._forwarder = None if serves else Forwarder(driver.leadership, driver.member, self.why_not)
 
@@ -77,7 +82,7 @@ class MemberRole:
         found: dict[int, Handle] = {}
         if self._forwarder is not None:
             found |= dict.fromkeys((*REFUSED, *CHANGES, *STATE_CODES), self.refuse)
-            found |= dict.fromkeys(HANDED_ON, self._forwarder.handle)
+            found |= dict.fromkeys((*HANDED_ON, *(() if self._reads_here else READS)), self._forwarder.handle)
         return found | {RequestCode.GET_BROKER_HA_STATUS: self.handle_status}
 
     def refuse(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

@@ -25,6 +25,7 @@ class QueueLocks:
     def __init__(self, now_s: Callable[[], float], *, expiry_s: float = EXPIRY_S) -> None:
         self._now_s, self._expiry_s = now_s, expiry_s
         self._owners: dict[tuple[str, MessageQueue], tuple[str, float]] = {}
+        self.changes = 0  # of owners; a lock that is renewed is none
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock the queues that are free, expired or the client's own; return them."""
@@ -34,6 +35,7 @@ class QueueLocks:
             if (group, queue) not in self._owners and len(self._owners) >= MOST_LOCKS:
                 continue  # what the client has already is renewed all the same
             if owner == client_id or now_s - renewed_s > self._expiry_s:
+                self.changes += self.owner(group, queue) != client_id
                 self._owners[group, queue] = (client_id, now_s)
                 granted.append(queue)
         return granted
@@ -43,6 +45,7 @@ class QueueLocks:
         for queue in queues:
             if self.owner(group, queue) == client_id:
                 del self._owners[group, queue]
+                self.changes += 1
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
         """Return who holds a queue, expired or not."""
@@ -59,7 +62,9 @@ class QueueLocks:
     def drop_expired(self) -> None:
         """Forget locks nobody renews, so that the table does not grow."""
         oldest_s = self._now_s() - self._expiry_s
+        before = len(self._owners)
         self._owners = {key: held for key, held in self._owners.items() if held[1] >= oldest_s}
+        self.changes += before - len(self._owners)
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -70,22 +75,34 @@ class SavedLocks:
 
     def __init__(self, locks: QueueLocks, file: TableFile) -> None:
         self._locks, self._file = locks, file
-        self._saved = locks.owners()
+        self._one = trio.Lock()
         content = load_table(file, "queue locks").get("owners")
         for group, rows in (content if isinstance(content, dict) else {}).items():
             for name, client_id in rows.items() if isinstance(rows, dict) else ():
                 topic, _, number = name.rpartition("@")
                 if number.isdecimal():
                     locks.lock(group, str(client_id), [MessageQueue(topic, int(number))])
+        self._saved = locks.changes
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has all owners."""
+        return self._saved == self._locks.changes
+
+    async def flush(self) -> None:
+        """Save what is not in the file yet; who comes meanwhile shares the next save. Raises OSError."""
+        wanted = self._locks.changes
+        async with self._one:
+            if self._saved < wanted:
+                changes = self._locks.changes
+                await self._file.write({"owners": self._locks.owners()})
+                self._saved = changes
 
     async def run(self) -> None:
         """Save changed owners every second until cancelled."""
         while True:
             await trio.sleep(SAVE_S)
-            owners = self._locks.owners()
-            if owners != self._saved:
-                try:
-                    await self._file.write({"owners": owners})
-                    self._saved = owners
-                except OSError as exc:
-                    log.error("event=queue_locks_not_saved reason=%r", str(exc))
+            try:
+                await self.flush()
+            except OSError as exc:
+                log.error("event=queue_locks_not_saved reason=%r", str(exc))

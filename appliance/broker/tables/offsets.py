@@ -43,6 +43,7 @@ class OffsetTable:
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
+        self._saving = trio.Lock()
         self.load_again()
 
     def load_again(self) -> None:
@@ -193,12 +194,19 @@ class OffsetTable:
             except OSError as exc:
                 log.error("event=offsets_not_saved reason=%r", str(exc))
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether everything is on disk."""
+        return self._changes == self._saved
+
     async def flush(self) -> None:
-        """Save what is not on disk yet."""
-        if self._changes != self._saved:
-            changes = self._changes
-            await self._file.write_bytes(await self.encoded())
-            self._saved = changes
+        """Save what is not on disk yet; who comes meanwhile shares the next save. Raises OSError."""
+        wanted = self._changes
+        async with self._saving:
+            if self._saved < wanted:
+                changes = self._changes
+                await self._file.write_bytes(await self.encoded())
+                self._saved = changes
 
 
 def _queues_from_json(row: Mapping[str, Any]) -> dict[int, int]:

@@ -34,7 +34,7 @@ async def test_both_ports_are_asked_and_both_must_answer() -> None:
     broker, namesrv = list[int](), list[int]()
     async with serving(saying(0, broker)) as one, serving(saying(17, namesrv)) as two:  # type: ignore[arg-type]
         assert await Probe("127.0.0.1", one, two)()
-        assert (broker, namesrv) == ([30], [105])
+        assert (broker, namesrv) == ([31], [105])
         async with serving(saying(1)) as ill:  # type: ignore[arg-type]
             assert not await Probe("127.0.0.1", one, ill)()
             assert not await Probe("127.0.0.1", ill, two)()

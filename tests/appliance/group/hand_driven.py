@@ -53,6 +53,10 @@ class HandDriver:
     def refused(self) -> dict[str, int]:
         return {"garbage": 2}
 
+    def leads(self, term: int) -> bool:
+        state = self.leadership.current
+        return state.serves and state.term == term
+
     def slaves(self) -> SlavesSeen | None:
         return self.served
 

@@ -105,3 +105,22 @@ async def test_owners_are_saved_for_the_box_that_goes_on(tmp_path: Path, monkeyp
     assert after.lock("g", "x", [A]) == [A]
     now[0] += EXPIRY_S + 1
     assert after.lock("g", "y", [B]) == [B]
+
+
+async def test_a_lock_that_changes_hands_is_saved_before_it_is_told(tmp_path: Path) -> None:
+    file = StateFile(RealDisk(), tmp_path / "queueLocks.json")
+    locks = QueueLocks(lambda: 0.0)
+    saved = SavedLocks(locks, file)
+    assert saved.is_saved
+    locks.lock("g", "x", [A])
+    assert not saved.is_saved
+    await saved.flush()
+    assert saved.is_saved
+    locks.lock("g", "x", [A])
+    assert saved.is_saved, "renewed"
+    locks.unlock("g", "x", [A])
+    assert not saved.is_saved
+    await saved.flush()
+    after = QueueLocks(lambda: 0.0)
+    assert SavedLocks(after, file).is_saved
+    assert after.lock("g", "y", [A]) == [A]
