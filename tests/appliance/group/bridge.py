@@ -14,8 +14,8 @@ from tests.appliance.group.certificates import certificates
 from tests.appliance.group.hostile_ground import ENTER, sh
 from tests.appliance.group.real_group import RealMember
 from tests.interop.box import Child
-from tests.ports import apache_port
 
+NAMESRV_PORT, BROKER_PORT = 9876, 10911
 NOBODY = "02:00:00:00:00:99"  # a card that nobody has
 
 
@@ -76,7 +76,10 @@ class BridgedMember(RealMember):
     def __init__(self, folder: Path, name: str, outlet: Outlet) -> None:
         super().__init__(folder / name)
         self.outlet, self.host = outlet, outlet.address
-        self.command = ["-c", ENTER, outlet.space, *self.command]
+        self.namesrv_port, self.broker_port = NAMESRV_PORT, BROKER_PORT  # the same at all: one address may move
+        command = ["-m", "appliance", "serve", "--data", str(self.data), "--config", str(folder / f"{name}.toml")]
+        command += ["--namesrv-port", str(NAMESRV_PORT), "--broker-port", str(BROKER_PORT)]
+        self.command = ["-c", ENTER, outlet.space, *command]
 
     @property
     def namesrv(self) -> str:
@@ -100,7 +103,7 @@ class BridgedWitness(Child):
     """A witness in a namespace of its own."""
 
     def __init__(self, folder: Path, name: str, outlet: Outlet) -> None:
-        self.name, self.outlet, self.port = name, outlet, apache_port() + 1
+        self.name, self.outlet, self.port = name, outlet, BROKER_PORT + 1
         self._folder = folder
         super().__init__([], folder / f"{name}.log")
 
