@@ -62,6 +62,12 @@ def _unknown(text: str, step: str) -> dict[str, Any]:
     return {"state": "failing", "reasons": [Reason("D200", text, step).to_json()]}
 
 
+def _boot(health: Mapping[str, Any]) -> str:
+    if health.get("boot") == 1:
+        return "1, the first that is on record"  # nothing is left of one before, so its cause is not known
+    return f"{health.get('boot')}, because of {health.get('reset_reason')}"
+
+
 def describe(health: Mapping[str, Any]) -> str:
     """Return the health object as a person reads it."""
     lines = [f"State     {health.get('state')}" + (f" for {health['since_s']} s" if "since_s" in health else "")]
@@ -69,7 +75,7 @@ def describe(health: Mapping[str, Any]) -> str:
         tried = "" if health.get("committed", True) else ", on trial"
         slot = "" if health.get("slot", "-") == "-" else f" in slot {health['slot']}"  # apt and pip have none
         lines.append(f"Version   {health['version']}{slot}{tried}, {_build(health)}".removesuffix(", "))
-        lines.append(f"Boot      {health.get('boot')}, because of {health.get('reset_reason')}")
+        lines.append(f"Boot      {_boot(health)}")
     if health.get("ports"):
         lines.append("Ports     " + ", ".join(f"{name} {port}" for name, port in health["ports"].items()))
     if "disk" in health:

@@ -11,7 +11,7 @@ CONNECT_FAILED, TIMED_OUT, BROKER_UNKNOWN, NO_NAME_SERVER, NO_ROUTE, NO_REPLY, R
 )
 
 NEXT_STEPS: dict[int, str] = {
-    ResponseCode.SYSTEM_ERROR: "see the remark; the server's log may have more",
+    ResponseCode.SYSTEM_ERROR: "the server's log may have more",
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is it the right port? NameServers have 9876, brokers 10911",
     ResponseCode.SYSTEM_BUSY: "the broker is overloaded: send slower or later",
     ResponseCode.MESSAGE_ILLEGAL: "make the message smaller or correct what the remark names",

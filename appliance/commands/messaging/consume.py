@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import suppress
 
 import trio
 
@@ -16,7 +17,7 @@ from appliance.commands.messaging.cluster import (
     run_command,
 )
 from appliance.commands.tables import near
-from netstack.client import ConsumerOptions, Instance, PushConsumer, Sql, StartFrom
+from netstack.client import ClientError, ConsumerOptions, Instance, PushConsumer, Sql, StartFrom
 from netstack.client.admin import Admin
 from uplink_spark.bounds import amount, whole
 
@@ -59,6 +60,8 @@ async def _main(arguments: argparse.Namespace) -> int:
         ) as consumer,
     ):
         wait_s = float("inf") if arguments.timeout is None else arguments.timeout
+        if arguments.timeout is None:
+            await _tell_missing(instance, arguments.topic)
         while arguments.max is None or progress.count < arguments.max:
             with trio.move_on_after(wait_s) as waited:
                 message = await consumer.__anext__()
@@ -73,6 +76,13 @@ async def _main(arguments: argparse.Namespace) -> int:
     if not progress.count:
         print(f"rocketbox: no message from {arguments.topic} within {wait_s:g} s{missing}", file=sys.stderr)
     return OK if progress.count else NOTHING
+
+
+async def _tell_missing(instance: Instance, topic: str) -> None:
+    """Say at once what a consumer without --timeout would wait for in silence."""
+    with suppress(ClientError):  # one that may read its topic alone is told nothing
+        if missing := await _missing(instance, topic):
+            print(f"rocketbox: waits for messages of {topic}{missing}", file=sys.stderr, flush=True)
 
 
 async def _missing(instance: Instance, topic: str) -> str:

@@ -166,6 +166,12 @@ def test_a_process_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
         assert read_health(path)["state"] == "ok"
 
 
+def test_the_first_boot_has_no_cause() -> None:
+    known = {"state": "ok", "version": "1.4.0", "reset_reason": "power"}
+    assert "Boot      1, the first that is on record" in describe({**known, "boot": 1}).splitlines()
+    assert "Boot      2, because of power" in describe({**known, "boot": 2}).splitlines()
+
+
 def test_a_person_reads_state_cause_and_next_step(tmp_path: Path) -> None:
     one = board(tmp_path / "x", [UPLINK])
     one.observe(ProofVerdict(True, "ok"))

@@ -36,6 +36,19 @@ def test_of_a_topic_that_is_not_there_near_names_are_told(rocketbox: Any) -> Non
     assert "no broker has this topic; did you mean Temperature?" in err
 
 
+@pytest.mark.slow
+def test_a_consumer_that_waits_for_a_topic_that_is_not_there_says_so_and_gets_its_first_message(
+    rocketbox: Any, box: Box
+) -> None:
+    command = [sys.executable, "-m", "appliance", "consume", "Later", "--max", "1", "--namesrv", box.namesrv]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert consumer.stderr.readline() == "rocketbox: waits for messages of Later: no broker has this topic\n"
+        rocketbox("send", "Later", "x")
+        assert json.loads(consumer.stdout.readline())["body"] == "x"
+
+
 def bodies(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(row["body"] for row in rows)
 
