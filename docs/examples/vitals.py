@@ -319,10 +319,10 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = options_of(arguments)
-    for name in ("namesrv", "broker", "gateway"):
-        if complaint := taken(getattr(options, f"{name}_port"), f"--{name}-port"):
-            print(complaint, file=sys.stderr)
-            return 2
+    asked = (taken(getattr(options, f"{name}_port"), f"--{name}-port") for name in ("namesrv", "broker", "gateway"))
+    if complaints := [complaint for complaint in asked if complaint]:
+        print(*complaints, sep="\n", file=sys.stderr)
+        return 2
     try:
         Path(options.var).mkdir(parents=True, exist_ok=True)
     except OSError as wrong:

@@ -40,7 +40,8 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
     except CertificateError as exc:
         raise ConfigError("group init", [ConfigProblem("--dir", str(folder), str(exc), None)]) from exc
     for member in members:
-        yield _box(folder, member, boxes[member.name]) if member.name in boxes else _witness(group, member, texts)
+        found = boxes.get(member.name)
+        yield _witness(group, member, texts) if found is None else _box(folder, member, found, here=here)
     yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"
 
 
@@ -56,11 +57,13 @@ def configuration(group: str, box: GroupMember, texts: Sequence[str], certs: str
     )
 
 
-def _box(folder: Path, box: GroupMember, text: str) -> str:
+def _box(folder: Path, box: GroupMember, text: str, *, here: bool) -> str:
     path = folder / box.name / "rocketbox.toml"
     if path.exists():
         return f"{box.name}: {path} is there and stays as it is; new certificates are in {path.with_name('keys')}"
     path.write_text(text)
+    if here:
+        return f"{box.name}: rocketbox serve --config {path} --data {box.name}"
     return f"{box.name}: copy {path.parent}/* to {Path(INSTALLED).parent} of {box.host}"
 
 

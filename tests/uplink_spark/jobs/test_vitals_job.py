@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,18 @@ def test_what_cannot_be_used_is_named_in_one_line(wrong: tuple[str, str], said: 
     assert done.returncode == 2
     (line,) = (done.stdout + done.stderr).splitlines()
     assert line.startswith(said)
+
+
+@pytest.mark.slow
+def test_all_ports_that_are_taken_are_named_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = ["--namesrv-port", str(one.getsockname()[1]), "--broker-port", str(other.getsockname()[1])]
+        command = [sys.executable, str(EXAMPLES / "vitals.py"), *ports, "--gateway-port", str(free_port())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert [line.split(" by ")[0] for line in done.stderr.splitlines()] == [
+        f"Port {number} is taken" for number in ports[1::2]
+    ]
 
 
 def test_a_stream_that_lags_behind_is_no_loss(

@@ -27,6 +27,7 @@ def test_each_box_has_certificates_and_a_configuration_and_the_witness_a_command
         )
         assert (config.box.name, config.listen.broker_port) == ("press", port)
         assert Path(config.group.certs) == tmp_path / name / "keys"
+    assert said[0] == f"a: rocketbox serve --config {tmp_path}/a/rocketbox.toml --data a"
     for name in ("a", "b", "w"):
         LinkTls(tmp_path / name / "keys", clock_ok=True)
     assert not (tmp_path / "w" / "rocketbox.toml").exists()
