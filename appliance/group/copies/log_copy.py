@@ -17,7 +17,7 @@ from storage_driver.consensus.effects import LogCut
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import Append
 from storage_driver.crc import crc32
-from storage_driver.errors import LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged, StoreRefused
+from storage_driver.errors import Full, LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged, StoreRefused
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
@@ -118,13 +118,13 @@ class LogCopy:
             return None
         try:
             if self._store.full is not None:
-                raise LogFailed(self._store.full)
+                raise Full(self._store.full)
             end = self._store.append_raw(append.start, data)
         except QueueRestarted as exc:
             self._restarted = exc.topic
             self._work.set()
             return None
-        except (NotNext, RecordDamaged, MessageIllegal, LogFailed) as exc:
+        except (NotNext, RecordDamaged, MessageIllegal, LogFailed, Full) as exc:
             if str(exc) != self.refused:
                 log.warning("event=append_refused start=%d length=%d reason=%r", append.start, append.length, str(exc))
             self.refused = str(exc)

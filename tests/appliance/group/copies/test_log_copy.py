@@ -51,9 +51,9 @@ async def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> 
     data = await records(tmp_path / "a", b"1")
     async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
         copy = LogCopy(store, no_cut)
-        store.full = "the disk is full"
+        store.full = "91 % used"
         assert copy.append(append_of(0, data), data) is None
-        assert "the disk is full" in copy.refused
+        assert copy.refused.startswith("the disk is full: ")
         store.full = None
         assert copy.append(append_of(0, data), data) == len(data)
 
