@@ -58,7 +58,7 @@ class KeyRing(Protocol):
 class ClientSession:
     """One client on one connection: a `RequestPeer` of the broker's tables.
 
-    `settings` are those of its telemetry `stream`, both None while it has none;
+    `settings` are those it gave last, None before that and once it has left; `stream` is its open stream of telemetry;
     `room` is the connection's, `leases` are the messages that are renewed for the client.
     """
 

@@ -60,7 +60,7 @@ class Sent(NamedTuple):
 def read_sent(message: Any, topic: str, attributes: Mapping[str, str], most_bytes: int) -> Sent:
     """Return what is stored of a message; `attributes` are those of its topic. Raises Rejection."""
     system = message.system_properties
-    _check_type(system.message_type, attributes)
+    _check_type(system, attributes)
     body = _body(message, system, most_bytes)
     message_id = _message_id(system.message_id)
     properties = {UNIQUE_KEY: message_id}
@@ -79,14 +79,23 @@ def read_sent(message: Any, topic: str, attributes: Mapping[str, str], most_byte
     return Sent(message_id, text, body, flag, born_ms, properties.get(GROUP, ""))
 
 
-def _check_type(kind: int, attributes: Mapping[str, str]) -> None:
+def _check_type(system: Any, attributes: Mapping[str, str]) -> None:
     """A topic without the attribute takes every type: topics of 4.9 have none."""
+    kind = system.message_type
     if kind in NOT_HERE:
         raise Rejection(Code.UNSUPPORTED, f"{NOT_HERE[kind]}: docs/limits.md")
     declared = attributes.get("message.type", "MIXED")
-    if declared in OF_TYPE and kind != OF_TYPE[declared]:
+    if declared in OF_TYPE and kind != OF_TYPE[declared] and _meant(system) != OF_TYPE[declared]:
         text = f"the topic takes messages of type {declared}, this one is {MessageType.Name(kind)}"
         raise Rejection(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+
+
+def _meant(system: Any) -> int:
+    """Return the type that the content of a normal message says. Source: RocketMQ 5.3 parseFromMessageProperty."""
+    kind: int = system.message_type
+    if kind == MessageType.NORMAL and system.HasField("delivery_timestamp"):
+        return int(MessageType.DELAY)
+    return int(MessageType.FIFO) if kind == MessageType.NORMAL and system.message_group else kind
 
 
 def _body(message: Any, system: Any, most_bytes: int) -> bytes:

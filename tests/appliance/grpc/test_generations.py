@@ -6,9 +6,11 @@ import pytest
 import trio
 
 from appliance.__main__ import main
+from netstack.grpc.v2.definition_pb2 import MessageType
 from netstack.wire.bodies_admin import ConsumerConnection
-from tests.appliance.box import ask, connected
+from tests.appliance.box import ask, connected, pull, send
 from tests.appliance.grpc.asking import Code, acking, asking, consumer_settings, grpc_box, message, receiving, sending
+from uplink_spark.spark.rows import Origin, RawPiece, RowSelection, decode
 
 
 async def test_a_reset_moves_a_group_of_grpc_consumers_of_any_language(tmp_path: Path) -> None:
@@ -54,3 +56,17 @@ async def test_metrics_count_the_calls_of_grpc_clients(tmp_path: Path, capsys: p
         'rocketmq_messages_out_total{cluster="DefaultCluster",consumer_group="G"',
     ):
         assert line in scraped, line
+
+
+@pytest.mark.slow
+async def test_spark_reads_id_message_group_and_lite_topic_of_rocketmq_5(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client, connected(box) as remoting:
+        fifo = message("T", message_id="01FE", message_type=MessageType.FIFO, message_group="orders")
+        assert (await client.ask("SendMessage", sending(fifo))).status.code == Code.OK
+        assert (await remoting.ask(send("T", properties="UNIQ_KEY\x01AB\x02__LITE_TOPIC\x01room-7"))).code == 0
+        log = (await remoting.ask(pull("T"))).body
+    piece = RawPiece(Origin("box", 1, 0, 1, 0, 1 << 62, 0, True), log)
+    first, second = decode([piece], RowSelection()).to_pylist()
+    assert (first["msg_id"], second["msg_id"]) == ("01FE", "AB")
+    assert dict(first["properties"])["__SHARDINGKEY"] == "orders"
+    assert dict(second["properties"])["__LITE_TOPIC"] == "room-7"

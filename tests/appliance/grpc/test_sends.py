@@ -144,6 +144,8 @@ async def test_a_topic_with_a_type_takes_messages_of_this_type_alone(tmp_path: P
         assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
         fifo = message("Orders", message_group="g", message_type=FIFO)
         assert (await client.ask("SendMessage", sending(fifo))).status.code == Code.OK
+        implied = message("Orders", message_id="02", message_group="g")
+        assert (await client.ask("SendMessage", sending(implied))).status.code == Code.OK
 
 
 async def test_sends_of_many_clients_share_syncs_and_are_all_stored(tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ import pytest
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.telemetry import check_settings
 from netstack.grpc.v2 import definition_pb2, service_pb2
-from tests.appliance.grpc.asking import Code, asking, grpc_box, producer_settings
+from tests.appliance.grpc.asking import (
+    Code,
+    acking,
+    asking,
+    consumer_settings,
+    grpc_box,
+    message,
+    producer_settings,
+    receiving,
+    sending,
+)
 
 HEARTBEAT = service_pb2.HeartbeatRequest(client_type=definition_pb2.ClientType.PRODUCER)
 LEAVE = service_pb2.NotifyClientTerminationRequest()
@@ -33,7 +43,7 @@ async def test_heartbeat_and_leave_need_settings(tmp_path: Path) -> None:
         assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
 
 
-async def test_a_stream_that_ends_takes_its_settings_along(tmp_path: Path) -> None:
+async def test_a_client_outlives_its_stream_until_it_leaves(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
         number = await client.telemetry(producer_settings("T"))
         await client.told(number, 1)
@@ -41,7 +51,25 @@ async def test_a_stream_that_ends_takes_its_settings_along(tmp_path: Path) -> No
         await client.client.flush()
         await client.client.calls[number].ended.wait()
         assert client.client.calls[number].status == 0
+        assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+        assert (await client.ask("NotifyClientTermination", LEAVE)).status.code == Code.OK
         assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_push_consumer_keeps_its_messages_when_its_stream_breaks(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        number = await client.telemetry(consumer_settings("G", "T", push=True))
+        await client.told(number, 1)
+        await client.ask("SendMessage", sending(message("T")))
+        _, (found,) = await client.receive(receiving("G", "T"))
+        client.client.h2.reset_stream(number)
+        await client.client.flush()
+        assert (await client.ask("SendMessage", sending(message("T", b"2", "02")))).status.code == Code.OK
+        _, (second,) = await client.receive(receiving("G", "T"))
+        assert second.body == b"2"
+        answer = await client.ask("AckMessage", acking("G", "T", found, second))
+        assert [each.status.code for each in answer.entries] == [Code.OK, Code.OK]
+        assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
 
 
 async def test_a_newer_stream_of_a_client_outlives_the_older(tmp_path: Path) -> None:
