@@ -16,7 +16,8 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 
 /**
  * Sends or consumes with the official gRPC client. Arguments: ENDPOINT TOPIC MODE THREADS WARM_S RUN_S GROUP.
- * Modes: send (each thread waits for its answer), receive (32 messages a call, each acknowledged by a call of its own).
+ * Modes: send (each thread waits for its answer), receive (32 messages a call, 4 with
+ * more than 16 threads, each acknowledged by a call of its own).
  * Prints one line of figures.
  */
 public class GrpcLoad {
@@ -45,7 +46,9 @@ public class GrpcLoad {
         ClientServiceProvider provider = ClientServiceProvider.loadService();
         ClientConfiguration where = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(false)
             .setRequestTimeout(Duration.ofSeconds(10)).build();
-        Step step = mode.equals("send") ? sending(provider, where, topic) : receiving(provider, where, topic, group);
+        int batch = threads > 16 ? 4 : 32;
+        Step step = mode.equals("send") ? sending(provider, where, topic)
+            : receiving(provider, where, topic, group, batch);
         CountDownLatch ended = new CountDownLatch(threads);
         for (int i = 0; i < threads; i++) {
             Thread thread = new Thread(() -> work(step, ended));
@@ -97,13 +100,13 @@ public class GrpcLoad {
         };
     }
 
-    static Step receiving(ClientServiceProvider provider, ClientConfiguration where, String topic, String group)
-            throws Exception {
+    static Step receiving(ClientServiceProvider provider, ClientConfiguration where, String topic, String group,
+            int batch) throws Exception {
         SimpleConsumer consumer = provider.newSimpleConsumerBuilder().setClientConfiguration(where)
             .setConsumerGroup(group).setAwaitDuration(Duration.ofSeconds(5))
             .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL)).build();
         return () -> {
-            List<MessageView> found = consumer.receive(32, Duration.ofSeconds(60));
+            List<MessageView> found = consumer.receive(batch, Duration.ofSeconds(60));
             for (MessageView each : found) {
                 consumer.ack(each);
             }
