@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Final
 
 import trio
@@ -91,7 +90,7 @@ class Floating:
     def _announce(self) -> None:
         """Tell the neighbours where the address is now. Raises OSError."""
         address, interface = self._floating.address, self._floating.interface
-        mac = bytes.fromhex(Path(f"/sys/class/net/{interface}/address").read_text().strip().replace(":", ""))
+        mac = _mac_of(interface)
         if isinstance(address, IPv4Address):
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
                 line.bind((interface, 0))
@@ -103,3 +102,11 @@ class Floating:
             line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
             line.bind((str(address), 0, 0, index))
             line.sendto(neighbour_advertisement(address, mac), (ALL_NODES, 0, 0, index))
+
+
+def _mac_of(interface: str) -> bytes:
+    """Return an interface's address on its line, also where /sys shows another network. Raises OSError."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
+        line.bind((interface, 0))
+        mac: bytes = line.getsockname()[4]
+    return mac

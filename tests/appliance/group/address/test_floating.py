@@ -22,7 +22,7 @@ from appliance.group.address.floating_frames import read_floating
 def ip(*words):
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
-subprocess.run("mount -t sysfs sysfs /sys; ip link set lo up; ip link add here type veth peer name there; "
+subprocess.run("ip link set lo up; ip link add here type veth peer name there; "
                "ip link set here up; ip link set there up", shell=True, check=True)
 kind, text = sys.argv[1:]
 floating.AGAIN_S = 0.1
