@@ -10,6 +10,7 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.errors import Busy
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
@@ -28,9 +29,14 @@ def message(number: int, body_bytes: int = 100, topic: str = "T") -> Message:
 
 
 async def fill(store: MessageStore, count: int, body_bytes: int = 1000) -> None:
-    """Append numbered messages and wait until they are durable, in groups a slow disk can take."""
-    for number in range(count):
-        store.put(message(number, body_bytes))
+    """Append numbered messages and wait until they are durable, at the pace of the disk."""
+    number = 0
+    while number < count:
+        try:
+            store.put(message(number, body_bytes))
+            number += 1
+        except Busy:
+            await store.wait_committed(store.end)
         if not number % 200:
             await store.wait_committed(store.end)
     await store.wait_committed(store.end)

@@ -147,7 +147,7 @@ async def test_a_noisy_cable_costs_time_and_nothing_else(
 
 @pytest.mark.slow
 async def test_9600_baud_is_slow_but_works(tmp_path: Path, autojump_clock: MockClock) -> None:
-    autojump_clock.autojump_threshold = 0.05
+    autojump_clock.autojump_threshold = 0.1
     cable, box = Cable(tmp_path, Faults(baud=9600)), folder_box(tmp_path / "box")
     wanted = wanted_for(tmp_path, box, size=6000)
 
