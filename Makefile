@@ -140,7 +140,7 @@ HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/app
 test: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=; unset PYTHONDONTWRITEBYTECODE; \
 	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); \
-	$(MAKE) -s --no-print-directory library & library=$$!; \
+	$(PY) systemd/compiled/build.py appliance/native --if-changed & library=$$!; \
 	ROCKETBOX_PURE=1 $(PY) -m pytest --collect-only -q $(ARGS) >/dev/null 2>&1 & collected=$$!; \
 	step 'ruff check' .venv/bin/ruff check . ; \
 	step 'ruff format' .venv/bin/ruff format --check . ; \

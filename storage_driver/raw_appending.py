@@ -7,8 +7,8 @@ are neighbours in their queue too are one run from here to the queue's file, as 
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
+from storage_driver.crc import crc32
 from storage_driver.errors import MessageIllegal, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue

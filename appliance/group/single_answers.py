@@ -1,7 +1,8 @@
 """What clients are told of offsets, ends of queues and locks: as if one box had it, whichever box leads.
 
 Nothing of it is told without the lease of this leader, or another one may have told more. What would be lost with this
-box is told once the log of the group has it. One-way commits are not waited for.
+box is told once the log of the group has it. Where the log takes nothing, because the second disk is away, offsets are
+told all the same: consumers go on with what is there. One-way commits are not waited for.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,13 +48,16 @@ class SingleAnswers:
         return {code: partial(self._handle, handle) if code in codes else handle for code, handle in handlers.items()}
 
     def _handle(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Answer:
+        if request.is_oneway:  # nothing is told, and what waits would undo what comes after it
+            return handle(request, peer)
         if not self._leads():
             return AsyncReply(partial(self._once_led, handle, request, peer))
         answer, table = handle(request, peer), self._tables.get(request.code)
-        if table is None or request.is_oneway or (table.is_saved and type(answer) is not AsyncReply):
+        if table is None or (table.is_saved and type(answer) is not AsyncReply):
             return answer
         needs_body = type(answer) is AsyncReply and answer.needs_body
-        return AsyncReply(partial(_once_saved, table, answer), needs_body=needs_body)
+        read = request.code in READS
+        return AsyncReply(partial(_once_saved, table, answer, read=read), needs_body=needs_body)
 
     async def _once_led(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Told:
         with trio.move_on_after(WAIT_S):
@@ -64,13 +68,15 @@ class SingleAnswers:
         return await settled(self._handle(handle, request, peer))
 
 
-async def _once_saved(table: LoggedTable, answer: Answer) -> Told:
-    """Return an answer once the log has what it tells."""
+async def _once_saved(table: LoggedTable, answer: Answer, *, read: bool) -> Told:
+    """Return an answer once the log has what it tells; what is read is told also when the log takes nothing now."""
     told = await settled(answer)
     if not table.is_saved:
         try:
             await table.flush()
         except OSError as exc:
+            if read:
+                return told
             raise _not_now(str(exc)) from exc
     return told
 

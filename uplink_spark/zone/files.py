@@ -92,7 +92,7 @@ def opened(url: str) -> tuple[Any, str]:
 
 def _emulator() -> dict[str, str]:
     """Where Azurite is, if the environment says to the Delta library that it is used."""
-    if AZURE_USES_EMULATOR not in os.environ:
+    if os.environ.get(AZURE_USES_EMULATOR, "").lower() not in ("1", "true", "t", "on", "yes", "y"):
         return {}
     place = urlparse(os.environ.get(AZURE_EMULATOR, "http://127.0.0.1:10000"))
     kinds = ("blob", "dfs")

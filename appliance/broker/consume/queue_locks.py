@@ -75,7 +75,7 @@ class SavedLocks:
 
     def __init__(self, locks: QueueLocks, file: TableFile) -> None:
         self._locks, self._file = locks, file
-        self._one = trio.Lock()
+        self._one, self._failures = trio.Lock(), 0
         content = load_table(file, "queue locks").get("owners")
         for group, rows in (content if isinstance(content, dict) else {}).items():
             for name, client_id in rows.items() if isinstance(rows, dict) else ():
@@ -90,13 +90,20 @@ class SavedLocks:
         return self._saved == self._locks.changes
 
     async def flush(self) -> None:
-        """Save what is not in the file yet; who comes meanwhile shares the next save. Raises OSError."""
-        wanted = self._locks.changes
+        """Save what is not in the file yet; who comes meanwhile shares the next save or its failure. Raises OSError."""
+        wanted, failures = self._locks.changes, self._failures
         async with self._one:
-            if self._saved < wanted:
-                changes = self._locks.changes
+            if self._saved >= wanted:
+                return
+            if self._failures != failures:
+                raise OSError("the save that was waited for failed")
+            changes = self._locks.changes
+            try:
                 await self._file.write({"owners": self._locks.owners()})
-                self._saved = changes
+            except OSError:
+                self._failures += 1
+                raise
+            self._saved = changes
 
     async def run(self) -> None:
         """Save changed owners every second until cancelled."""

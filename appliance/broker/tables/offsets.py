@@ -43,7 +43,7 @@ class OffsetTable:
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
-        self._saving = trio.Lock()
+        self._saving, self._failures = trio.Lock(), 0
         self.load_again()
 
     def load_again(self) -> None:
@@ -200,13 +200,20 @@ class OffsetTable:
         return self._changes == self._saved
 
     async def flush(self) -> None:
-        """Save what is not on disk yet; who comes meanwhile shares the next save. Raises OSError."""
-        wanted = self._changes
+        """Save what is not on disk yet; who comes meanwhile shares the next save or its failure. Raises OSError."""
+        wanted, failures = self._changes, self._failures
         async with self._saving:
-            if self._saved < wanted:
-                changes = self._changes
+            if self._saved >= wanted:
+                return
+            if self._failures != failures:
+                raise OSError("the save that was waited for failed")
+            changes = self._changes
+            try:
                 await self._file.write_bytes(await self.encoded())
-                self._saved = changes
+            except OSError:
+                self._failures += 1
+                raise
+            self._saved = changes
 
 
 def _queues_from_json(row: Mapping[str, Any]) -> dict[int, int]:

@@ -54,18 +54,18 @@ class StateLog:
 
     async def wait(self, mark: int) -> None:
         """Return once the log is committed up to a mark. Raises OSError when that takes too long, or will not be."""
-        ended = False
+        ended, failed = False, ""
         with trio.move_on_after(WAIT_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._wait_ended, nursery.cancel_scope)
                 try:
                     await self._store.wait_committed(mark)
+                    ended = True
                 except LogFailed as exc:
-                    raise OSError(str(exc)) from exc
-                ended = True
+                    failed = str(exc)
                 nursery.cancel_scope.cancel()
         if not ended:
-            raise OSError(self._reason or f"the change is not on the second disk after {WAIT_S:g} s")
+            raise OSError(failed or self._reason or f"the change is not on the second disk after {WAIT_S:g} s")
 
     async def _wait_ended(self, scope: trio.CancelScope) -> None:
         await self._ended.wait()
@@ -117,7 +117,11 @@ class LogTable:
 
     async def _write(self, change: TableChange | None) -> None:
         if change is not None:
-            self._mark = self._state.append(change)
+            try:
+                self._mark = self._state.append(change)
+            except OSError:
+                self._differ.forget()  # some of it may be in the log, and some not
+                raise
         await self._state.wait(self._mark)
 
 

@@ -118,6 +118,10 @@ class Differ:
         """The log holds this table."""
         self._known = _hashes(_sections(content))
 
+    def forget(self) -> None:
+        """Nobody knows what the log holds: the next change is the whole table."""
+        self._known = None
+
     def change_to(self, content: object) -> TableChange | None:
         """Return what is different now, None for nothing; from here on the log holds it."""
         sections = _sections(content)

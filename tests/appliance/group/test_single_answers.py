@@ -69,6 +69,7 @@ async def test_what_the_log_does_not_take_is_not_acknowledged() -> None:
     with pytest.raises(Refused, match="second disk") as caught:
         await settled(leader.ask(Code.UPDATE_CONSUMER_OFFSET))
     assert caught.value.code == 14
+    assert await settled(leader.ask(Code.QUERY_CONSUMER_OFFSET)) is not None, "consumers go on meanwhile"
 
 
 async def test_without_a_lease_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +77,8 @@ async def test_without_a_lease_nothing_is_told(monkeypatch: pytest.MonkeyPatch) 
     leader.leads = False
     waiting = leader.ask(Code.GET_MAX_OFFSET)
     assert leader.asked == 0
-    leader.leads = True
+    assert type(leader.ask(Code.UPDATE_CONSUMER_OFFSET, oneway=True)) is Reply, "it would undo a later one"
+    leader.leads, leader.asked = True, 0
     await settled(waiting)
     assert leader.asked == 1
     monkeypatch.setattr(single_answers, "WAIT_S", 0.01)

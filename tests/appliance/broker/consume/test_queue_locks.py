@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,3 +125,37 @@ async def test_a_lock_that_changes_hands_is_saved_before_it_is_told(tmp_path: Pa
     after = QueueLocks(lambda: 0.0)
     assert SavedLocks(after, file).is_saved
     assert after.lock("g", "y", [A]) == [A]
+
+
+async def test_who_waited_for_a_save_that_failed_does_not_wait_for_another_one() -> None:
+    class FailingFile:
+        def __init__(self) -> None:
+            self.tries = 0
+
+        def load(self) -> None:
+            return None
+
+        async def write(self, table: object) -> None:
+            self.tries += 1
+            await trio.testing.wait_all_tasks_blocked()
+            raise OSError("the second disk is away")
+
+        async def write_bytes(self, raw: bytes) -> None:
+            await self.write(raw)
+
+    file, locks = FailingFile(), QueueLocks(lambda: 0.0)
+    saved = SavedLocks(locks, file)
+    locks.lock("g", "x", [A])
+    failed: list[str] = []
+
+    async def flush() -> None:
+        try:
+            await saved.flush()
+        except OSError as exc:
+            failed.append(str(exc))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(flush)
+    assert (file.tries, len(failed)) == (1, 5)
+    assert not saved.is_saved

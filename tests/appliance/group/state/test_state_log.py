@@ -7,6 +7,7 @@ import trio
 
 from appliance.group.state import state_log
 from appliance.group.state.state_log import FollowerFiles
+from storage_driver.errors import LogFailed
 from storage_driver.journal import Journal
 from tests.appliance.group.following_store import lead, opened
 from tests.waiting import until
@@ -43,6 +44,35 @@ async def test_without_the_second_disk_a_write_fails_after_a_while_and_its_repet
         await until(lambda: side.store.synced == side.store.end)
         side.store.commit(side.store.end)
         await table.write(GROUPS)
+
+
+async def test_a_change_that_was_refused_is_in_the_log_with_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(change: object) -> int:
+        raise OSError("the disk is slow")
+
+    async with opened(tmp_path) as side:
+        leader = lead(side)
+        table = leader.tables.state_file("subscriptionGroup")
+        with monkeypatch.context() as patched:
+            patched.setattr(leader.state, "append", refuse)
+            with pytest.raises(OSError, match="slow"):
+                await table.write(GROUPS)
+        await table.write(GROUPS)
+        assert leader.state.following == 1
+        await side.applier.apply()
+        assert table.load() == GROUPS
+
+
+async def test_a_sealed_log_is_an_error_of_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sealed(log_offset: int) -> None:
+        raise LogFailed("a write failed")
+
+    async with opened(tmp_path) as side:
+        monkeypatch.setattr(side.store, "wait_committed", sealed)
+        with pytest.raises(OSError, match="sealed after a disk error"):
+            await lead(side).tables.state_file("subscriptionGroup").write(GROUPS)
 
 
 async def test_who_leads_no_longer_tells_those_who_wait(tmp_path: Path) -> None:
