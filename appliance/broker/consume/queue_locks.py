@@ -4,17 +4,12 @@ In memory only: after a restart all queues are free, but in a group of boxes, wh
 lock nobody renews for a minute is free again.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 
-import trio
-
-from appliance.broker.tables.saving import TableFile, load_table
+from appliance.broker.tables.saving import SharedSave, TableFile, load_table
 from storage_driver.record import MessageQueue
 
-log = logging.getLogger("appliance.broker")
 SAVE_S = 1.0
-
 EXPIRY_S = 60.0
 MOST_LOCKS = 100_000  # above: nothing new is granted until old locks expire; a client asks again
 
@@ -75,41 +70,26 @@ class SavedLocks:
 
     def __init__(self, locks: QueueLocks, file: TableFile) -> None:
         self._locks, self._file = locks, file
-        self._one, self._failures = trio.Lock(), 0
         content = load_table(file, "queue locks").get("owners")
         for group, rows in (content if isinstance(content, dict) else {}).items():
             for name, client_id in rows.items() if isinstance(rows, dict) else ():
                 topic, _, number = name.rpartition("@")
                 if number.isdecimal():
                     locks.lock(group, str(client_id), [MessageQueue(topic, int(number))])
-        self._saved = locks.changes
+        self._save = SharedSave("queue_locks", lambda: locks.changes, self._write)
+
+    async def _write(self) -> None:
+        await self._file.write({"owners": self._locks.owners()})
 
     @property
     def is_saved(self) -> bool:
         """Whether the file has all owners."""
-        return self._saved == self._locks.changes
+        return self._save.is_done
 
     async def flush(self) -> None:
         """Save what is not in the file yet; who comes meanwhile shares the next save or its failure. Raises OSError."""
-        wanted, failures = self._locks.changes, self._failures
-        async with self._one:
-            if self._saved >= wanted:
-                return
-            if self._failures != failures:
-                raise OSError("the save that was waited for failed")
-            changes = self._locks.changes
-            try:
-                await self._file.write({"owners": self._locks.owners()})
-            except OSError:
-                self._failures += 1
-                raise
-            self._saved = changes
+        await self._save.flush()
 
     async def run(self) -> None:
         """Save changed owners every second until cancelled."""
-        while True:
-            await trio.sleep(SAVE_S)
-            try:
-                await self.flush()
-            except OSError as exc:
-                log.error("event=queue_locks_not_saved reason=%r", str(exc))
+        await self._save.run(SAVE_S)

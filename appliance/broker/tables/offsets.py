@@ -5,18 +5,15 @@ come from clients, so what they may take up is limited: also for a group and a t
 """
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import trio
 
-from appliance.broker.tables.saving import TableFile, load_table, rows_of
+from appliance.broker.tables.saving import SharedSave, TableFile, load_table, rows_of
 from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
-
-log = logging.getLogger("appliance.broker")
 
 SAVE_S: Final = 5.0
 MOST_OFFSETS: Final = 500_000  # of queues, about 100 bytes each
@@ -39,12 +36,12 @@ class OffsetTable:
 
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
-        self._changes = self._saved = 0
+        self._changes = 0
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
-        self._saving, self._failures = trio.Lock(), 0
         self.load_again()
+        self._save = SharedSave("offsets", lambda: self._changes, self._write)
 
     def load_again(self) -> None:
         """Take what the file says: at the start, and what others wrote since."""
@@ -185,35 +182,21 @@ class OffsetTable:
         text = ",".join(filter(None, rows))
         return f'{{"offsetTable":{{{text}}}}}'.encode("utf-8", "surrogatepass")
 
+    async def _write(self) -> None:
+        await self._file.write_bytes(await self.encoded())
+
     async def run(self, *, save_s: float = SAVE_S) -> None:
         """Save every save_s while something changed, until cancelled."""
-        while True:
-            await trio.sleep(save_s)
-            try:
-                await self.flush()
-            except OSError as exc:
-                log.error("event=offsets_not_saved reason=%r", str(exc))
+        await self._save.run(save_s)
 
     @property
     def is_saved(self) -> bool:
         """Whether everything is on disk."""
-        return self._changes == self._saved
+        return self._save.is_done
 
     async def flush(self) -> None:
         """Save what is not on disk yet; who comes meanwhile shares the next save or its failure. Raises OSError."""
-        wanted, failures = self._changes, self._failures
-        async with self._saving:
-            if self._saved >= wanted:
-                return
-            if self._failures != failures:
-                raise OSError("the save that was waited for failed")
-            changes = self._changes
-            try:
-                await self._file.write_bytes(await self.encoded())
-            except OSError:
-                self._failures += 1
-                raise
-            self._saved = changes
+        await self._save.flush()
 
 
 def _queues_from_json(row: Mapping[str, Any]) -> dict[int, int]:

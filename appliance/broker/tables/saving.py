@@ -6,7 +6,7 @@ during a write shares the next, so a burst of a thousand new topics costs a hand
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -166,6 +166,45 @@ class Saver:
     def _wake_upto(self, mark: int, reason: str | None) -> None:
         while self._waiting and self._waiting[0][0] <= mark:
             self._waiting.popleft()[1](reason)
+
+
+class SharedSave:
+    """Saves a table for all who want that: who comes during a save shares the next one, or its failure."""
+
+    def __init__(self, what: str, changes: Callable[[], int], write: Callable[[], Awaitable[None]]) -> None:
+        """changes: how many there have been; what of the table is stored now is saved."""
+        self._what, self._changes, self._write = what, changes, write
+        self._saved, self._failures, self._one = changes(), 0, trio.Lock()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all changes are saved."""
+        return self._saved == self._changes()
+
+    async def flush(self) -> None:
+        """Save what is not saved yet. Raises OSError."""
+        wanted, failures = self._changes(), self._failures
+        async with self._one:
+            if self._saved >= wanted:
+                return
+            if self._failures != failures:
+                raise OSError("the save that was waited for failed")
+            changes = self._changes()
+            try:
+                await self._write()
+            except OSError:
+                self._failures += 1
+                raise
+            self._saved = changes
+
+    async def run(self, every_s: float) -> None:
+        """Save every so often while something changed, until cancelled."""
+        while True:
+            await trio.sleep(every_s)
+            try:
+                await self.flush()
+            except OSError as exc:
+                log.error("event=%s_not_saved reason=%r", self._what, str(exc))
 
 
 class SavedTable:
