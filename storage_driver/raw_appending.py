@@ -57,6 +57,13 @@ class CopiedRun:
         alike = self.key is key and self.sys_flag == sys_flag and self.stored_ms == stored_ms
         return alike and self.next_offset == queue_offset and self.queued
 
+    def append(self, log_offset: int, size: int, properties: bytes) -> None:
+        """Take the next record."""
+        self.next_offset += 1
+        self.log_offsets.append(log_offset)
+        self.sizes.append(size)
+        self.properties.append(properties)
+
 
 class CopiedRuns:
     """Takes the records of some bytes, one after the other."""
@@ -85,20 +92,14 @@ class CopiedRuns:
         run = self._run
         if run is None or not run.goes_on_with(key, queue_offset, sys_flag, stored_ms):
             run = self._begin(key, queue_offset, sys_flag, stored_ms)
-        run.next_offset += 1
-        run.log_offsets.append(log_offset)
-        run.sizes.append(size)
-        run.properties.append(data[properties_at:stop])
+        run.append(log_offset, size, data[properties_at:stop])
         return size
 
     def add(self, entry: DispatchEntry) -> None:
         """Take a record that was parsed."""
         key = MessageQueue(entry.topic, entry.queue_id)
         run = self._begin(key, entry.queue_offset, entry.sys_flag, entry.stored_ms)
-        run.next_offset += 1
-        run.log_offsets.append(entry.log_offset)
-        run.sizes.append(entry.size)
-        run.properties.append(entry.properties)
+        run.append(entry.log_offset, entry.size, entry.properties)
 
     def _begin(self, key: MessageQueue, queue_offset: int, sys_flag: int, stored_ms: int) -> CopiedRun:
         run = self._run = CopiedRun(key, queue_offset, sys_flag, stored_ms)
