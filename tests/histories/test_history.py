@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories.history import LOCK, QUEUE, REGISTER, History, Operation, checker, verdicts
-from tests.interop.jars import Unavailable
+from tests.histories.history import LOCK, QUEUE, REGISTER, History, Operation, verdicts
 
 pytestmark = pytest.mark.slow
 SENT = (
@@ -79,14 +78,6 @@ REFUSED: dict[str, tuple[str, Sequence[Operation]]] = {
         (HELD, Operation("unlock", 1, call=3).told(0, 4), Operation("lock", 2, call=5).told(0, 6)),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    try:
-        return checker()
-    except Unavailable as error:
-        pytest.skip(str(error))
 
 
 def test_the_checker_tells_histories_of_one_object_from_others(program: Path) -> None:

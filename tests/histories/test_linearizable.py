@@ -20,21 +20,12 @@ from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.real_group import start
 from tests.appliance.group.test_real_pair import LOST
 from tests.histories.clients import KINDS, QUEUES, TOPIC, Recorder, note_content
-from tests.histories.history import checker, verdicts
-from tests.interop.jars import Unavailable
+from tests.histories.history import verdicts
 from tests.waiting import until, until_it
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 SPARE = QUEUES  # a queue of the topic that no history is about
 ANSWERED = 60  # operations between two faults
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    try:
-        return checker()
-    except Unavailable as error:
-        pytest.skip(str(error))
 
 
 class Ground:
