@@ -5,7 +5,7 @@ It sends and consumes all the time: nothing acknowledged is lost, and each queue
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,25 +38,23 @@ def three(folder: Path, *, floating: bool) -> Iterator[tuple[list[BridgedMember]
         yield found, ";".join(each.namesrv for each in found)
 
 
-def rounds(
-    made: list[BridgedMember], more: Callable[[int], None], since: Callable[[float], tuple[float, int]]
-) -> dict[str, list[tuple[float, int]]]:
+def rounds(made: list[BridgedMember], senders: TimedSenders) -> dict[str, list[tuple[float, int]]]:
     """Hand over, and end leaders; return the longest pause and failed sends of each round."""
     found: dict[str, list[tuple[float, int]]] = {"hand-over": [], "kill -9": []}
-    more(50)
+    senders.more(50)
     for _ in range(PLANNED):
         began = time.monotonic()
         hand_over(list(made))
-        more(50)
-        found["hand-over"].append(since(began))
+        senders.more(50)
+        found["hand-over"].append(senders.since(began))
     for _ in range(KILLED):
         linked(list(made))
         began, leader = time.monotonic(), leader_of(list(made))
         leader.kill()
-        more(50)
-        found["kill -9"].append(since(began))
+        senders.more(50)
+        found["kill -9"].append(senders.since(began))
         leader.start()
-        more(50)
+        senders.more(50)
     for what, each in found.items():
         pauses = [pause for pause, _ in each]
         print(f"{what}: median {statistics.median(pauses):.2f} s, longest {max(pauses):.2f} s, {each}")
@@ -80,6 +78,6 @@ def test_a_stock_java_client(jvm: Jvm, tmp_path: Path, floating: bool) -> None:
         consuming = push_consumer(jvm, namesrv, topic, ConsumeThreadMin=1, ConsumeThreadMax=1)
         collected = stack.enter_context(consuming)
         with senders.running():
-            found = rounds(made, senders.more, senders.since)
+            found = rounds(made, senders)
         check(collected, senders)
     judge(found, floating=floating)
