@@ -110,8 +110,9 @@ compiled: proto .venv/.spark-compiled
 	@$(PY) -m compileall -q $(CODE)
 
 # The modules that every message passes, by mypyc; without a C compiler they run as pure Python (systemd/compiled/build.py).
+LIBRARY := $(PY) systemd/compiled/build.py appliance/native --if-changed
 library: .venv/.ready
-	@$(PY) systemd/compiled/build.py appliance/native --if-changed
+	@$(LIBRARY)
 
 # netstack/grpc/v2/*_pb2.py, from the proto files beside them.
 proto: .venv/.ready
@@ -140,7 +141,7 @@ HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/app
 test: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=; unset PYTHONDONTWRITEBYTECODE; \
 	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); \
-	$(PY) systemd/compiled/build.py appliance/native --if-changed & library=$$!; \
+	$(LIBRARY) & library=$$!; \
 	ROCKETBOX_PURE=1 $(PY) -m pytest --collect-only -q $(ARGS) >/dev/null 2>&1 & collected=$$!; \
 	step 'ruff check' .venv/bin/ruff check . ; \
 	step 'ruff format' .venv/bin/ruff format --check . ; \
