@@ -51,6 +51,10 @@ class RequestPeer(Protocol):
     def local(self) -> tuple[str, int]: ...
     @property
     def born_host(self) -> bytes: ...
+    @property
+    def listens(self) -> bool:
+        """Whether it can be told anything now."""
+        ...
 
     async def ask(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float

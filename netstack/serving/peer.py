@@ -127,6 +127,11 @@ class Peer:
         await self._outbox.reserve(size)
 
     @property
+    def listens(self) -> bool:
+        """Whether a request can be sent to it."""
+        return not self.closed.is_set()
+
+    @property
     def full(self) -> bool:
         """Whether the peer leaves too much unread."""
         return self._outbox.full

@@ -1,8 +1,9 @@
 """Asking producers about half messages that were never decided.
 
 A half that is asked about is stored again with its count raised, so the count survives a restart and the half queue can
-move on. Asked is any living producer of the half's group with the key that sent it; while there is none, nothing is
-counted. Source: RocketMQ 4.9.8 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener.
+move on. Asked is any producer of the half's group that has the key that sent it and can be told; while there is none,
+nothing is counted.
+Source: RocketMQ 4.9.8 TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener.
 """
 
 import logging
@@ -198,7 +199,7 @@ class TransactionChecks:
         """Store the half again with its new count and ask a producer of its group about the copy."""
         group = half.property_map.get(PRODUCER_GROUP, "")
         properties = half.property_map
-        producers = [peer for peer in self._clients.producers(group) if ends(peer, properties)]
+        producers = [peer for peer in self._clients.producers(group) if peer.listens and ends(peer, properties)]
         if not producers:
             self._unasked[group] += 1
             return

@@ -77,6 +77,20 @@ async def test_without_a_producer_no_check_is_counted(tmp_path: Path) -> None:
         assert len(peer.told) == 1
 
 
+async def test_a_producer_that_cannot_be_told_is_not_asked(tmp_path: Path) -> None:
+    async with bench(tmp_path, ON_DEMAND) as b:
+        deaf = b.producer(1)
+        deaf.listens = False
+        await b.half()
+        for _ in range(ON_DEMAND.most_checks + 2):
+            await b.round()
+        assert (len(await b.small.all(HALF)), deaf.told) == (1, [])
+        listening = b.producer(2)
+        await b.round()
+        await b.round()
+        assert (len(listening.told), deaf.told) == (2, [])
+
+
 @pytest.mark.parametrize("off_by_ms", [-10 * 86_400_000, 86_400_000])
 async def test_a_producer_with_a_wrong_clock_is_asked_like_any_other(tmp_path: Path, off_by_ms: int) -> None:
     async with bench(tmp_path, QUICK) as b:
