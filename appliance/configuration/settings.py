@@ -204,6 +204,8 @@ class GrpcSection(Section):
     """RocketMQ 5 clients over gRPC."""
 
     port: int = key(0, PORT, "port for RocketMQ 5 clients that speak gRPC, 8081 by custom; 0: off")
+    min_invisible_ms: int = key(10_000, Whole(1, 60_000), "shortest invisible time that a simple consumer may ask for")
+    min_poll_ms: int = key(5000, Whole(0, 20_000), "shortest time that a receive waits for its first message")
 
 
 class NamesrvSection(Section):

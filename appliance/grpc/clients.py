@@ -1,8 +1,11 @@
-"""Who calls: one session per connection and client id, which the broker takes for a peer of its own.
+"""Who calls: one session per client id, which the broker takes for a peer of its own.
+
+The calls of a client may come on several connections, and those of several clients on one: what balances HTTP/2 between
+them does both.
 
 A signature of these clients covers the text of one header, the time, and nothing of the request. The clock in it is the
 client's local one, so its age says nothing either.
-Source: RocketMQ 5.3 DefaultAuthenticationContextBuilder; rocketmq-clients Signature.
+Source: RocketMQ 5.3 DefaultAuthenticationContextBuilder, GrpcClientSettingsManager; rocketmq-clients Signature.
 """
 
 import hashlib
@@ -10,12 +13,14 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import trio
+
 from appliance.broker.access.permissions import Denied
-from appliance.broker.rights import Need, Signer
+from appliance.broker.rights import NOBODY, Need, Signer
 from appliance.broker.tables.clients import GRPC, Member
 from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
 from appliance.grpc.outcome import Rejection
-from appliance.grpc.renewals import Leases, Renew, Renewals
+from appliance.grpc.renewals import Leases, Renew
 from netstack.errors import ChannelClosed
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Settings
@@ -30,7 +35,9 @@ CLIENT_ID, LANGUAGE, VERSION, DATE_TIME, AUTHORIZATION = (
 )
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_ID = 1024
-MOST_SESSIONS = 64  # client ids of one connection; each client has a connection of its own
+MOST_GUESTS = 64  # clients of one connection that said nothing of themselves
+MOST_CONNECTIONS = 8  # of one client, those whose end is noticed
+SILENT_S, SILENT_ALONE_S = 40.0, 25.0  # clients send a heartbeat every ten seconds; without a stream of telemetry
 LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO"}  # where remoting's names differ
 
 
@@ -56,22 +63,23 @@ class KeyRing(Protocol):
 
 
 class ClientSession:
-    """One client on one connection: a `RequestPeer` of the broker's tables.
+    """One client: a `RequestPeer` of the broker's tables, whatever connections its calls come on.
 
-    `settings` are those it gave last, None before that and once it has left; `stream` is its open stream of telemetry;
-    `room` is the connection's, `leases` are the messages that are renewed for the client.
+    `connection` is that of its last call. `settings` are those it gave last, None before that and once it has left;
+    `stream` is its open stream of telemetry; `leases` are the messages that are renewed for the client; `heard_s` is
+    when it was heard of last.
     """
 
     __slots__ = (
-        *("_callbacks", "born_host", "client_id", "connection", "language", "leases", "room", "settings", "signer"),
-        *("stream", "version"),
+        *("_callbacks", "client_id", "connection", "connections", "heard_s", "leases", "library", "settings"),
+        *("signer", "stream"),
     )
 
-    def __init__(self, peer: Peer, client_id: str, library: tuple[str, int], room: AnswerRoom, leases: Leases) -> None:
-        self.connection, self.client_id, (self.language, self.version) = peer, client_id, library
-        self.room, self.leases = room, leases
-        self.born_host = peer.born_host
+    def __init__(self, peer: Peer, client_id: str, library: tuple[str, int], renew: Renew) -> None:
+        self.connection, self.client_id, self.library = peer, client_id, library
         self.signer: Signer | None = None
+        self.connections: dict[Peer, None] = {}
+        self.leases, self.heard_s = Leases(renew), 0.0
         self.settings: Settings | None = None
         self.stream: Commands | None = None
         self._callbacks: list[Callable[[], None]] = []
@@ -92,15 +100,39 @@ class ClientSession:
     def local(self) -> tuple[str, int]:
         return self.connection.local
 
+    @property
+    def born_host(self) -> bytes:
+        return self.connection.born_host
+
+    @property
+    def language(self) -> str:
+        return self.library[0]
+
+    @property
+    def version(self) -> int:
+        return self.library[1]
+
+    @property
+    def listens(self) -> bool:
+        return self.stream is not None
+
     def member(self, now_ms: int) -> Member:
         """Return what the broker's tables keep of the client."""
-        return Member(self.client_id, self.language, self.version, now_ms, protocol=GRPC)
+        return Member(self.client_id, *self.library, now_ms, protocol=GRPC)
 
     def require(self, need: Need) -> None:
         """Raise Rejection unless who signed the call has what it needs."""
         if self.signer is not None and not self.signer.grants(need):
             text = f"{self.signer.name} has no permission for {need.kind.value} {need.name[:255]}"
             raise Rejection(Code.FORBIDDEN, text)
+
+    def heard(self) -> None:
+        """The client called, or got messages."""
+        self.heard_s = trio.current_time()
+
+    def is_silent(self, now_s: float) -> bool:
+        """Tell whether the client seems to have died, though a connection of its calls lives: others share it."""
+        return now_s - self.heard_s > (SILENT_S if self.stream is not None else SILENT_ALONE_S)
 
     def on_close(self, callback: Callable[[], None], /) -> None:
         """Run the plain function when the client leaves."""
@@ -133,17 +165,27 @@ class ClientSession:
         self.left()
 
 
-class ClientSessions:
-    """The sessions of all connections; a connection that ends takes its own along."""
+class _Line:
+    """A connection: the room for its answers, the clients that called on it, and those of them without settings."""
 
-    def __init__(self, gate: Gate, keys: KeyRing, renew: Renew) -> None:
-        self._gate, self._keys, self._renew = gate, keys, renew
-        self.renewals, self._rooms = Renewals(), AnswerRooms()
-        self._of: dict[Peer, dict[str, ClientSession]] = {}
-        self._room_of: dict[Peer, AnswerRoom] = {}
+    __slots__ = ("clients", "guests", "room")
+
+    def __init__(self, room: AnswerRoom) -> None:
+        self.room = room
+        self.clients, self.guests = set[ClientSession](), dict[ClientSession, None]()
+
+
+class ClientSessions:
+    """The sessions of all clients, by key and client id; one whose connections have all ended ends with them."""
+
+    def __init__(self, gate: Gate, keys: KeyRing, renew: Renew, *, most: int = 4096) -> None:
+        self._gate, self._keys, self._renew, self._most = gate, keys, renew, most
+        self._rooms, self._lines = AnswerRooms(), dict[Peer, _Line]()
+        self._known: dict[tuple[str, str], ClientSession] = {}
+        self._settled = 0  # with settings
 
     def __len__(self) -> int:
-        return sum(map(len, self._of.values()))
+        return len(self._known)
 
     def of(self, call: Call) -> ClientSession:
         """Return the session of a call, with who signed it. Raises Rejection."""
@@ -152,26 +194,99 @@ class ClientSessions:
             text = f"header {CLIENT_ID.decode()} has {len(client_id)} characters, expected 1 to {LONGEST_ID}"
             raise Rejection(Code.CLIENT_ID_REQUIRED, text)
         signer = self._signer(call)
-        own = self._of.get(peer)
-        if own is None:
-            own = self._of[peer] = {}
-            self._room_of[peer] = AnswerRoom(self._rooms)
-            peer.on_close(lambda: self._closed(peer))
-        session = own.get(client_id)
+        key = NOBODY if signer is None else signer.name, client_id  # nobody gets at a client of another key by its id
+        session = self._known.get(key)
         if session is None:
-            if len(own) >= MOST_SESSIONS:
-                self._end(own, next(iter(own)))
-            leases, room = self.renewals.open(self._renew), self._room_of[peer]
-            session = own[client_id] = ClientSession(peer, client_id, _library(call), room, leases)
+            session = self._open(key, ClientSession(peer, client_id, _library(call), self._renew))
+        elif peer is not session.connection:
+            self._called(session, peer)
         session.signer = signer
+        session.heard()
         return session
 
-    def forget(self, session: ClientSession) -> None:
-        """The client says that it ends."""
-        for own in self._of.values():
-            if own.get(session.client_id) is session:
-                self._end(own, session.client_id)
-                return
+    def room(self, peer: Peer) -> AnswerRoom:
+        """Return the room for answers of a connection that a client has called on."""
+        return self._line(peer).room
+
+    def settle(self, session: ClientSession, settings: Settings) -> None:
+        """Keep what a client says of itself. Raises Rejection where as many have done so as there may be."""
+        if session.settings is None:
+            if self._settled >= self._most:
+                text = f"{self._settled} clients, limits.clients allows {self._most}"
+                raise Rejection(Code.TOO_MANY_REQUESTS, text)
+            self._settled += 1
+            for peer in session.connections:
+                self._lines[peer].guests.pop(session, None)
+            session.on_close(self._unsettled)
+        session.settings = settings
+        self._called(session, session.connection)
+
+    def renewed(self) -> list[Leases]:
+        """Return the leases that go on; clients that seem to have died give back theirs."""
+        now_s, found = trio.current_time(), list[Leases]()
+        for session in self._known.values():
+            if session.leases and session.is_silent(now_s):
+                session.leases.give_back()
+            elif session.leases:
+                found.append(session.leases)
+        return found
+
+    def _open(self, key: tuple[str, str], session: ClientSession) -> ClientSession:
+        """Know a new client. The oldest one that said nothing of itself makes room, of those on its connection."""
+        guests = self._line(session.connection).guests
+        if len(guests) >= MOST_GUESTS:
+            next(iter(guests)).left()
+        guests[session] = None
+        self._known[key] = session
+        session.on_close(lambda: self._ended(key, session))
+        self._join(session, session.connection)
+        return session
+
+    def _called(self, session: ClientSession, peer: Peer) -> None:
+        """A client called on this connection; one that said nothing of itself lives as long as its first."""
+        session.connection = peer
+        if peer in session.connections or session.settings is None:
+            return
+        if len(session.connections) >= MOST_CONNECTIONS:
+            self._apart(session, next(iter(session.connections)))
+        self._join(session, peer)
+
+    def _join(self, session: ClientSession, peer: Peer) -> None:
+        session.connections[peer] = None
+        self._line(peer).clients.add(session)
+
+    def _apart(self, session: ClientSession, peer: Peer) -> None:
+        session.connections.pop(peer, None)
+        line = self._line(peer)
+        line.clients.discard(session)
+        line.guests.pop(session, None)
+
+    def _line(self, peer: Peer) -> _Line:
+        line = self._lines.get(peer)
+        if line is None:
+            line = self._lines[peer] = _Line(AnswerRoom(self._rooms))
+            peer.on_close(lambda: self._closed(peer))
+        return line
+
+    def _closed(self, peer: Peer) -> None:
+        """A connection has ended: so have clients that call on no other."""
+        line = self._lines.pop(peer, None)
+        for session in line.clients if line else ():
+            session.connections.pop(peer, None)
+            if session.connections:
+                session.connection = next(reversed(session.connections))
+            else:
+                session.left()
+
+    def _unsettled(self) -> None:
+        self._settled -= 1
+
+    def _ended(self, key: tuple[str, str], session: ClientSession) -> None:
+        if self._known.get(key) is session:
+            del self._known[key]
+        for peer in list(session.connections):
+            if peer in self._lines:
+                self._apart(session, peer)
 
     def _signer(self, call: Call) -> Signer | None:
         """Return who signed, None where nobody need. Raises Rejection."""
@@ -194,17 +309,6 @@ class ClientSessions:
             advice = f"use TLS, or `rocketbox access add {signer.name} --from ADDRESS`, or access.replay = off"
             raise Rejection(Code.UNAUTHORIZED, f"{text}: {advice}")
         return signer
-
-    def _closed(self, peer: Peer) -> None:
-        self._room_of.pop(peer, None)
-        own = self._of.pop(peer, {})
-        for client_id in list(own):
-            self._end(own, client_id)
-
-    def _end(self, own: dict[str, ClientSession], client_id: str) -> None:
-        session = own.pop(client_id)
-        session.left()
-        self.renewals.close(session.leases)
 
 
 def _library(call: Call) -> tuple[str, int]:

@@ -31,15 +31,23 @@ from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from storage_driver.record import StoredMessage, decode_record
 
-SHORTEST_POLL_S, LONGEST_POLL_S = 5.0, 20.0
+LONGEST_POLL_S = 20.0
 ON_ITS_WAY_S = 0.5  # before the deadline of a call, which some clients set to their polling time: its answer leaves
-SHORTEST_INVISIBLE_MS, LONGEST_INVISIBLE_MS = 10_000, 12 * 3_600_000
+LONGEST_INVISIBLE_MS = 12 * 3_600_000
 UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its answer
 MOST_BATCH = 32
 ANY_QUEUE = -1  # simple consumers name one queue after the other, and would wait at an empty one
 PORTION = 64 << 10
 NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 SUCCEEDED = ReceiveMessageResponse(status=ok()).SerializeToString()
+
+
+class ReceiveRules(NamedTuple):
+    """What receives need of the configuration."""
+
+    broker: str
+    min_invisible_ms: int = 10_000
+    min_poll_s: float = 5.0
 
 
 class _Asked(NamedTuple):
@@ -64,7 +72,7 @@ class Receives:
 
     def __init__(
         self,
-        broker: str,
+        rules: ReceiveRules,
         engine: Callable[[], PopEngine],
         sessions: ClientSessions,
         consumers: Consumers,
@@ -72,7 +80,7 @@ class Receives:
         *,
         refusals: Counter[tuple[str, str]],
     ) -> None:
-        self._broker, self._engine, self._sessions = broker, engine, sessions
+        self._rules, self._engine, self._sessions = rules, engine, sessions
         self._consumers, self._filters, self._refusals = consumers, filters, refusals
 
     async def handle(self, call: Call) -> None:
@@ -99,9 +107,11 @@ class Receives:
         """Return what a request wants. Raises Rejection, Refused."""
         if session.settings is None:
             raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        if not session.settings.HasField("subscription"):
+            raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
         topic_name, group_name = topic_of(request.message_queue.topic), group_of(request.group)
-        poll_s = polling_s(request, call.deadline - trio.current_time())
-        invisible_ms = _invisible_ms(request)
+        poll_s = polling_s(request, call.deadline - trio.current_time(), self._rules.min_poll_s)
+        invisible_ms = _invisible_ms(request, self._rules.min_invisible_ms)
         topic, group = self._consumers.receiver(session, group_name, topic_name)
         subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
         self._filters.check(kept)
@@ -124,25 +134,27 @@ class Receives:
 
     async def _receive(self, session: ClientSession, call: Call, asked: _Asked) -> None:
         """Wait for messages and send them. What is not sent comes again soon."""
-        engine, wanted = self._engine(), asked.wanted
-        waiting = engine.receive(wanted, session.room, parked=session.connection)
+        engine, wanted, room = self._engine(), asked.wanted, self._sessions.room(call.peer)
+        waiting = engine.receive(wanted, room, parked=call.peer)
         answer = await (waiting if asked.kept.is_small else self._filters.during(waiting, asked.kept.key))
         size = sum(len(record) for found in answer.slices for record in found.records)
-        session.room.hold(size)
+        room.hold(size)
         left = {
             self._handle(wanted, found, offset, answer): None for found in answer.slices for offset in found.offsets
         }
         try:
-            messages = [each async for each in self._fit(asked, answer, left)]
+            gone = asked.renewed and session.settings is None  # nobody would renew them, or give them back
+            messages = [] if gone else [each async for each in self._fit(asked, answer, left)]
             if not messages:
                 await self._say(call, NOTHING)
                 return
             if asked.renewed:
+                session.heard()
                 for each in messages:
                     session.leases.add(each.handle)
             await self._send(call, messages, left)
         finally:
-            session.room.hold(-size)
+            room.hold(-size)
             for handle in left:  # not sent: the client has gone, or reads nothing
                 session.leases.drop(handle)
                 engine.renew(handle, GIVEN_BACK_MS)
@@ -180,7 +192,7 @@ class Receives:
                     response = ReceiveMessageResponse()
                     fill_message(response.message, stored, properties, wanted.topic)
                     system = response.message.system_properties
-                    system.delivery_attempt, system.receipt_handle = attempt, receipt.text(self._broker)
+                    system.delivery_attempt, system.receipt_handle = attempt, receipt.text(self._rules.broker)
                     system.invisible_duration.CopyFrom(invisible)
                     yield _Found(handle, response.SerializeToString())
 
@@ -224,23 +236,23 @@ def _is_wanted(subscription: Subscription, properties: Mapping[str, str]) -> boo
     return properties.get("TAGS", "") in subscription.tags
 
 
-def polling_s(request: Any, left_s: float) -> float:
+def polling_s(request: Any, left_s: float, least_s: float) -> float:
     """Return how long to wait for a first message. Raises Rejection when the call is over before."""
     asked_s = LONGEST_POLL_S
     if request.HasField("long_polling_timeout"):
         asked_s = request.long_polling_timeout.ToMilliseconds() / 1000
-    wanted_s = min(max(asked_s, SHORTEST_POLL_S), LONGEST_POLL_S)
-    if left_s < SHORTEST_POLL_S - ON_ITS_WAY_S:
+    wanted_s = min(max(asked_s, least_s), LONGEST_POLL_S)
+    if left_s < least_s - ON_ITS_WAY_S:
         text = "The deadline time remaining is not enough for polling, please check network condition"
         raise Rejection(Code.ILLEGAL_POLLING_TIME, text)
-    return min(wanted_s, left_s - ON_ITS_WAY_S)
+    return max(min(wanted_s, left_s - ON_ITS_WAY_S), 0.0)
 
 
-def _invisible_ms(request: Any) -> int:
+def _invisible_ms(request: Any, least_ms: int) -> int:
     if request.auto_renew:
         return INVISIBLE_MS
     asked_ms = int(request.invisible_duration.ToMilliseconds())
-    check_invisible(asked_ms, SHORTEST_INVISIBLE_MS)
+    check_invisible(asked_ms, least_ms)
     return asked_ms
 
 

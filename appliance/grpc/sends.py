@@ -22,7 +22,6 @@ from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code
 from netstack.grpc.v2.service_pb2 import SendMessageResponse
 from netstack.wire.message_headers import SendMessageHeader
-from storage_driver.interfaces import Marks
 from storage_driver.record import TRANSACTION_PREPARED
 
 MOST_MESSAGES = 1024  # of one request
@@ -38,8 +37,8 @@ class SendRules(NamedTuple):
 class GrpcSends:
     """Handles sends."""
 
-    def __init__(self, rules: SendRules, publishing: Publishing, store: Marks) -> None:
-        self._rules, self._publishing, self._when_durable = rules, publishing, store.when_acknowledged
+    def __init__(self, rules: SendRules, publishing: Publishing) -> None:
+        self._rules, self._publishing = rules, publishing
 
     def send(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Store the messages of a request, all in one queue. Raises Rejection, Refused, and what the store raises."""
@@ -78,7 +77,7 @@ class GrpcSends:
         fill_overall(response)
         if not placed:
             return response
-        when = self._publishing.acknowledging.when(topic) if topic.attributes else self._when_durable
+        when = self._publishing.acknowledging.when(topic)
         return OnceDurable(when, max(row[3] for row in placed), response, lambda reason: self._lost(placed, reason))
 
     def _lost(self, placed: Sequence[Published], reason: str) -> SendMessageResponse:

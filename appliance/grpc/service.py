@@ -1,6 +1,7 @@
 """The methods of apache.rocketmq.v2.MessagingService, composed of the handlers. What is not here is UNIMPLEMENTED."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 from appliance.broker.filter.kept_filters import KeptFilters
@@ -11,7 +12,8 @@ from appliance.grpc.clients import ClientSessions
 from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.methods import Handle, unary
 from appliance.grpc.parts import GrpcParts
-from appliance.grpc.receives import Receives
+from appliance.grpc.receives import ReceiveRules, Receives
+from appliance.grpc.renewals import keep_renewing
 from appliance.grpc.routes import RouteRules, Routes
 from appliance.grpc.sends import GrpcSends, SendRules
 from appliance.grpc.telemetry import ClientStreams, TelemetryRules
@@ -33,17 +35,20 @@ class Made(NamedTuple):
 def make_service(config: Config, served: GrpcParts) -> Made:
     """Return path → method, and what runs beside them."""
     tables, parts, engine, broker = served.tables, served.parts, served.pop.engine, config.box.name
-    sessions = ClientSessions(served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms))
+    sessions = ClientSessions(
+        served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms), most=config.limits.clients
+    )
     most_bytes = config.limits.message_mib * MIB
     routes = Routes(RouteRules(broker, config.broker.permission), tables.topics, tables.groups)
-    sends = GrpcSends(SendRules(most_bytes), parts.publishing, served.store)
+    sends = GrpcSends(SendRules(most_bytes), parts.publishing)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
     rules = ConsumerRules(
         config.broker.delay_levels, bool(config.broker.permission & READ), config.broker.property_filter
     )
     consumers = Consumers(rules, tables.topics, tables.groups, tables.clients, now_ms=served.now_ms)
     telemetry = ClientStreams(TelemetryRules(most_bytes), sessions, tables.clients, consumers, now_ms=served.now_ms)
-    receives = Receives(broker, engine, sessions, consumers, KeptFilters(), refusals=served.counts.refusals)
+    least = ReceiveRules(broker, config.grpc.min_invisible_ms, config.grpc.min_poll_ms / 1000)
+    receives = Receives(least, engine, sessions, consumers, KeptFilters(), refusals=served.counts.refusals)
     acks = Acks(broker, engine, served.now_ms)
     handlers: dict[str, Handle] = {
         "QueryRoute": routes.query_route,
@@ -66,4 +71,4 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     }
     methods[f"{PATH}Telemetry".encode()] = Streaming(telemetry.handle)
     methods[f"{PATH}ReceiveMessage".encode()] = Streaming(receives.handle)
-    return Made(methods, sessions.renewals.run)
+    return Made(methods, partial(keep_renewing, sessions.renewed))

@@ -67,7 +67,7 @@ class ClientStreams:
                 session = self._session(call)
                 if command.WhichOneof("command") == "settings":
                     in_force = self._settle(session, command.settings)
-                    session.stream, stream.settings = stream, in_force
+                    session.stream, stream.settings = stream, kept(in_force)
                     await call.send(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
                 else:
                     stream.reported(command)
@@ -84,12 +84,15 @@ class ClientStreams:
 
     def _settle(self, session: ClientSession, given: Settings) -> Settings:
         """Take up a client's settings and return those in force. Raises CallFailed."""
+        known = session.settings is not None
         try:
             check_settings(given)
+            self._sessions.settle(session, kept(given))
             self._join(session, given)
         except (Rejection, Refused) as exc:
+            if not known:
+                session.left()
             raise _failed(exc) from exc
-        session.settings = given
         return self._in_force(given)
 
     def _join(self, session: ClientSession, settings: Settings) -> None:
@@ -125,7 +128,7 @@ class ClientStreams:
 
     def leave(self, session: ClientSession, call: Call, request: Any) -> Any:
         """The client ends; Rust ends its stream first."""
-        self._sessions.forget(session)
+        session.left()
         return NotifyClientTerminationResponse(status=ok())
 
 
@@ -141,6 +144,18 @@ def check_settings(given: Settings) -> None:
         kind = ClientType.Name(given.client_type)
         text = f"a {kind} with settings for {given.WhichOneof('pub_sub')} is not supported: docs/limits.md"
         raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, text)
+
+
+def kept(settings: Settings) -> Settings:
+    """Return what of a client's settings is looked at later, and bounded in the tables of clients."""
+    made = Settings(client_type=settings.client_type)
+    if settings.HasField("subscription"):
+        made.subscription.CopyFrom(settings.subscription)
+    else:
+        made.publishing.SetInParent()
+        made.publishing.topics.extend(settings.publishing.topics)
+    made.DiscardUnknownFields()
+    return made
 
 
 def _settings_of(session: ClientSession) -> Settings:

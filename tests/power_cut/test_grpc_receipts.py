@@ -19,16 +19,16 @@ from appliance.grpc.acks import Acks
 from appliance.grpc.clients import ClientSessions
 from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.methods import OnceDurable
-from appliance.grpc.receives import Receives
+from appliance.grpc.receives import ReceiveRules, Receives
 from appliance.testing import MemoryStateFile
 from netstack.grpc.calls import Call
-from netstack.grpc.v2.definition_pb2 import ClientType, Code, Message, Settings
+from netstack.grpc.v2.definition_pb2 import Code, Message
 from netstack.grpc.v2.service_pb2 import ChangeInvisibleDurationRequest, ReceiveMessageResponse
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from storage_driver.log.marks import reached
 from storage_driver.testing import MemoryDisk
-from tests.appliance.grpc.asking import acking, receiving
+from tests.appliance.grpc.asking import acking, consumer_settings, receiving
 from tests.power_cut.test_pop import BASE_MS, GROUP, TOPIC, PopWork, cut_everywhere
 
 OK = int(Code.OK)
@@ -57,11 +57,13 @@ class GrpcDoor:
         consumers = Consumers(
             ConsumerRules("1s 5s"), topics, groups, ClientTable(now_ms=now_ms, uptime_ms=now_ms), now_ms=now_ms
         )
-        self._receives = Receives("box", lambda: engine, sessions, consumers, KeptFilters(), refusals=Counter())
+        self._receives = Receives(
+            ReceiveRules("box"), lambda: engine, sessions, consumers, KeptFilters(), refusals=Counter()
+        )
         self._acks = Acks("box", lambda: engine, now_ms)
         self._peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
         self._session = sessions.of(self._call([]))
-        self._session.settings = Settings(client_type=ClientType.SIMPLE_CONSUMER)
+        sessions.settle(self._session, consumer_settings(GROUP, TOPIC))
 
     def _call(self, answers: list[bytes]) -> Call:
         def send(messages: Sequence[bytes], _now: bool) -> bool:

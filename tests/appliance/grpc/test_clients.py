@@ -2,20 +2,60 @@
 
 import hashlib
 import hmac
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from appliance.broker.access.accounts import Account
-from appliance.grpc.clients import MOST_SESSIONS, credentials, proves
+from appliance.broker.pop.pop_queue import PopKey
+from appliance.grpc.clients import MOST_GUESTS, SILENT_ALONE_S, SILENT_S, ClientSessions, credentials, proves
+from appliance.grpc.renewals import GIVEN_BACK_MS
+from netstack.grpc.calls import Call
 from netstack.grpc.v2 import definition_pb2, service_pb2
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from storage_driver.record import MessageQueue
 from tests.appliance.box import ask, connected
-from tests.appliance.grpc.asking import Asker, Code, asking, grpc_box, message, producer_settings, sending, stored
+from tests.appliance.grpc.asking import (
+    Asker,
+    Code,
+    acking,
+    asking,
+    consumer_settings,
+    grpc_box,
+    message,
+    producer_settings,
+    receiving,
+    sending,
+    stored,
+)
+from tests.appliance.grpc.test_methods import Open
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, DEVICE, KEYS_MODE, SECRET, write
 from tests.appliance.keys import signed as signed_remoting
 
 TIME = "20261125T101010Z"
 NAMED = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", "defaultTopic": "TBW102"}
+
+
+class NeverAsked:
+    """A stream of telemetry that is open."""
+
+    def tell(self, *_: Any) -> bool:
+        raise AssertionError
+
+    async def ask(self, *_: Any, timeout_s: float) -> Any:
+        raise AssertionError
+
+
+def peer_with_outbox() -> Peer:
+    return Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
+
+
+def call_of(peer: Peer, client_id: str) -> Call:
+    return Call(peer, {b"x-mq-client-id": client_id.encode()}, float("inf"), lambda messages, now: True)
 
 
 def signed(name: str, secret: str, *, upper: bool = True) -> dict[str, str]:
@@ -74,12 +114,92 @@ async def test_a_transaction_is_ended_by_the_key_that_began_it(tmp_path: Path) -
 
 async def test_a_connection_keeps_few_client_ids_and_serves_all(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (box, port), asking(port) as client:
-        for number in range(MOST_SESSIONS + 3):
+        for number in range(MOST_GUESTS + 3):
             one = Asker(client.client, f"client@{number}")
             assert (await one.ask("SendMessage", sending(message("T", b"%d" % number)))).status.code == Code.OK
         assert len(await stored(box, "T")) == 32
         long = Asker(client.client, "c" * 1025)
         assert (await long.ask("SendMessage", sending(message("T")))).status.code == Code.CLIENT_ID_REQUIRED
+
+
+HEARTBEAT = service_pb2.HeartbeatRequest(client_type=definition_pb2.ClientType.PUSH_CONSUMER)
+LEAVE = service_pb2.NotifyClientTerminationRequest()
+
+
+async def test_a_client_is_one_whatever_connections_its_calls_come_on(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (box, port), asking(port, "c@1") as first, asking(port, "c@1") as second:
+        await first.told(await first.telemetry(consumer_settings("G", "T", push=True)), 1)
+        await first.ask("SendMessage", sending(message("T")))
+        assert (await second.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+        _, (found,) = await second.receive(receiving("G", "T"))
+        async with connected(box) as line:
+            members = await line.ask(ask(38, consumerGroup="G"))
+        assert json.loads(members.body) == {"consumerIdList": ["c@1"]}
+        await first.client.stream.aclose()
+        assert (await second.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK, "it lives on its other connection"
+        assert (await second.ask("AckMessage", acking("G", "T", found))).status.code == Code.OK
+
+
+async def test_a_client_of_another_key_is_another_client(tmp_path: Path) -> None:
+    write(tmp_path, DEVICE, ADMIN, Account("device-2", "other-secret", topics={"T": DEVICE.topics["T"]}))
+    async with grpc_box(tmp_path, KEYS_MODE, topics=()) as (box, port):
+        async with connected(box) as line:
+            made = ask(17, topic="T", readQueueNums=1, writeQueueNums=1, perm=6, **NAMED)
+            await line.ask(signed_remoting(made, "admin-1", ADMIN_SECRET))
+        mine, others = signed("device-1", SECRET), signed("device-2", "other-secret")
+        async with asking(port, "c@1", **mine) as client, asking(port, "c@1", **others) as other:
+            await client.told(await client.telemetry(producer_settings("T")), 1)
+            assert (await other.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+            await other.ask("NotifyClientTermination", LEAVE)
+            assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+
+
+async def test_more_clients_than_are_allowed_are_told_so(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, "[limits]\nclients = 16\n") as (_, port), asking(port) as client:
+        for number in range(18):
+            one = Asker(client.client, f"client@{number}")
+            stream = await one.telemetry(producer_settings())
+            if number < 16:
+                assert (await one.told(stream, 1))[0].status.code == Code.OK
+                continue
+            await client.client.calls[stream].ended.wait()
+            assert "limits.clients allows 16" in client.client.calls[stream].text
+        first = Asker(client.client, "client@0")
+        assert (await first.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK, "nobody makes room for others"
+        await first.ask("NotifyClientTermination", LEAVE)
+        await one.told(await one.telemetry(producer_settings()), 1)
+
+
+async def test_a_silent_client_gives_its_messages_back_while_others_share_its_connection(
+    autojump_clock: object,
+) -> None:
+    renewed: list[int] = []
+    sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: renewed.append(time_ms))
+    peer = peer_with_outbox()
+    lives, silent, cut = (sessions.of(call_of(peer, name)) for name in ("lives@1", "silent@1", "cut@1"))
+    for each in (lives, silent, cut):
+        sessions.settle(each, consumer_settings("G", "T", push=True))
+        each.stream = NeverAsked() if each is not cut else None
+        each.leases.add((PopKey("G", MessageQueue("T", 0)), 7, 1000))
+    await trio.sleep(SILENT_ALONE_S + 1)
+    sessions.of(call_of(peer, "lives@1"))
+    assert set(map(id, sessions.renewed())) == {id(lives.leases), id(silent.leases)}
+    assert renewed == [GIVEN_BACK_MS], "what the one gave back whose stream had ended"
+    await trio.sleep(SILENT_S - SILENT_ALONE_S)
+    assert list(map(id, sessions.renewed())) == [id(lives.leases)]
+    assert silent.settings is not None, "a client that only slept goes on"
+
+
+def test_a_client_that_said_nothing_of_itself_ends_with_its_first_connection() -> None:
+    async def run() -> None:
+        sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: None)
+        first, second = peer_with_outbox(), peer_with_outbox()
+        sessions.of(call_of(first, "guest@1"))
+        sessions.of(call_of(second, "guest@1"))
+        first.end("eof")
+        assert len(sessions) == 0
+
+    trio.run(run)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.appliance.grpc.asking import (
     grpc_box,
     make_topic,
     message,
+    producer_settings,
     receiving,
     sending,
     stored,
@@ -185,6 +186,23 @@ REFUSED: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
+async def test_shorter_times_are_a_setting(tmp_path: Path) -> None:
+    shorter = "min_invisible_ms = 2000\nmin_poll_ms = 0\n"
+    async with grpc_box(tmp_path, shorter) as (_, port), asking(port) as client:
+        await joined(client)
+        status, _ = await client.receive(receiving("G", "T", invisible_s=2, poll_s=0))
+        assert status.code == Code.MESSAGE_NOT_FOUND
+        status, _ = await client.receive(receiving("G", "T", invisible_s=1, poll_s=0))
+        assert (status.code, "min is 2000" in status.message) == (Code.ILLEGAL_INVISIBLE_TIME, True)
+
+
+async def test_a_producer_does_not_receive(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await client.told(await client.telemetry(producer_settings("T")), 1)
+        status, _ = await client.receive(receiving("G", "T"))
+        assert (status.code, "producer" in status.message) == (Code.UNRECOGNIZED_CLIENT_TYPE, True)
+
+
 async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
         status, _ = await client.receive(receiving("G", "T"))
@@ -266,6 +284,8 @@ async def test_two_generations_share_a_group_offset(tmp_path: Path) -> None:
     ("asked_s", "left_s", "polls_s"), [(5, 30, 5), (1, 30, 5), (60, 60, 20), (20, 20, 19.5), (5, 4.99, 4.49)]
 )
 def test_an_answer_leaves_before_the_deadline_of_its_call(asked_s: int, left_s: float, polls_s: float) -> None:
-    assert polling_s(receiving("G", "T", poll_s=asked_s), left_s) == pytest.approx(polls_s)
+    assert polling_s(receiving("G", "T", poll_s=asked_s), left_s, 5) == pytest.approx(polls_s)
     with pytest.raises(Rejection, match="not enough"):
-        polling_s(receiving("G", "T", poll_s=asked_s), 4.4)
+        polling_s(receiving("G", "T", poll_s=asked_s), 4.4, 5)
+    assert polling_s(receiving("G", "T", poll_s=0), left_s, 0) == 0
+    assert polling_s(receiving("G", "T", poll_s=20), 0.4, 0) == 0

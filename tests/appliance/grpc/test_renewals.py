@@ -5,22 +5,22 @@ import trio.testing
 
 from appliance.broker.pop.pop_queue import PopKey
 from appliance.broker.pop.pop_table import Handle, Renewed
-from appliance.grpc.renewals import BEFORE_S, GIVEN_BACK_MS, INVISIBLE_MS, LONGEST_S, Renewals
+from appliance.grpc.renewals import BEFORE_S, GIVEN_BACK_MS, INVISIBLE_MS, LONGEST_S, Leases, keep_renewing
 from storage_driver.record import MessageQueue
 
 HANDLE: Handle = (PopKey("G", MessageQueue("T", 0)), 7, 1000)
 
 
 async def test_a_lease_is_renewed_before_it_ends_until_the_client_has_done(autojump_clock: object) -> None:
-    renewals, seen = Renewals(), list[tuple[float, int]]()
+    seen = list[tuple[float, int]]()
 
     def renew(handle: Handle, time_ms: int) -> Renewed:
         seen.append((trio.current_time(), time_ms))
         return Renewed(1000, 0, 1)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(renewals.run)
-        leases = renewals.open(renew)
+        leases = Leases(renew)
+        nursery.start_soon(keep_renewing, lambda: [leases])
         began = trio.current_time()
         leases.add(HANDLE)
         await trio.sleep(200)
@@ -32,16 +32,15 @@ async def test_a_lease_is_renewed_before_it_ends_until_the_client_has_done(autoj
         await trio.sleep(200)
         assert len(seen) == count
         leases.add(HANDLE)
-        renewals.close(leases)
+        leases.give_back()
         assert (seen[-1][1], len(leases)) == (GIVEN_BACK_MS, 0)
         nursery.cancel_scope.cancel()
 
 
 async def test_a_lease_ends_after_three_hours_and_when_the_message_is_gone(autojump_clock: object) -> None:
-    renewals = Renewals()
+    held, gone = Leases(lambda *_: Renewed(1000, 0, 1)), Leases(lambda *_: None)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(renewals.run)
-        held, gone = renewals.open(lambda *_: Renewed(1000, 0, 1)), renewals.open(lambda *_: None)
+        nursery.start_soon(keep_renewing, lambda: [held, gone])
         held.add(HANDLE)
         gone.add(HANDLE)
         await trio.sleep(70)
