@@ -1,0 +1,34 @@
+"""When a box that a test kills was down, and how late something was, the times without it left out."""
+
+KILL_S = 1.0  # what was due so shortly before a kill may wait for the start as well
+
+
+class Downs:
+    """From each kill to the start behind it, by a clock of the test's."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, float]] = []
+
+    def add(self, killed_s: float, ready_s: float) -> None:
+        self._rows.append((killed_s, ready_s))
+
+    def late_of(self, due_s: float, done_s: float) -> float:
+        """Return for how long the box ran from the time that something was due, or from the start behind it."""
+        for killed_s, ready_s in self._rows:
+            if killed_s - KILL_S <= due_s <= ready_s:
+                due_s = ready_s
+        down_s = sum(max(0.0, min(ready_s, done_s) - max(killed_s, due_s)) for killed_s, ready_s in self._rows)
+        return done_s - due_s - down_s
+
+
+def summary(late_s: list[float]) -> str:
+    """Return the middle and the worst of some delays."""
+    late = sorted(late_s) or [0.0]
+    return f"{len(late_s)} left came {late[len(late) // 2]:.3f} s after their time, at most {late[-1]:.3f}"
+
+
+def check_late(late_s: list[float], most_s: float = 1.0) -> None:
+    """One of a hundred may be later: a busy machine stops everything now and then."""
+    late = sorted(late_s)
+    assert late, "something was left"
+    assert late[len(late) * 99 // 100] <= most_s, summary(late)
