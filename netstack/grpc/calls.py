@@ -11,7 +11,7 @@ from netstack.serving.peer import Peer
 from netstack.wire.conversation import Wake
 
 MOST_UNREAD = 64  # messages of a streaming call that its handler has not taken yet
-MOST_UNREAD_BYTES = 64 << 10  # and of them
+MOST_UNREAD_BYTES = 16 << 10  # and of them
 
 
 class Deferred(NamedTuple):

@@ -16,6 +16,7 @@ from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
 from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.open_calls import OpenCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
 from netstack.grpc.uploads import Uploads
 from netstack.serving.governor import Governor
@@ -47,7 +48,7 @@ class GrpcServing:
 
     def __init__(self, service: Service, limits: GrpcLimits | None = None, counts: CallCounts | None = None) -> None:
         self.service, self.limits, self.counts = service, limits or GrpcLimits(), counts or CallCounts()
-        self.uploads = Uploads(self.limits.uploads_bytes)
+        self.uploads, self.calls = Uploads(self.limits.uploads_bytes), OpenCalls()
 
     def connect(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> "GrpcConnection":
         """Return what serves a stream."""
@@ -62,7 +63,7 @@ class GrpcConnection:
     ) -> None:
         self.peer = peer
         self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
-        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time)
+        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, serving.calls)
         self._open: dict[int, _Open] = {}
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass

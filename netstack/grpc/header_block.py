@@ -30,6 +30,7 @@ class HeaderDecoder:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes  # of one block, unpacked
+        self.size = 0  # of the latest block, unpacked, as HTTP/2 counts
         self._entries: deque[tuple[bytes, bytes]] = deque()  # the newest first
         self._bytes, self._most = 0, TABLE_BYTES
 
@@ -69,6 +70,7 @@ class HeaderDecoder:
             elif regular or entry[0] in found or entry[0] not in PSEUDO:
                 raise ProtocolError(f"headers: {entry[0][:32]!r} twice, behind others or unknown")
             found[entry[0]] = entry[1]
+        self.size = size
         return found
 
     def _entry(self, index: int) -> tuple[bytes, bytes]:
@@ -127,6 +129,11 @@ class HeaderFrames:
             return self._decoder.decode(payload)
         self._stream, self._block = stream, payload
         return None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the latest block, unpacked."""
+        return self._decoder.size
 
     @property
     def flags(self) -> int:

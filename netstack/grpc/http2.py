@@ -16,6 +16,7 @@ from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, u
 from netstack.grpc.header_block import HeaderFrames, is_head, plain_field
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.link_state import LinkState, first_window_change, opens_window, reports_error
+from netstack.grpc.open_calls import OpenCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
 from netstack.grpc.uploads import Grant, Uploads
 
@@ -35,11 +36,12 @@ class _Stream:
     """A call: what came of its next message, what it may still send, what waits to be sent and how much may be."""
 
     __slots__ = (
-        *("buffer", "granted", "half_closed", "head_sent", "held", "pending", "room", "since", "trailers", "window"),
+        *("buffer", "granted", "half_closed", "head_sent", "header_bytes", "held", "pending", "room", "since"),
+        *("trailers", "window"),
     )
 
-    def __init__(self, window: int, room: int, now: float) -> None:
-        self.buffer = bytearray()
+    def __init__(self, window: int, room: int, now: float, header_bytes: int) -> None:
+        self.buffer, self.header_bytes = bytearray(), header_bytes
         self.window, self.granted, self.room, self.held = window, 0, room, 0
         self.since: float | None = now  # when the message that is on its way began
         self.half_closed = self.head_sent = False
@@ -50,8 +52,10 @@ class _Stream:
 class Http2Server:
     """`feed` gives events, `outgoing` gives bytes. After a ProtocolError only `outgoing` is of use."""
 
-    def __init__(self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float]) -> None:
-        self._limits, self._uploads, self._now = limits, uploads, now
+    def __init__(
+        self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float], calls: OpenCalls | None = None
+    ) -> None:
+        self._limits, self._uploads, self._now, self._calls = limits, uploads, now, calls or OpenCalls()
         self._gate, self._link = FrameGate(limits, now()), LinkState(limits, CONNECTION_WINDOW)
         self._headers = HeaderFrames(limits.header_bytes)
         self._streams: dict[int, _Stream] = {}
@@ -160,10 +164,12 @@ class Http2Server:
         if not number & 1:
             raise ProtocolError(f"call {number}: a client's are odd")
         link.called(number)
-        if self.blocked_bytes > self._limits.blocked_bytes or len(self._streams) >= self._limits.streams:
+        own, limits = len(self._streams), self._limits
+        if self.blocked_bytes > limits.blocked_bytes or own >= limits.streams or not self._calls.may_open(own):
             self._reset(number, ErrorCodes.REFUSED_STREAM)
             return
-        self._streams[number] = _Stream(self._limits.window_bytes, link.first_window, now)
+        self._streams[number] = _Stream(limits.window_bytes, link.first_window, now, self._headers.size)
+        self._calls.opened(self._headers.size)
         if metadata.get(b":method") != b"POST" or not metadata.get(b"content-type", b"").startswith(CONTENT):
             self._reject(number, GrpcStatus.INVALID_ARGUMENT, "this is a gRPC service of RocketMQ clients", found)
         elif metadata.get(b"grpc-encoding", b"identity") != b"identity":
@@ -386,6 +392,7 @@ class Http2Server:
         one = self._streams.pop(number, None)
         if one is None:
             return False
+        self._calls.closed(one.header_bytes)
         if self._waiting and (grant := self._waiting.pop(number, None)) is not None:
             self._uploads.forget(grant)
         self.blocked_bytes -= len(one.pending)

@@ -8,7 +8,7 @@ KIB, MIB = 1 << 10, 1 << 20
 class GrpcLimits(NamedTuple):
     message_bytes: int = 4 * MIB + 64 * KIB
     header_bytes: int = 16 * KIB  # of one call, packed and unpacked
-    streams: int = 256  # calls of one connection at once
+    streams: int = 1024  # calls of one connection at once: receivers of a client wait on one connection, as do its acks
     window_bytes: int = 65_535  # what a call may send before it is granted more; that of HTTP/2
     uploads_bytes: int = 32 * MIB  # granted beyond the window, of all connections together
     partial_s: float = 30.0  # from the first byte of a message, or its grant, to its last
