@@ -66,6 +66,11 @@ def shown(url: str) -> str:
     return SECRET_VALUE.sub(r"\1***", re.sub(r"//[^@/]*@", "//***@", url))
 
 
+def has_key(url: str) -> bool:
+    """Whether a URL carries credentials."""
+    return urlparse(url).password is not None or SECRET_VALUE.search(url) is not None
+
+
 def bounded(url: str) -> str:
     """Return a URL whose store gives up in time: Google's client tries for a quarter of an hour by itself."""
     parts = urlparse(url)
@@ -109,10 +114,14 @@ class RemoteFiles:
     def __init__(self, url: str) -> None:
         from pyarrow import fs
 
-        self.root = shown(url)
+        self.root, self._url = shown(url), url
         system, base = opened(url)
         self._fs: Any = fs.SubTreeFileSystem(base, system)
         self.final = urlparse(url).scheme in OBJECT_STORES
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy for another process opens the store by that one's credentials: this one's do not travel."""
+        return RemoteFiles, (self._url,)
 
     def read(self, path: str, at: int) -> bytes | None:
         try:

@@ -1,5 +1,6 @@
 """The files of a landing zone by relative path, in a folder and behind a URL."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_keys_in_a_url_stay_out_of_messages() -> None:
     with pytest.raises(LandingError, match=r"landing zone s3://\*\*\*@bucket/landing") as caught:
         open_files("s3://key:secret@bucket/landing?nonsense=1")
     assert "secret" not in str(caught.value)
+
+
+def test_credentials_do_not_travel_with_files_that_are_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "a2V5LW9mLWEtdGVzdA=="
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    files = RemoteFiles("abfss://zone@account.dfs.core.windows.net/fleet")
+    assert key.encode() in pickle.dumps(files._fs)  # Arrow's own pickle has it
+    sent = pickle.dumps(files)
+    assert key.encode() not in sent
+    assert (pickle.loads(sent).root, pickle.loads(sent).final) == (files.root, True)
 
 
 def test_a_key_of_an_azure_account_in_the_environment_is_that_of_the_account_in_the_url(
