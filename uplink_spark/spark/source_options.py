@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from uplink_spark.errors import ConfigError
 from uplink_spark.spark.fields import KINDS
 from uplink_spark.spark.rows import COLUMNS, EXTRA, RowSelection
+from uplink_spark.zone.files import has_key, shown
 
 MIB = 1 << 20
 LATEST = -1
@@ -214,10 +216,20 @@ def _text(name: str, value: str) -> str:
     return value
 
 
+def _place(name: str, value: str) -> str:
+    """Return where the landing zone is: a folder by its whole path, since tasks run in other folders."""
+    if has_key(value):
+        told = (
+            "credentials do not belong into a URL, which plans and logs show; give them by environment, profile or role"
+        )
+        raise OptionError(f"option {name} = {shown(value)}: {told}")
+    return value if ":" in value else os.path.abspath(_text(name, value))
+
+
 Parse = Callable[[str, str], Any]
 BOTH, BATCH, STREAM = "batch and stream", "batch", "stream"
 OPTIONS: dict[str, tuple[str, Parse]] = {
-    "path": (BOTH, _text),
+    "path": (BOTH, _place),
     "columns": (BOTH, _columns),
     "boxes": (BOTH, _words),
     "topics": (BOTH, _words),

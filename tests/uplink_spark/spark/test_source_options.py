@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from uplink_spark.spark.source_options import (
@@ -24,6 +26,22 @@ def test_defaults_are_messages_from_the_beginning_at_256_mib_a_batch() -> None:
     assert options.view.include == frozenset(["message"])
     assert (options.start, options.end) == (SourcePosition(seqs={}), SourcePosition(latest=True))
     assert (options.max_bytes, options.partition_bytes, options.fail_on_loss) == (256 << 20, 64 << 20, True)
+
+
+def test_a_folder_is_known_by_its_whole_path_since_tasks_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_options({"path": "landing"}).path == str(tmp_path / "landing")
+    for same in ("/srv/landing", "file:///srv/landing", "s3://bucket/zone?region=x"):
+        assert parse_options({"path": same}).path == same
+
+
+@pytest.mark.parametrize("url", ["s3://key:hidden@bucket/zone", "abfs://zone@account/p?sas_token=hidden"])
+def test_a_key_in_the_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(OptionError, match="credentials do not belong into a URL") as caught:
+        parse_options({"path": url})
+    assert "hidden" not in str(caught.value)
 
 
 def test_names_are_not_case_sensitive() -> None:
