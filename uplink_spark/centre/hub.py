@@ -15,7 +15,7 @@ from typing import Protocol
 
 import trio
 
-from uplink_spark.centre.lander import ShardLander
+from uplink_spark.centre.lander import LandingCounts, ShardLander
 from uplink_spark.centre.zone_files.coverage import BoxCover
 from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.config import GatewayConfig
@@ -86,6 +86,7 @@ class GatewayCounts:
     status_left_out: int = 0  # lines: their boxes sent more than one in STATUS_EVERY_MS
     divergences: int = 0
     zone_doubts: Counter[str] = field(default_factory=Counter)  # what boxes know of another or a later landing zone
+    shards: dict[int, LandingCounts] = field(default_factory=dict)  # of several gateways: of all it had since its start
 
     def received(self, header: PieceHeader, length: int) -> None:
         self.raw_bytes += header.raw_bytes

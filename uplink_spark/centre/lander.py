@@ -61,12 +61,23 @@ class Offer:
 class LandingCounts:
     """What a shard has done since the start."""
 
+    syncs: Histogram = field(default_factory=Histogram)  # the writer's
     commits: int = 0
     commit_s: Histogram = field(default_factory=Histogram)
     pieces: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and result: landed, dup, refused
     gaps: Counter[str] = field(default_factory=Counter)  # by class
     dup_bytes: int = 0
     failures: int = 0
+
+    def go_on_from(self, before: LandingCounts) -> None:
+        """Add what the shard had done here before another gateway had it: counters never fall."""
+        self.syncs += before.syncs
+        self.commits += before.commits
+        self.commit_s += before.commit_s
+        self.pieces += before.pieces
+        self.gaps += before.gaps
+        self.dup_bytes += before.dup_bytes
+        self.failures += before.failures
 
 
 class ShardLander:
@@ -83,7 +94,7 @@ class ShardLander:
         contents: ContentCheck | None = None,
     ) -> None:
         self.shard, self.writer, self.cover = shard, writer, cover
-        self.counts = LandingCounts()
+        self.counts = LandingCounts(writer.syncs)
         self._contents = contents  # None: nobody compares
         self._linger_s, self._now_ms = linger_s, now_ms
         self._offers: list[Offer] = []

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from uplink_spark.centre.histogram import BUCKETS_S, Histogram
 from uplink_spark.centre.hub import BoxSeen, Hub
+from uplink_spark.centre.lander import LandingCounts
 from uplink_spark.centre.zone_files.coverage import BoxCover
 from uplink_spark.wire.batch import GAP_CLASSES
 
@@ -46,8 +47,14 @@ def read_families(hub: Hub, retired: frozenset[str] = frozenset()) -> list[Metri
     return [*_totals(hub), *_labelled(hub), *_histograms(hub), *_gauges(hub), *_boxes(hub, retired)]
 
 
+def _of_shards(hub: Hub) -> list[LandingCounts]:
+    """Return the counts of the shards that are landed here, and of those that were."""
+    here = {shard: lander.counts for shard, lander in hub.landers.items()}
+    return list((hub.counts.shards | here).values())
+
+
 def _totals(hub: Hub) -> Iterator[Metric]:
-    counts, landers = hub.counts, [lander.counts for lander in hub.landers.values()]
+    counts, landers = hub.counts, _of_shards(hub)
     for name, meaning, value in (
         ("raw_bytes", "Raw bytes of pieces received", counts.raw_bytes),
         ("wire_bytes", "Bytes of pieces received, compressed", counts.wire_bytes),
@@ -63,12 +70,12 @@ def _totals(hub: Hub) -> Iterator[Metric]:
 
 def _labelled(hub: Hub) -> Iterator[Metric]:
     doubts = {"other": 0, "older": 0} | hub.counts.zone_doubts  # 0: a rule sees the first
-    gaps = sum((lander.counts.gaps for lander in hub.landers.values()), Counter[str]())
+    gaps = sum((each.gaps for each in _of_shards(hub)), Counter[str]())
     yield _counter("zone_doubts", "Boxes that know another zone or more of this one", "zone", doubts)
     yield _counter("handshakes", "Connections by how they began", "result", hub.counts.handshakes)
     yield _counter("gaps", "Declared losses", "class", dict.fromkeys(GAP_CLASSES, 0) | gaps)
     yield _counter("refused", "Frames and pieces that were refused", "code", hub.counts.refused)
-    pieces = sum((lander.counts.pieces for lander in hub.landers.values()), Counter[tuple[str, str]]())
+    pieces = sum((each.pieces for each in _of_shards(hub)), Counter[tuple[str, str]]())
     pieces.update({(kind, "refused"): count for kind, count in hub.counts.refused_kinds.items()})
     family = CounterMetricFamily(
         f"{PREFIX}pieces_total", "Pieces; refused ones at landing or before", labels=["kind", "result"]
@@ -86,9 +93,9 @@ def _counter(name: str, meaning: str, label: str, counts: Mapping[str, int]) -> 
 
 
 def _histograms(hub: Hub) -> Iterator[Metric]:
-    landers = hub.landers.values()
-    yield histogram(f"{PREFIX}commit_seconds", "Time of a commit", (each.counts.commit_s for each in landers))
-    yield histogram(f"{PREFIX}fsync_seconds", "Time of a sync", (each.writer.syncs for each in landers))
+    shards = _of_shards(hub)
+    yield histogram(f"{PREFIX}commit_seconds", "Time of a commit", (each.commit_s for each in shards))
+    yield histogram(f"{PREFIX}fsync_seconds", "Time of a sync", (each.syncs for each in shards))
 
 
 def histogram(name: str, meaning: str, parts: Iterable[Histogram]) -> Metric:

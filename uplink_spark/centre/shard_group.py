@@ -184,6 +184,10 @@ class ShardGroup:
         self._told.pop(shard, None)
         log.info("shard=%04x is landed here from seq %d on", shard, lander.writer.next_seq)
         self._unsaid.discard(shard)
+        known = self._hub.counts.shards
+        if shard in known:
+            lander.counts.go_on_from(known[shard])
+        known[shard] = lander.counts
         self._held[shard] = _Held(lander)
         self._hub.landers[shard] = lander
         nursery.start_soon(self._land, shard, self._held[shard])

@@ -8,6 +8,7 @@ import trio
 from storage_driver.log.clock import wall_ms
 from uplink_spark.centre.gateway import open_parts
 from uplink_spark.centre.hub import Hub
+from uplink_spark.centre.metric_families import read_families
 from uplink_spark.centre.shard_group import (
     FOLDER,
     FORGET_S,
@@ -83,6 +84,29 @@ async def test_a_gateway_takes_all_shards_and_gives_some_up_to_another(tmp_path:
         assert sorted(first.hub.landers) == mine
         (other, *_) = second.hub.landers
         assert (first.group.elsewhere(other), second.group.elsewhere(other)) == ("b:2", None)
+        nursery.cancel_scope.cancel()
+
+
+async def test_counters_do_not_fall_while_another_gateway_has_a_shard(tmp_path: Path) -> None:
+    centre, other = Centre(tmp_path / "zone", "a:1"), "b:2"
+    theirs = next(shard for shard in range(4) if owner_of(shard, ("a:1", other)) == other)
+
+    def commits() -> float:
+        found = {family.name: family for family in read_families(centre.hub)}
+        return found["rocketbox_gateway_commits"].samples[0].value
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(centre.group.run)
+        await until(lambda: len(centre.hub.landers) == 4)
+        before = centre.hub.landers[theirs]
+        before.counts.commits = 3
+        write_json(centre.hub.records, path_of(other), {"address": other, "beat": 1})
+        await until(lambda: theirs not in centre.hub.landers)
+        assert commits() == 3
+        centre.hub.records.delete(path_of(other))
+        await until(lambda: theirs in centre.hub.landers)
+        centre.hub.landers[theirs].counts.commits += 1
+        assert commits() == 4
         nursery.cancel_scope.cancel()
 
 
