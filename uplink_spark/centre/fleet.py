@@ -25,7 +25,7 @@ from uplink_spark.zone.manifest import (
     runs_folder,
     shard_of,
 )
-from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.reader import ZoneReader, status_paths
 
 SILENT_S = 900
 
@@ -105,9 +105,8 @@ def boxes(zone: ZoneReader) -> list[BoxFacts]:
 def _statuses(zone: ZoneReader) -> Iterator[dict[str, Any]]:
     """The newest lines of STATUS, oldest first."""
     for shard in range(zone.zone.shards):
-        names = sorted(name for name in zone.files.names(f"status/{shard:04x}") if name.endswith(".jsonl"))
-        for name in names[-2:]:
-            yield from _whole_lines(zone.files.read(f"status/{shard:04x}/{name}", 0) or b"")
+        for path in status_paths(zone.files, shard, newest=2):
+            yield from _whole_lines(zone.files.read(f"status/{shard:04x}/{path}", 0) or b"")
 
 
 def _whole_lines(data: bytes) -> Iterator[dict[str, Any]]:

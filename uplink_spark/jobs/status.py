@@ -29,7 +29,7 @@ from uplink_spark.jobs.table.parquet import day_of, write_file
 from uplink_spark.jobs.waiting import run_job, wait_for_zone
 from uplink_spark.spark.fields import TIMESTAMP
 from uplink_spark.zone.files import Files
-from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.reader import ZoneReader, status_paths
 
 INPUT = "status"
 BATCH_BYTES = 32 << 20  # lines in one commit
@@ -61,7 +61,7 @@ class LinesRead:
     """How far the files of a zone are read: below `before` all of them, of the others so many bytes."""
 
     before: str = ""  # name of a file
-    read: dict[str, int] = field(default_factory=dict)  # <shard>/<name>
+    read: dict[str, int] = field(default_factory=dict)  # <shard>/<name>, in a bucket <shard>/<day>/<name>
 
     @classmethod
     def of(cls, origin: Mapping[str, str]) -> LinesRead:
@@ -76,7 +76,7 @@ class LinesRead:
         old_ms = max(0, until_ms - LATE // timedelta(milliseconds=1))
         old = f"{day_of(old_ms)}-{old_ms:014d}"
         self.before = max(self.before, old if unread is None else min(unread, old))
-        self.read = {path: size for path, size in self.read.items() if path.partition("/")[2] >= self.before}
+        self.read = {path: size for path, size in self.read.items() if _name(path) >= self.before}
 
 
 def parse(data: bytes) -> tuple[pa.Table, int]:
@@ -147,7 +147,7 @@ class StatusJob:
         first file that is left for the next commit."""
         found, left = list[bytes](), BATCH_BYTES
         for path in self._paths(reach):
-            name, at = path.partition("/")[2], reach.read.get(path, 0)
+            name, at = _name(path), reach.read.get(path, 0)
             if left <= 0:
                 return b"".join(found), name
             data = self._read(f"status/{path}", at, left)
@@ -170,15 +170,17 @@ class StatusJob:
             return b""
 
     def _paths(self, reach: LinesRead) -> Iterator[str]:
-        """Yield <shard>/<name> of files that may have more, oldest day first."""
+        """Yield the paths of files that may have more, oldest first."""
         found: list[tuple[str, str]] = []
         for shard in range(self._shards):
-            for name in self._files.names(f"status/{shard:04x}"):
-                path = f"{shard:04x}/{name}"
-                if name.endswith(".jsonl") and name >= reach.before and not (self._files.final and path in reach.read):
-                    found.append((name, path))
+            paths = (f"{shard:04x}/{path}" for path in status_paths(self._files, shard, since=reach.before))
+            found += [(_name(path), path) for path in paths if not (self._files.final and path in reach.read)]
         for _, path in sorted(found):
             yield path
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _write(root: str, lines: pa.Table) -> Iterator[NewFile]:

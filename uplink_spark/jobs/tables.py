@@ -229,7 +229,11 @@ def _status_lines(spark: SparkSession, landing: str) -> DataFrame:
     base = landing if "://" in landing else f"file://{Path(landing).absolute()}"
     folders = [f"{base}/status/{shard:04x}" for shard in range(shards)]
     found = [folder for folder in folders if not folder.startswith("file://") or Path(folder[7:]).is_dir()]
-    rows = spark.read.schema(STATUS).json(found) if found else spark.createDataFrame([], STATUS)
+    rows = (
+        spark.read.schema(STATUS).option("recursiveFileLookup", "true").json(found)
+        if found
+        else spark.createDataFrame([], STATUS)
+    )
     return rows.withColumn("received", F.timestamp_millis("received_ms"))
 
 

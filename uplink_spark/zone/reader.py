@@ -5,6 +5,7 @@ A folder is listed once, at the first look; from then on each manifest file name
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from uplink_spark.errors import LandingError, ManifestDamaged
@@ -12,6 +13,26 @@ from uplink_spark.zone.entry_table import EntryTable
 from uplink_spark.zone.files import Files, open_files
 from uplink_spark.zone.manifest import LANDING_NAME, ManifestEntry, Zone, decode_zone
 from uplink_spark.zone.shard_log import ShardLog
+
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def status_paths(files: Files, shard: int, *, since: str = "", newest: int | None = None) -> list[str]:
+    """Return the newest files below status/<shard> whose names are not before `since`, oldest first.
+
+    On a disk there is one for a day; in a bucket one for a minute, each day's in a folder, so that no day is listed
+    that is not asked for.
+    """
+    folder = f"status/{shard:04x}"
+    here = files.names(folder)
+    found = [name for name in here if name.endswith(".jsonl") and name >= since]
+    for day in sorted((name for name in here if DAY.fullmatch(name) and name >= since[:10]), reverse=True):
+        if newest is not None and len(found) >= newest:
+            break
+        names = files.names(f"{folder}/{day}")
+        found += [f"{day}/{name}" for name in names if name.endswith(".jsonl") and name >= since]
+    found.sort(key=lambda path: path.rpartition("/")[2])
+    return found if newest is None else found[-newest:]
 
 
 def read_zone(files: Files) -> Zone:

@@ -18,8 +18,8 @@ from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark_source import MessageRows, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import shard_log
-from uplink_spark.zone.files import RemoteFiles
-from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.files import LocalFiles, RemoteFiles
+from uplink_spark.zone.reader import ZoneReader, status_paths
 from uplink_spark.zone.shard_log import ShardLog
 
 
@@ -170,3 +170,30 @@ def test_a_zone_in_an_object_store_is_read_object_by_object(s3_endpoint: str, mo
     parsed = parse_options({"path": url.replace("//", "//test:test@", 1)})
     with pytest.raises(LandingError, match=r"needs seq 9 of shard 0, s3://\*\*\*@fleet/zone.* ends at 4"):
         StreamReader(parsed, MessageRows(parsed)).partitions({"0": 0}, {"0": 9})
+
+
+def test_of_status_no_day_is_listed_that_is_not_asked_for(tmp_path: Path) -> None:
+    days = [f"2026-11-{day:02d}" for day in range(1, 31)]
+    for day in days:
+        (tmp_path / "status/0000" / day).mkdir(parents=True)
+        for minute in (1, 2):
+            (tmp_path / f"status/0000/{day}/{day}-{minute:014d}.jsonl").touch()
+    (tmp_path / "status/0000/2026-10-31-00000000000007.jsonl").touch()  # as earlier gateways named them
+    (tmp_path / "status/0000/2026-11-30.jsonl.tmp").touch()
+
+    folders = list[str]()
+
+    class Listed(LocalFiles):
+        def names(self, folder: str) -> list[str]:
+            folders.append(folder)
+            return super().names(folder)
+
+    files = Listed(str(tmp_path))
+    last, before = days[-1], days[-2]
+    assert status_paths(files, 0, newest=2) == [f"{last}/{last}-{minute:014d}.jsonl" for minute in (1, 2)]
+    assert folders == ["status/0000", f"status/0000/{last}"]
+    found = status_paths(files, 0, since=f"{before}-{2:014d}")
+    assert [path.rpartition("-")[2] for path in found] == [f"{minute:014d}.jsonl" for minute in (2, 1, 2)]
+    assert folders[2:] == ["status/0000", f"status/0000/{last}", f"status/0000/{before}"]
+    assert status_paths(files, 0)[0] == "2026-10-31-00000000000007.jsonl"
+    assert len(status_paths(files, 0)) == 61

@@ -319,7 +319,8 @@ class ObjectRecords(CentreRecords):
         """
         if not self._unwritten:
             for number, lines in self._lines.items():
-                name = f"status/{number:04x}/{day_of(now_ms)}-{now_ms:014d}.jsonl"
+                day = day_of(now_ms)
+                name = f"status/{number:04x}/{day}/{day}-{now_ms:014d}.jsonl"
                 self._unwritten[name] = "".join(lines).encode()
             self._lines = {}
         for name in list(self._unwritten):
@@ -342,6 +343,11 @@ class ObjectRecords(CentreRecords):
 
     def _delete_status(self, before: str) -> None:
         for folder in (f"status/{shard:04x}" for shard in range(self._shards)):
-            for name in self._store.names(folder):
-                if name[: len(before)] < before:
+            for day in (name for name in self._store.names(folder) if name[: len(before)] < before):
+                names = (
+                    [day]
+                    if day.endswith(".jsonl")
+                    else [f"{day}/{name}" for name in self._store.names(f"{folder}/{day}")]
+                )
+                for name in names:
                     self._store.delete(f"{folder}/{name}")

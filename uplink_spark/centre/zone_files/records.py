@@ -3,7 +3,8 @@
 manifest/<shard>/runs/<box>     the run lists last accepted, replaced and synced before WELCOME
 manifest/<shard>/retired/<box>  an empty file: this box is not admitted any more
 quarantine/                     pieces that were refused as damaged: the newest 100, at most 1 GiB
-status/<shard>/<day>.jsonl      STATUS of the boxes, one JSON object a line; the newest 30 days
+status/<shard>/<day>.jsonl      STATUS of the boxes, one JSON object a line; the newest 30 days.
+                                In a bucket one object a minute: status/<shard>/<day>/<day>-<ms>.jsonl
 """
 
 from __future__ import annotations
