@@ -18,6 +18,7 @@ from storage_driver.interfaces import Policies
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
+from storage_driver.log.marks import Mark
 from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import Truncation
 from storage_driver.queues.dispatch import Arrival
@@ -109,6 +110,11 @@ class MessageStore:
         writing(writes, end) is called as a batch begins to be written.
         """
         self._log.share(synced_to, writing)
+
+    def bound_answers(self) -> Mark:
+        """Let clients wait at a mark of their own from now on, so that their wait can end early; return it."""
+        self.when_acknowledged = self._log.when_answered
+        return self._log.bound_answers()
 
     def only_copies(self, reason: str | None) -> None:
         """Take nothing but records of another log, for a reason; None: take messages again."""

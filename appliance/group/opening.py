@@ -117,9 +117,9 @@ def open_member(
     Raises ConfigError (certificates), VoteFileDamaged, StateDamaged, ConsensusRefused, OSError.
     """
     driver = make_driver(plan, store, disk, root, certificates, clock_ok=clock_ok, committed=committed)
-    waiting = Acknowledgements(store.when_committed, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
-    store.when_acknowledged = waiting.when
-    store.policies = TopicPolicies(plan.rules, store, driver, waiting)
+    marks = (store.bound_answers(), driver.copied.waiting)
+    waiting = Acknowledgements(marks, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
+    store.policies = TopicPolicies(plan.rules, store, driver)
     stock = plan.slaves.serve_one if plan.slaves is not None else None
     return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
 

@@ -115,6 +115,7 @@ class CommitLog:
         self._pending: list[PendingAppend] = []
         self._uncommitted: deque[PendingAppend] = deque()  # synced, not dispatched
         self._synced, self._committed = Mark(end), Mark(end)
+        self.answers: Mark | None = None  # `committed` again, for clients, where they do not wait for ever
         self._sharing: Sharing | None = None  # None: a log by itself
         self._oldest_at: float | None = None  # since when the oldest record that is not synced waits
         self._work = trio.Event()
@@ -171,7 +172,7 @@ class CommitLog:
         self.end, self._limit = log_offset, log_offset + self.segment_bytes
         self._writes = [Write(log_offset, self._pieces)]
         self._synced.move(log_offset)
-        self._committed.move(log_offset)
+        self._committed_to(log_offset)
 
     def append(self, data: bytes, pending: PendingAppend) -> int:
         """Queue a record or a batch at `end` (after `reserve`), return the log offset just past it. Not synced yet."""
@@ -198,6 +199,15 @@ class CommitLog:
         """Return once all bytes below log_offset are committed. Raises LogFailed."""
         if reason := await reached(self.when_committed, log_offset):
             raise LogFailed(reason)
+
+    def bound_answers(self) -> Mark:
+        """Let clients wait at a mark of their own from now on, so that their wait can end early; return it."""
+        self.answers = Mark(self._committed.at)
+        return self.answers
+
+    def when_answered(self, log_offset: int, wake: Wake) -> None:
+        """Do what `when_committed` does, for a client: wake(reason) also where it has waited for too long."""
+        self._when(self.answers or self._committed, log_offset, wake)
 
     def when_synced(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on this disk, wake(reason) if they will not be."""
@@ -296,7 +306,12 @@ class CommitLog:
 
     def _dispatch_to(self, ready: Sequence[PendingAppend], end: int) -> None:
         self.counters.messages += self._dispatch(ready)  # before the mark moves: what is acknowledged can be pulled
-        self._committed.move(end)
+        self._committed_to(end)
+
+    def _committed_to(self, log_offset: int) -> None:
+        self._committed.move(log_offset)
+        if self.answers is not None:
+            self.answers.move(log_offset)
 
     async def prepare_spare(self) -> None:
         """Have the next segment's file ready once the tail is more than half full. Raises OSError."""
@@ -388,6 +403,8 @@ class CommitLog:
     def _fail_above(self, log_offset: int, reason: str) -> None:
         self._synced.fail(reason, above=log_offset)
         self._committed.fail(reason, above=log_offset)
+        if self.answers is not None:
+            self.answers.fail(reason, above=log_offset)
 
     def seal(self, reason: str) -> None:
         """Refuse every append from now on; waiters for a sync get the reason."""

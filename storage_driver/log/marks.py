@@ -25,10 +25,11 @@ async def reached(when: When, mark: int) -> str | None:
 class Mark:
     """One of the log's marks. Asks come in the order of the log, so one move frees a prefix of those who wait."""
 
-    __slots__ = ("_waiting", "at")
+    __slots__ = ("_waiting", "at", "told")
 
     def __init__(self, at: int) -> None:
         self.at = at
+        self.told = 0  # how many have waited and do no longer
         self._waiting: deque[tuple[int, Wake]] = deque()
 
     def when(self, log_offset: int, wake: Wake) -> bool:
@@ -47,7 +48,20 @@ class Mark:
         self.at = log_offset
         waiting = self._waiting
         while waiting and waiting[0][0] <= log_offset:
+            self.told += 1
             waiting.popleft()[1](None)
+
+    @property
+    def asked(self) -> int:
+        """How many have ever waited."""
+        return self.told + len(self._waiting)
+
+    def expire(self, asked: int, reason: str) -> None:
+        """Call wake(reason) for those who still wait of the first `asked` ones."""
+        waiting = self._waiting
+        while waiting and self.told < asked:
+            self.told += 1
+            waiting.popleft()[1](reason)
 
     def fail(self, reason: str, above: int = -1) -> None:
         """Call wake(reason) for those who wait for a log offset above this one: it will not be reached."""
@@ -55,6 +69,7 @@ class Mark:
         waiting, self._waiting = self._waiting, kept
         for log_offset, wake in waiting:
             if log_offset > above:
+                self.told += 1
                 wake(reason)
             else:
                 kept.append((log_offset, wake))

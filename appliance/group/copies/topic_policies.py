@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from appliance.broker.intake import NOT_COPIED
-from appliance.group.copies.acknowledging import Acknowledgements
 from storage_driver.consensus.rules import Rules
 from storage_driver.log.marks import Mark, Wake, When
 
@@ -20,12 +19,22 @@ class CopiedMark:
     """How far two disks have the log; looked at only where somebody waits for it."""
 
     def __init__(self, copied: Callable[[], int]) -> None:
-        self._copied, self._mark, self._waits = copied, Mark(0), False
+        self._copied, self._mark = copied, Mark(0)
+
+    @property
+    def waiting(self) -> Mark:
+        """The mark at which clients wait."""
+        return self._mark
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits."""
+        return self._mark.asked > self._mark.told
 
     def when(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once two disks have everything below a log offset, wake(reason) if they will not."""
         self._mark.move(self._copied())
-        self._waits = self._mark.when(log_offset, wake) or self._waits
+        self._mark.when(log_offset, wake)
 
     def reached(self) -> int:
         """Return the log offset up to which two disks have everything."""
@@ -33,13 +42,13 @@ class CopiedMark:
 
     def look(self) -> None:
         """Answer those whose log offset has been reached."""
-        if self._waits:
+        if self.waits:
             self._mark.move(self._copied())
 
     def fail(self, reason: str) -> None:
         """Answer all with a reason: this box leads no longer, its log offsets may be given out again."""
         self._mark.fail(reason)
-        self._mark.at, self._waits = 0, False
+        self._mark.at = 0
 
 
 class CopyFacts(Protocol):
@@ -61,15 +70,16 @@ class LeaderMarks(Protocol):
     @property
     def committed(self) -> int: ...
     def when_synced(self, log_offset: int, wake: Wake, /) -> None: ...
+    def when_acknowledged(self, log_offset: int, wake: Wake, /) -> None: ...
 
 
 class TopicPolicies:
-    """The policies of topics on a member; `acknowledged` is what answers senders by the box's own."""
+    """The policies of topics on a member."""
 
-    def __init__(self, rules: Rules, log: LeaderMarks, copies: CopyFacts, waiting: Acknowledgements) -> None:
+    def __init__(self, rules: Rules, log: LeaderMarks, copies: CopyFacts) -> None:
         self._copies, self._log = copies, log
         self._box_waits, self._two_disks = rules.counts_copies, rules.counts_copies and rules.copies > 1
-        self._box, self._own_disk, self._both = waiting.when, log.when_synced, waiting.over(copies.copied.when)
+        self._box, self._own_disk, self._both = log.when_acknowledged, log.when_synced, copies.copied.when
 
     def when(self, policy: str) -> When:
         """Return what tells of a log offset that senders may be answered up to there."""

@@ -12,6 +12,7 @@ import trio.testing
 
 from storage_driver.errors import Busy, LogFailed
 from storage_driver.log.commit_log import CommitLog, PendingAppend, SyncCounters
+from storage_driver.log.marks import reached
 from storage_driver.log.segment import SegmentWriter, segment_name
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.queues.dispatch import PendingRecord
@@ -283,6 +284,29 @@ async def test_a_seal_tells_those_who_wait_and_keeps_the_first_bytes_durable() -
         bench.log.reserve(1)
     bench.log.when_committed(0, lambda reason: bench.events.append(f"zero {reason}"))
     assert bench.events[-1] == "zero None"
+
+
+async def test_clients_wait_at_a_mark_of_their_own_that_moves_and_fails_with_the_other_and_may_end_early() -> None:
+    bench, told = Bench(), list[tuple[int, str | None]]()
+    log = bench.log
+    log.share(lambda log_offset: None)
+    mark = log.bound_answers()
+    async with bench.running():
+        for end in (100, 200, 300):
+            bench.put(100)
+            log.when_answered(end, lambda reason, end=end: told.append((end, reason)))  # type: ignore[misc]
+        await reached(log.when_synced, 300)
+        log.commit(100)
+        assert told == [(100, None)]
+        mark.expire(2, "nobody else has it")
+        assert told[1:] == [(200, "nobody else has it")]
+        assert log.committed == 100, "a message that is answered so may be committed later"
+        log.seal("broken")
+        assert told[2:] == [], "what is synced may still be committed"
+        log.commit(300)
+        assert told[2:] == [(300, None)]
+        log.when_answered(400, lambda reason: told.append((400, reason)))
+        assert told[3:] == [(400, "broken")]
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (1e-6, 1), (2e-6, 2), (0.001, 10), (60.0, 25), (1e9, 25)])

@@ -61,3 +61,19 @@ def test_who_asks_again_when_told_of_a_failure_is_kept() -> None:
     assert again == []
     mark.move(20)
     assert again == [None]
+
+
+def test_a_wait_that_lasts_too_long_ends_for_the_first_who_asked() -> None:
+    mark, told = Mark(0), list[tuple[str, str | None]]()
+    for number, name in enumerate("abcd"):
+        mark.when(10 * number + 10, lambda reason, name=name: told.append((name, reason)))  # type: ignore[misc]
+    mark.move(10)
+    assert (mark.asked, mark.told) == (4, 1)
+    mark.expire(2, "too long")
+    assert told == [("a", None), ("b", "too long")]
+    mark.fail("cut", above=30)
+    mark.expire(2, "again")
+    assert told[2:] == [("d", "cut")], "of the first two nobody waits"
+    mark.move(30)
+    assert told[3:] == [("c", None)]
+    assert mark.asked == mark.told == 4

@@ -6,21 +6,17 @@ import trio.testing
 from appliance.broker.intake import not_durable
 from appliance.group.copies.acknowledging import Acknowledgements
 from netstack.wire.codes import ResponseCode
-from storage_driver.log.marks import Mark, Wake
+from storage_driver.log.marks import Mark
 
 
 async def test_a_client_hears_of_the_commit_or_after_a_while_why_there_is_none(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     mark, told = Mark(0), dict[int, str | None]()
-
-    def when(log_offset: int, wake: Wake) -> None:
-        mark.when(log_offset, wake)
-
-    waiting = Acknowledgements(when, wait_s=3.0, why=lambda: "b is not connected")
+    waiting = Acknowledgements([mark], wait_s=3.0, why=lambda: "b is not connected")
 
     def wait(log_offset: int) -> None:
-        waiting.when(log_offset, lambda reason: told.update({log_offset: reason}))
+        mark.when(log_offset, lambda reason: told.update({log_offset: reason}))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run)
@@ -32,7 +28,7 @@ async def test_a_client_hears_of_the_commit_or_after_a_while_why_there_is_none(
         assert told == {10: None, 20: None}
         await trio.sleep(2.9)
         assert told == {10: None, 20: None}, "the third one has waited 2.9 s"
-        await trio.sleep(0.2)
+        await trio.sleep(0.3)
         assert told[30] == "no other disk has the message after 3000 ms: b is not connected"
         mark.move(30)
         mark.fail("gone")
@@ -45,14 +41,52 @@ async def test_a_client_hears_of_the_commit_or_after_a_while_why_there_is_none(
     assert refused.remark.startswith("service not available now: no other disk has the message")
 
 
-async def test_what_was_answered_is_not_kept(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_asks_again_for_the_same_message_waits_as_long_as_the_first_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    mark, told = Mark(0), list[str]()
+    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        mark.when(10, lambda reason: told.append("first"))
+        await trio.sleep(2)
+        mark.when(10, lambda reason: told.append("again"))
+        await trio.sleep(1.5)
+        assert told == ["first"]
+        await trio.sleep(1.2)
+        assert told == ["first"]
+        await trio.sleep(0.6)
+        assert told == ["first", "again"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_still_when_others_behind_were_given_up_is_not_forgotten(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    mark, told = Mark(0), list[str]()
+    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        mark.when(10, lambda reason: told.append("kept"))
+        mark.when(20, lambda reason: told.append("cut"))
+        await trio.sleep(1)
+        mark.fail("cut at 15", above=15)
+        assert told == ["cut"]
+        await trio.sleep(3.2)
+        assert told == ["cut", "kept"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_counts_are_kept_while_nobody_waits(autojump_clock: trio.testing.MockClock) -> None:
     mark = Mark(0)
-
-    def when(log_offset: int, wake: Wake) -> None:
-        mark.when(log_offset, wake)
-
-    waiting = Acknowledgements(when, wait_s=3.0, why=str)
-    for at in range(1, 10_000):
-        waiting.when(at, lambda reason: None)
-        mark.move(at)
-    assert len(waiting._waiting) <= 1
+    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        for at in range(1, 20):
+            mark.when(at, lambda reason: None)
+            await trio.sleep(0.01)
+            mark.move(at)
+            await trio.sleep(0.2)
+        await trio.sleep(10)
+        assert not waiting._counts
+        nursery.cancel_scope.cancel()
