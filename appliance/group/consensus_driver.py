@@ -18,14 +18,17 @@ from appliance.group.copies.feed import Feed
 from appliance.group.copies.lag import LogAges
 from appliance.group.copies.log_copy import CopyFailed, LogCopy, LogShrunk
 from appliance.group.copies.missing import MissingMessages, decode_missing, messages_of_clients
+from appliance.group.copies.refusals import CopyRefusals
+from appliance.group.copies.ship_pace import ShipPace
 from appliance.group.copies.shipping import Shipping
 from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
-from appliance.group.event_queue import DriverEvent, EventQueue
+from appliance.group.event_queue import DriverEvent, EventQueue, needs_turn
 from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
 from appliance.group.links.frames import (
     ACCOUNTS,
     COMMON_POINT,
+    COPY_REFUSES,
     CUTS,
     HAND_OVER,
     LEAVE,
@@ -51,15 +54,17 @@ from appliance.replication.slaves import SlavesSeen
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
 from storage_driver.consensus.members import Members
-from storage_driver.consensus.messages import Append
+from storage_driver.consensus.messages import Append, Synced
 from storage_driver.consensus.rules import REFUSAL_S
 from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
+from storage_driver.log.lineage import AloneRange
 from storage_driver.log.segment import Write
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
 
 log = logging.getLogger("appliance.group")
 RAFT_TOPIC: Final = "RBX_RAFT"
+OFTEN_S: Final = 0.02  # between two notes of what copies lack
 LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
 PROMOTE_S: Final = 10.0
 PARTING_S: Final = 4.0  # for the broker's end, its tables in the log
@@ -89,7 +94,9 @@ class ConsensusDriver:
         feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
         self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
         self._copy, self._missing = copy, MissingMessages(LogAges())
-        self._events = EventQueue()
+        self._events, self._refusals = EventQueue(), CopyRefusals()
+        self._pace = ShipPace(lambda: self.links.wake(), waited_for=self._waited_for)
+        self._looked_s = 0.0
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
         self._told_end = store.end  # to the core
@@ -121,6 +128,7 @@ class ConsensusDriver:
 
     def ended(self, link: Link) -> None:
         """A link is closed; what was on its way is lost."""
+        self._refusals.forget(link.member)
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
@@ -142,11 +150,15 @@ class ConsensusDriver:
             if (cuts := decode_cuts(frame)) and self._core.status.role == LEADER:
                 note_cuts(self._store.lineage, link.member, cuts)
             return
+        if frame.kind == COPY_REFUSES:
+            self._refusals.heard(link.member, frame)
+            return
         message = decode_message(frame)
+        event = DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
+        if isinstance(message, (Append, Synced)) and self._done_at_once(event):
+            return
         await self._events.wait_room()
-        self._events.add(
-            DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
-        )
+        self._events.add(event)
 
     def _told_by(self, member: str, frame: LinkFrame) -> None:
         """Take what a leader says beside the core's messages. Raises ProtocolError."""
@@ -159,14 +171,16 @@ class ConsensusDriver:
     # ---- what the store tells
 
     def _synced_to(self, log_offset: int) -> None:
-        self._if_same(self._core.synced, log_offset)
+        self._tell(self._core.synced, log_offset)
 
     def _writing(self, writes: Sequence[Write], end: int) -> None:
         self._shipping.feed.batch(writes, end)
-        self._if_same(self._tell_appended, end)
+        self._tell(self._tell_appended, end)
 
-    def _if_same(self, tell: Callable[[float, int], Effects], log_offset: int) -> None:
-        """Tell the core of a log offset, unless the log has been cut until it listens."""
+    def _tell(self, tell: Callable[[float, int], Effects], log_offset: int) -> None:
+        """Tell the core of a log offset: at once, or when it listens, unless the log has been cut until then."""
+        if self._done_at_once(DriverEvent(lambda now_s: tell(now_s, log_offset))):
+            return
         truncations = self._store.truncations
 
         def run(now_s: float) -> Effects:
@@ -176,11 +190,45 @@ class ConsensusDriver:
 
     # ---- events
 
+    def _done_at_once(self, event: DriverEvent) -> bool:
+        """Let the core hear an event right now, if it rests: a turn of a task for each batch costs more than the rest.
+
+        What comes of it and needs the disk or the loop is done first in the next turn.
+        """
+        if not self._events.rests or self._store.failure is not None or self._store.end < self._told_end:
+            return False
+        now_s, leads = self._clocks.now_s(), self._core.status.role == LEADER
+        effects = event.run(now_s)
+        if (
+            needs_turn(effects)
+            or self._core.alone != self._store.lineage.is_alone
+            or (effects.accepted is not None and self._begins_log(event))
+        ):
+            self._events.add_first(DriverEvent(lambda _: effects, event.data, event.sender))
+            return True
+        end = self._copy.append(effects.accepted, event.data) if effects.accepted is not None else None
+        self._tell_others(effects)
+        if end is not None:
+            self._appended(end)
+        if leads:
+            self.copied.look()
+            if self._shipping.has_more():
+                self._pace.appended()
+        if now_s - self._looked_s > OFTEN_S:
+            self._look(now_s)
+        return True
+
+    def _waited_for(self) -> bool:
+        return self._core.waits_for_copies or self.copied.waits
+
     async def run(self) -> None:
         """Take part until cancelled. Raises CutAtStart, CopyGivenUp, LogShrunk, OSError: the process ends."""
         self._follow("this box has just started")
+        if self._store.lineage.is_alone:  # nobody ended it: all that is here may have been acknowledged
+            await trio.to_thread.run_sync(self._store.lineage.end_alone, self._store.end, limiter=self._one_thread)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
+            nursery.start_soon(self._pace.run)
             if self._rules.accounts is not None:
                 nursery.start_soon(self._rules.accounts.run, self._linked_boxes)
             nursery.start_soon(self._look_after_copy)
@@ -223,7 +271,7 @@ class ConsensusDriver:
 
     def _look(self, now_s: float) -> None:
         """Note what the log has now; as leader, tell followers now and then what they have not of it."""
-        store = self._store
+        store, self._looked_s = self._store, now_s
         self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
         if self._core.status.role == LEADER:
             self._missing.note(store.committed, messages_of_clients(store))
@@ -231,6 +279,7 @@ class ConsensusDriver:
                 self.links.send(member, frame)
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
+            self._refusals.tell(link, store.full, self._copy.refused)
 
     def _rest_s(self) -> float:
         return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))
@@ -240,6 +289,7 @@ class ConsensusDriver:
 
     async def _carry_out(self, effects: Effects, event: DriverEvent) -> None:
         """Do what the core wants, in its order. Raises OSError."""
+        await self._note_alone()
         if effects.hard_state is not None:
             await trio.to_thread.run_sync(self._files.save_hard, effects.hard_state, limiter=self._one_thread)
         if effects.table is not None:
@@ -247,7 +297,12 @@ class ConsensusDriver:
         if effects.cut is not None:
             await self._cut(effects.cut)
         if effects.accepted is not None:
-            await self._accept(effects.accepted, event)
+            if self._begins_log(event):
+                await trio.to_thread.run_sync(
+                    self._store.lineage.adopt, self._epochs[event.sender], limiter=self._one_thread
+                )
+            if (end := self._copy.append(effects.accepted, event.data)) is not None:
+                self._appended(end)
         if effects.begin_term is not None:
             self._lead(effects.begin_term)
         elif effects.members is not None:
@@ -256,9 +311,7 @@ class ConsensusDriver:
             if (match := cuts_something(message)) is not None:
                 point = await trio.to_thread.run_sync(point_of, self._store, match.start, limiter=self._one_thread)
                 self.links.send(member, encode_point(point))
-            self.links.send(member, encode_message(message))
-        if effects.committed is not None:
-            self._store.commit(effects.committed)
+        self._tell_others(effects)
         if effects.status is not None:
             self._know(effects.status.members)
         if effects.status is not None and effects.status.role != LEADER:
@@ -267,20 +320,42 @@ class ConsensusDriver:
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
         self.links.wake()
 
-    async def _accept(self, append: Append, event: DriverEvent) -> None:
-        """Append the leader's records; of an empty log they are the first, and say whose log it is."""
-        store, epochs = self._store, self._epochs.get(event.sender)
-        if store.end == store.first and epochs and list(epochs) != store.lineage.epochs:
-            await trio.to_thread.run_sync(store.lineage.adopt, epochs, limiter=self._one_thread)
-        if (end := self._copy.append(append, event.data)) is not None:
-            self._events.add_first(DriverEvent(partial(self._tell_appended, end=end)))
+    def _tell_others(self, effects: Effects) -> None:
+        for member, message in effects.send:
+            self.links.send(member, encode_message(message))
+        if effects.committed is not None:
+            self._store.commit(effects.committed)
 
-    def _tell_appended(self, now_s: float, end: int) -> Effects:
+    def _begins_log(self, event: DriverEvent) -> bool:
+        """Return whether the sender's records are the first of this log, and say whose it is."""
+        store, epochs = self._store, self._epochs.get(event.sender)
+        return store.end == store.first and bool(epochs) and list(epochs or ()) != store.lineage.epochs
+
+    def _appended(self, end: int) -> None:
+        """This log ends here now: the core hears it before anything else."""
+        appended = DriverEvent(partial(self._tell_appended, log_offset=end))
+        if not self._done_at_once(appended):
+            self._events.add_first(appended)
+
+    def _tell_appended(self, now_s: float, log_offset: int) -> Effects:
         """Tell the core where the log ends now, unless it knows of more."""
-        if end <= self._told_end:
+        if log_offset <= self._told_end:
             return Effects()
-        self._told_end = end
-        return self._core.appended(now_s, end)
+        self._told_end = log_offset
+        return self._core.appended(now_s, log_offset)
+
+    async def _note_alone(self) -> None:
+        """Have it in the lineage before anything is acknowledged by this disk alone, and when that has ended."""
+        lineage, alone = self._store.lineage, self._core.alone
+        if alone == lineage.is_alone:
+            return
+        committed, at_ms = self._store.committed, self._clocks.wall_ms()
+        if alone:
+            log.warning("event=acknowledges_alone start=%d", committed)
+            await trio.to_thread.run_sync(lineage.begin_alone, committed, at_ms, limiter=self._one_thread)
+        else:
+            log.info("event=acknowledges_with_others end=%d", committed)
+            await trio.to_thread.run_sync(lineage.end_alone, committed, limiter=self._one_thread)
 
     async def _cut(self, cut: LogCut) -> None:
         try:
@@ -302,7 +377,7 @@ class ConsensusDriver:
         self.copied.fail(f"{NOT_COPIED}: {reason}")
         self._store.share(self._synced_to)
         self._shipping.feed.clear()
-        self._events.add_first(DriverEvent(partial(self._tell_appended, end=self._store.end)))
+        self._events.add_first(DriverEvent(partial(self._tell_appended, log_offset=self._store.end)))
 
     def _lead(self, begin: BeginTerm) -> None:
         """Append the term's first record; from now on followers are sent what is appended."""
@@ -315,7 +390,7 @@ class ConsensusDriver:
         self._store.share(self._synced_to, self._writing)
         end = self._append_record(begin.term, begin.members)
         if end is not None:
-            self._events.add_first(DriverEvent(partial(self._tell_appended, end=end)))
+            self._appended(end)
 
     def _append_record(self, term: int, members: Members) -> int | None:
         """Append a record that names the members; return the log offset behind it, None when it cannot be had."""
@@ -402,7 +477,7 @@ class ConsensusDriver:
         try:
             with trio.move_on_after(PARTING_S):
                 await self.leadership.wait_broker_ended()
-            await self._order(partial(self._tell_appended, end=self._store.end))
+            await self._order(partial(self._tell_appended, log_offset=self._store.end))
             await self._order(partial(self._core.transfer, to=to))
             with trio.move_on_after(PROMOTE_S):
                 await self.leadership.wait_for(lambda state: state.leader == to)
@@ -414,10 +489,15 @@ class ConsensusDriver:
     def _may_transfer(self, to: str) -> None:
         if self.leadership.parting:
             raise GroupRefused("a hand-over is under way: see `rocketbox group status`")
+        if (refuses := self._refusals.of(to)) and self._store.end > self._synced_of(to):
+            raise GroupRefused(f"{to} {refuses}: it lacks what this box has")
         try:
             self._core.check_transfer(self._clocks.now_s(), to)
         except ConsensusRefused as exc:
             raise GroupRefused(str(exc)) from exc
+
+    def _synced_of(self, member: str) -> int:
+        return self._shipping.synced().get(member, 0)
 
     def _part(self, parting: bool) -> None:
         self.leadership.parting = parting
@@ -477,7 +557,9 @@ class ConsensusDriver:
         """Return every member as this one knows it."""
         now_s = self._clocks.now_s()
         return seen_members(
-            self._rules, self._core, self._store, self.links, age_s=partial(self._missing.ages.age_s, now_s)
+            *(self._rules, self._core, self._store, self.links),
+            refuses=self._refusals.of,
+            age_s=partial(self._missing.ages.age_s, now_s),
         )
 
     def divergence(self) -> Divergence | None:
@@ -492,6 +574,10 @@ class ConsensusDriver:
     def leads(self, term: int) -> bool:
         """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
         return self._core.status.term == term and self._core.lease_held(self._clocks.now_s())
+
+    def alone(self) -> Sequence[AloneRange]:
+        """Return which ranges this disk has acknowledged alone."""
+        return self._store.lineage.alone
 
     def copy_there(self) -> bool:
         """Return whether another box is linked, or is not to be waited for."""

@@ -1,10 +1,11 @@
 """What the rest of a box may ask of the driver of its group."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from appliance.group.leadership import Leadership
 from appliance.replication.slaves import SlavesSeen
+from storage_driver.log.lineage import AloneRange
 from storage_driver.named_tuple import NamedTuple
 
 
@@ -19,6 +20,7 @@ class MemberProgress(NamedTuple):
     synced: int = 0  # its own disk has everything below this log offset; of a witness: its row's end
     behind_bytes: int = 0
     behind_s: float = 0.0  # age of the oldest byte that it has not
+    refuses: str = ""  # why it takes nothing of the log, as it has told its leader
     clock_drift_s: float | None = None  # its wall clock minus this one's; None: never heard
 
 
@@ -40,6 +42,9 @@ class GroupDriver(Protocol):
 
     def members(self) -> tuple[MemberProgress, ...]: ...
     def divergence(self) -> Divergence | None: ...
+    def alone(self) -> Sequence[AloneRange]:
+        """Return which ranges this disk has acknowledged alone, the newest last."""
+
     def refused(self) -> Mapping[str, int]:
         """Return how many connections to this member's port were refused or have ended, by reason."""
 

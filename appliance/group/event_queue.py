@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from appliance.group.copies.common_point import cuts_something
 from storage_driver.consensus.effects import Effects
 from storage_driver.named_tuple import NamedTuple
 
@@ -28,6 +29,7 @@ class EventQueue:
     def __init__(self) -> None:
         self._events, self._work, self._room = deque[DriverEvent](), trio.Event(), trio.Event()
         self._bytes = self._served = self._urgent = 0  # urgent: at the front, what belongs to the event before
+        self._rests = False
 
     def add(self, event: DriverEvent) -> None:
         self._events.append(event)
@@ -39,6 +41,11 @@ class EventQueue:
         self._bytes += len(event.data)
         self._urgent += 1
         self._work.set()
+
+    @property
+    def rests(self) -> bool:
+        """Whether the core hears nothing at the moment, and nothing waits for it."""
+        return self._rests and not self._events
 
     async def wait_room(self) -> None:
         """Return once less than MOST_EVENTS and MOST_BYTES wait."""
@@ -52,8 +59,10 @@ class EventQueue:
             await trio.lowlevel.checkpoint()
         if not self._events:
             self._work = trio.Event()
+            self._rests = True
             with trio.move_on_after(rest_s):
                 await self._work.wait()
+            self._rests = False
         if not self._events or (rest_s <= 0 and not self._urgent):
             return None
         event = self._events.popleft()
@@ -62,3 +71,10 @@ class EventQueue:
         self._room.set()
         self._room = trio.Event()
         return event
+
+
+def needs_turn(effects: Effects) -> bool:
+    """Return whether what the core wants needs the disk, or changes what this member is."""
+    hard, table, cut, _, begin_term, members, send, _, status = effects
+    changes = (hard, table, cut, begin_term, members, status)
+    return any(each is not None for each in changes) or any(cuts_something(message) for _, message in send)

@@ -29,9 +29,10 @@ NOT_NOW: Final = "service not available now: this box changes its role in its gr
 
 
 class HandlerSwitch:
-    """Answers the requests of one port by whichever standing there is."""
+    """Answers the requests of one port by whichever standing there is; `hint` is what may keep the next one away."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint: Callable[[], str]) -> None:
+        self._hint = hint
         self._handle: Handle | None = None
         self._number = 0  # of standings so far
         self._began = trio.Event()
@@ -61,12 +62,16 @@ class HandlerSwitch:
         """Return the answer to one request."""
         if self._handle is None:
             if self._waiting >= MOST_WAITING:
-                return Reply(request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW))
+                return Reply(self._not_now(request))
             return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
         answer = self._ask(self._handle, request, peer)
         if type(answer) is AsyncReply:
             return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
+
+    def _not_now(self, request: RemotingCommand) -> RemotingCommand:
+        hint = self._hint()
+        return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, f"{NOT_NOW}: {hint}" if hint else NOT_NOW)
 
     def _ask(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Answer:
         if isinstance(peer, Peer):
@@ -84,7 +89,7 @@ class HandlerSwitch:
                     until = min(until, trio.current_time() + SENT_S)
                 handle = await self._next()
                 if handle is None:
-                    return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
+                    return self._not_now(request)
                 answer = self._ask(handle, request, peer)
             with trio.CancelScope(deadline=until) as scope:
                 self._under_way.add(scope)
@@ -93,7 +98,7 @@ class HandlerSwitch:
                 finally:
                     self._under_way.discard(scope)
             if trio.current_time() >= until or request.code in ONCE:
-                return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW)
+                return self._not_now(request)
             answer = None
 
     async def _next(self) -> Handle | None:
@@ -111,8 +116,8 @@ class HandlerSwitch:
 class KeptConnections:
     """The ports of a member and their connections, for as long as the box runs."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, nursery: trio.Nursery, hint: Callable[[], str] = str) -> None:
+        self._nursery, self._hint = nursery, hint
         self._switches: dict[str, HandlerSwitch] = {}
         self._governor: Governor | None = None
 
@@ -128,7 +133,7 @@ class KeptConnections:
         """Answer at a port by `handle` until the nursery of a standing ends; `serving` opens the port."""
         switch = self._switches.get(name)
         known = switch is not None
-        switch = self._switches[name] = switch or HandlerSwitch()
+        switch = self._switches[name] = switch or HandlerSwitch(self._hint)
         switch.use(handle)
         nursery.start_soon(switch.leave_at_end)
         if not known:

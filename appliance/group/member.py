@@ -26,6 +26,7 @@ from appliance.group.driver import GroupDriver, GroupRefused
 from appliance.group.kept_connections import KeptConnections
 from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
+from appliance.group.member_view import who_refuses
 from appliance.group.orders import group_actions
 from appliance.group.single_answers import SingleAnswers
 from appliance.group.state.shared_history import SharedHistory
@@ -86,7 +87,7 @@ async def run_member(
             context.supervision.farewells.append(partial(_leave_the_lead, driver))
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
-            kept = KeptConnections(nursery)
+            kept = KeptConnections(nursery, lambda: who_refuses(driver.members()))
             while True:
                 state = await caught_up(parts.applier, driver.leadership)
                 turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}), kept)

@@ -9,6 +9,7 @@ from appliance.configuration.group_settings import BROKER_BELOW
 from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
+from appliance.group.member_view import who_refuses
 from appliance.group.single_answers import READS
 from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
@@ -93,7 +94,9 @@ class MemberRole:
         """Return why this member takes no messages, and who does."""
         state = self._state
         if state.leader == self._driver.member:
-            return "this box leads its group, and waits for another disk with its log: try again later"
+            refuses = who_refuses(self._driver.members())
+            text = "this box leads its group, and waits for another disk with its log"
+            return f"{text}: {refuses}" if refuses else f"{text}: try again later"
         if state.leader:
             return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
         return "its group has no leader, try again later"

@@ -11,11 +11,17 @@ from storage_driver.consensus.effects import MemberStatus
 
 
 def seen_members(
-    rules: MemberRules, core: Core, store: MemberLog, links: MemberLinks, *, age_s: Callable[[int], float]
+    rules: MemberRules,
+    core: Core,
+    store: MemberLog,
+    links: MemberLinks,
+    *,
+    refuses: Callable[[str], str],
+    age_s: Callable[[int], float],
 ) -> tuple[MemberProgress, ...]:
     """Return every member: all of them at the leader, at a follower itself with its log and the others with links.
 
-    age_s: how old the first byte at or above a log offset is.
+    refuses: why a member takes nothing. age_s: how old the first byte at or above a log offset is.
     """
     status, end = core.status, max(store.end, core.told_committed)
     progress = {each.member: each for each in core.progress()}
@@ -34,6 +40,7 @@ def seen_members(
                 synced=synced,
                 behind_bytes=max(0, end - synced) if lags else 0,
                 behind_s=age_s(synced) if lags else 0.0,
+                refuses=refuses(name) if lags else "",
                 clock_drift_s=link.clock_drift_s if link is not None else None,
             )
         )
@@ -49,7 +56,15 @@ def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own:
     boxes = [each for each in members if each.member != own and not each.witness]
     if gone := [each.member for each in boxes if not each.connected]:
         return f"{' and '.join(gone)} cannot be reached"
-    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)
+    return ", ".join(
+        f"{each.member} {each.refuses}" if each.refuses else f"{each.member} is {each.behind_bytes} bytes behind"
+        for each in boxes
+    )
+
+
+def who_refuses(members: Sequence[MemberProgress]) -> str:
+    """Return which copies take nothing, and why; "" where none has told that."""
+    return ", ".join(f"{each.member} {each.refuses}" for each in members if each.refuses)
 
 
 def what_is_lost(core: Core, synced: int, now_s: float, messages: int) -> str:

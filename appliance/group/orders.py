@@ -38,6 +38,7 @@ def group_status(driver: GroupDriver) -> dict[str, object]:
         "leader_address": state.address,
         "members": [{**each._asdict(), "behind_s": round(each.behind_s, 1)} for each in driver.members()],
         "diverged": diverged._asdict() if diverged else None,
+        "alone": [each._asdict() for each in driver.alone()],
     }
 
 

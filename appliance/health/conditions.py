@@ -197,7 +197,7 @@ CATALOGUE = (
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),
     ConditionKind(
-        *("copy_behind", "D702", "degraded", "after 2 minutes, on a leader"),
+        *("copy_behind", "D702", "degraded", "after 2 minutes, where it has no space at once, on a leader"),
         "the copy on b is 40 MiB and 65 s behind",
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),

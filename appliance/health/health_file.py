@@ -141,7 +141,8 @@ def _progress(each: Mapping[str, Any]) -> str:
     if each["witness"]:
         return "is the witness"
     behind = each["behind_bytes"]
-    return f"is {size(behind)} and {each['behind_s']} s behind" if behind else "has everything"
+    why = f", {each['refuses']}" if each.get("refuses") else ""
+    return f"is {size(behind)} and {each['behind_s']} s behind{why}" if behind else "has everything"
 
 
 def _slaves(seen: Sequence[Mapping[str, Any]]) -> str:

@@ -53,6 +53,10 @@ def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition
         text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
         yield Condition("one_copy", text, "start the other box, look at the network between them")
     for each in others:
+        if each["refuses"] and each["behind_bytes"]:
+            text = f"{each['member']} {each['refuses']}; its copy is {size(each['behind_bytes'])} behind"
+            yield Condition("copy_behind", text, f"make room on the disk of {each['member']}", each["member"])
+            continue
         behind_s = lasts(f"behind:{each['member']}", bool(each["connected"]) and each["behind_s"] >= BEHIND_S)
         if behind_s >= REPLICA_OUT_S:
             text = f"the copy on {each['member']} is {size(each['behind_bytes'])} and {span(each['behind_s'])} behind"

@@ -250,6 +250,12 @@ class Core:
         part = self._state.part
         return isinstance(part, Leading) and part.alone
 
+    @property
+    def waits_for_copies(self) -> bool:
+        """Whether what this member commits as leader waits for other disks."""
+        part = self._state.part
+        return self._state.rules.counts_copies and not (isinstance(part, Leading) and part.alone)
+
     def lease_held(self, now_s: float) -> bool:
         """Whether this leader can be sure that no other one has been elected: what is not a log offset may be read."""
         part = self._state.part

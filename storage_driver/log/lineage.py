@@ -13,6 +13,7 @@ from storage_driver.named_tuple import NamedTuple
 LAYOUT = 1
 Pairs = Sequence[tuple[int, int]]
 RUNS_KEPT = TERMS_KEPT = 1024
+ALONE_KEPT = 64
 
 
 class CutTold(NamedTuple):
@@ -26,6 +27,14 @@ class CutTold(NamedTuple):
     messages: int
 
 
+class AloneRange(NamedTuple):
+    """[start, end) of the log was acknowledged by this disk alone, by order of a person; `end` None: it goes on."""
+
+    start: int
+    end: int | None
+    at_ms: int  # when it was ordered
+
+
 class Lineage:
     """The identity of this log, kept in `rocketbox/identity.json`."""
 
@@ -35,6 +44,7 @@ class Lineage:
         self.terms: list[tuple[int, int]] = []  # (term, log offset where it began), of a log that others share
         self.landing: str | None = None  # hex, the landing zone that this box ships to
         self.cuts: list[CutTold] = []  # of all members, as far as a leader was told; the log keeps them, not the file
+        self.alone: list[AloneRange] = []  # the newest last
         self.damage: str | None = None  # why the file found could not be used
         self._file, self._new_id = file, new_id
 
@@ -66,12 +76,13 @@ class Lineage:
                 )
             epochs, runs, terms = _pairs(found["epochs"]), _pairs(found["runs"]), _pairs(found.get("terms", []))
             landing = found.get("landing")
+            alone = [_alone(row) for row in found.get("alone", [])]
             if not epochs or (landing is not None and not isinstance(landing, str)):
                 raise ValueError("no epoch")
         except (StateDamaged, ValueError, TypeError, KeyError, AttributeError) as exc:
             self.damage = f"{self._file.path.name}: {exc}"
             return
-        self.epochs, self.runs, self.terms, self.landing = epochs, runs, terms, landing
+        self.epochs, self.runs, self.terms, self.landing, self.alone = epochs, runs, terms, landing, alone
 
     def begin_run(self, first: int, end: int) -> None:
         """Append this run at the recovered end and make it durable. Raises OSError."""
@@ -102,6 +113,24 @@ class Lineage:
         """Return the terms that have records below a log offset."""
         return [(term, began) for term, began in self.terms if began < log_offset]
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this disk acknowledges alone, as far as it is noted."""
+        return bool(self.alone) and self.alone[-1].end is None
+
+    def begin_alone(self, log_offset: int, at_ms: int) -> None:
+        """Note from where on this disk acknowledges alone, durably. Raises OSError."""
+        if not self.is_alone:
+            self.alone = [*self.alone[-(ALONE_KEPT - 1) :], AloneRange(log_offset, None, at_ms)]
+            self.save()
+
+    def end_alone(self, log_offset: int) -> None:
+        """Note up to where it did; a range in which nothing was acknowledged is forgotten. Raises OSError."""
+        if self.is_alone:
+            *before, last = self.alone
+            self.alone = [*before, last._replace(end=log_offset)] if log_offset > last.start else before
+            self.save()
+
     def land(self, landing: str) -> None:
         """Remember the landing zone and make it durable. Raises OSError."""
         self.landing = landing
@@ -120,7 +149,15 @@ class Lineage:
     def save(self) -> None:
         """Write the identity. Raises OSError."""
         value = {"layout": LAYOUT, "epochs": self.epochs, "runs": self.runs, "landing": self.landing}
-        self._file.save({**value, "terms": self.terms} if self.terms else value)
+        more: dict[str, object] = {"terms": self.terms} if self.terms else {}
+        self._file.save({**value, **more, **({"alone": self.alone} if self.alone else {})})
+
+
+def _alone(row: Any) -> AloneRange:
+    start, end, at_ms = row
+    if type(start) is not int or type(at_ms) is not int or not (end is None or type(end) is int):
+        raise ValueError("a range that was acknowledged alone has whole numbers")
+    return AloneRange(start, end, at_ms)
 
 
 def _pairs(value: Any) -> list[tuple[int, int]]:

@@ -5,8 +5,10 @@
 `cost`: microseconds of processor time of a box for one message of 1 KiB, alone, as a master without slaves, and with
 slaves that take everything, in turns. `copy`: MB/s at which a log reaches an empty raw slave, and an empty box, whose
 syncs count. `pair`: messages a second and processor time of a box alone and of two that hold one log, acknowledged by
-one disk and by both, in turns; how fast a follower that was away catches up. `apache`: the stock Java client sends
-to a pair with `both` and to Apache's SYNC_MASTER with SYNC_FLUSH and one slave, in turns, as in bench_beside_apache.py.
+one disk and by both, in turns; how fast a follower that was away catches up. `beside`: what a follower that catches up
+with `--mb` costs 64 senders who wait for the disk of the leader. `apache`: the stock Java client
+sends to a pair with `both` and to Apache's SYNC_MASTER with SYNC_FLUSH and one slave, in turns, as in
+bench_beside_apache.py.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import selectors
 import socket
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +45,7 @@ from tests.ports import apache_port, free_port
 
 LOG_MB = 256
 BODY, HEAP_MB = 1024, 2048
+SENDERS = 64
 
 
 def take(port: int, ended: threading.Event, to: int | None = None) -> int:
@@ -193,7 +197,7 @@ def _caught_up(folder: Path, running: ExitStack, log_mb: int = LOG_MB) -> None:
     leader, follower = _started_pair(folder, "acknowledge = 'one'")
     running.callback(leader.stop)
     follower.kill()
-    drive([socket.create_connection(("127.0.0.1", leader.broker_port))], sends(log_mb * 1024 // 50, batches=True))
+    _fill(leader, log_mb)
     end = max(member["synced"] for member in _standing(leader)["members"])
     follower.start()
     running.callback(follower.stop)
@@ -207,6 +211,70 @@ def _caught_up(folder: Path, running: ExitStack, log_mb: int = LOG_MB) -> None:
     leader_ms, follower_ms = (each / (end - first) * 1e9 for each in spent)
     print(f"catch-up: {rate:.0f} MB/s of {(end - first) / 1e6:.0f} MB; resident {memory[0]:.0f}, {memory[1]:.0f} MB")
     print(f"catch-up: processor time of a MB {leader_ms:.2f} ms at the leader, {follower_ms:.2f} ms at the follower")
+
+
+def _fill(box: Box, log_mb: int) -> None:
+    """Store about so many MB; what is sent is made by and by, and sent again."""
+    frames = sends(min(log_mb, LOG_MB) * 1024 // 50, batches=True)
+    with socket.create_connection(("127.0.0.1", box.broker_port)) as connection:
+        for _ in range(max(1, log_mb // LOG_MB)):
+            drive([connection], frames)
+
+
+def beside(log_mb: int, seconds: float, more: str) -> None:
+    """Measure 64 senders of which each waits for its answer: alone, then while a follower catches up."""
+    with tempfile.TemporaryDirectory(prefix="beside-") as folder, ExitStack() as running:
+        leader, follower = _started_pair(Path(folder), f"acknowledge = 'one'\n{more}")
+        running.callback(leader.stop)
+        running.callback(lambda: follower.stop() if follower.running else None)
+        before = latencies_ms(leader.broker_port, lambda: time.sleep(seconds))
+        print(f"beside a follower that has everything: {told(before)}", flush=True)
+        follower.kill()
+        _fill(leader, log_mb)
+        end = max(member["synced"] for member in _standing(leader)["members"])
+        follower.start()
+        until(lambda: _own_synced(follower) > 1 << 20, seconds=60, what="the copy does not begin")
+        first, began = _own_synced(follower), time.monotonic()
+        during = latencies_ms(leader.broker_port, lambda: _wait_copied(follower, end))
+        rate = (end - first) / (time.monotonic() - began) / 1e6
+        print(f"beside one that catches up with {(end - first) / 1e6:.0f} MB at {rate:.0f} MB/s: {told(during)}")
+        print(f"p99 grows {at(during, 0.99) / at(before, 0.99):.2f} times")
+
+
+def _wait_copied(follower: Box, end: int) -> None:
+    until(lambda: time.sleep(0.25) or _own_synced(follower) >= end, seconds=1200, what="the copy does not end")
+
+
+def at(sorted_ms: Sequence[float], part: float) -> float:
+    return sorted_ms[int((len(sorted_ms) - 1) * part)]
+
+
+def told(sorted_ms: Sequence[float]) -> str:
+    return f"{len(sorted_ms)} sends, p50 {at(sorted_ms, 0.5):.1f} ms, p99 {at(sorted_ms, 0.99):.1f} ms"
+
+
+def latencies_ms(port: int, wait: Callable[[], object]) -> list[float]:
+    """Let each of 64 connections send when its last message was answered, until `wait` returns; what they waited."""
+    frames, number, found, ended = sends(4096), 0, list[float](), threading.Event()
+    waits = threading.Thread(target=lambda: (wait(), ended.set()))
+    waits.start()
+    with selectors.DefaultSelector() as selector, ExitStack() as opened:
+        for _ in range(SENDERS):
+            sender = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            selector.register(sender, selectors.EVENT_READ, time.monotonic())
+            sender.sendall(frames[0])
+        while not ended.is_set():
+            for ready, _ in selector.select(1):
+                connection = ready.fileobj
+                assert isinstance(connection, socket.socket)
+                if not connection.recv(1 << 16):
+                    raise ConnectionError("the box closed the connection")
+                found.append((time.monotonic() - ready.data) * 1e3)
+                number += 1
+                selector.modify(connection, selectors.EVENT_READ, time.monotonic())
+                connection.sendall(frames[number % len(frames)])
+    waits.join()
+    return sorted(found)
 
 
 @contextmanager
@@ -274,9 +342,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--connections", type=int, default=4, help="of the senders to pairs, 64 messages together each")
-    parser.add_argument("--only", choices=("cost", "copy", "pair", "catch-up", "apache"))
+    parser.add_argument("--only", choices=("cost", "copy", "pair", "catch-up", "beside", "apache"))
     parser.add_argument("--mb", type=int, default=LOG_MB, help="of the log that a follower catches up with")
     parser.add_argument("--seconds", type=int, default=8, help="of each load beside Apache")
+    parser.add_argument("--group", default="", help="more settings of the group beside senders, in TOML")
     given = parser.parse_args(arguments)
     print(machine())
     if given.only in (None, "cost"):
@@ -288,6 +357,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.only in (None, "pair", "catch-up"):
         with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
             _caught_up(Path(folder), running, given.mb)
+    if given.only == "beside":
+        beside(given.mb, given.seconds, given.group)
     if given.only == "apache":
         beside_apache(given.rounds, given.seconds)
     return 0

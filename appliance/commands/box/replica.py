@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from appliance.admin import NAME, AdminRefused, AdminSilent, ask
@@ -90,6 +91,10 @@ def show(status: Mapping[str, Any]) -> None:
     if cut := status["diverged"]:
         much = f"{size(cut['end'] - cut['start'])}, {cut['messages']} messages, at {cut['start']}"
         print(f"taken back: {much}, kept in {cut['quarantine'] or '-'}")
+    for each in status["alone"]:
+        ordered = datetime.fromtimestamp(each["at_ms"] / 1000)
+        upto = "now" if each["end"] is None else each["end"]
+        print(f"acknowledged by this disk alone: {each['start']} to {upto}, ordered {ordered:%Y-%m-%d %H:%M:%S}")
 
 
 def sentence(status: Mapping[str, Any]) -> str:
@@ -121,4 +126,5 @@ def distance(each: Mapping[str, Any]) -> str:
         return "-"
     if not each["behind_bytes"]:
         return "has everything"
-    return f"{size(each['behind_bytes'])}, {each['behind_s']} s behind"
+    why = f"; {each['refuses']}" if each["refuses"] else ""
+    return f"{size(each['behind_bytes'])}, {each['behind_s']} s behind{why}"

@@ -61,6 +61,10 @@ class Shipping:
                 return encode_message(append, piece.data)
         return None
 
+    def has_more(self) -> bool:
+        """Return whether a follower is to be sent more."""
+        return any(start < upto for start, upto in map(self._core.to_ship, self.synced()))
+
     def synced(self) -> Mapping[str, int]:
         """Return how far each follower's disk is."""
         return {each.member: each.synced for each in self._core.progress()}

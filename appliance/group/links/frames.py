@@ -30,6 +30,7 @@ MISSING: Final = 0x0B  # a leader says what a follower has not
 COMMON_POINT: Final = 0x0C  # and what it has below the point from where a follower has to cut
 ACCOUNTS: Final = 0x0D  # the leader's file of access keys
 CUTS: Final = 0x0E  # a follower says what was taken back from its log
+COPY_REFUSES: Final = 0x0F  # a follower says why it takes no more of the log
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")

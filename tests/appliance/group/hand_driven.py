@@ -15,6 +15,7 @@ from appliance.group.leadership import FOLLOWER, LEADER, Leadership, LeadershipS
 from appliance.ports import open_ports
 from appliance.replication.slaves import SlavesSeen
 from appliance.serve import serve
+from storage_driver.log.lineage import AloneRange
 from storage_driver.store import MessageStore
 from tests.appliance.box import FACTS, Box
 from tests.ports import apache_port
@@ -49,6 +50,9 @@ class HandDriver:
 
     def divergence(self) -> Divergence | None:
         return self.diverged
+
+    def alone(self) -> list[AloneRange]:
+        return []
 
     def refused(self) -> dict[str, int]:
         return {"garbage": 2}

@@ -1,7 +1,9 @@
 """Members over real stores and links: what both disks have is acknowledged, and nothing else."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -75,6 +77,53 @@ async def test_nothing_is_committed_without_the_second_disk_and_all_of_it_once_t
         assert await a.bodies() == await b.bodies()
         await until(lambda: lag(a, "b") == (0, 0.0))
         await until(lambda: lag(b, "b") == (0, 0.0))
+
+
+async def test_a_leader_says_which_copy_has_no_space_and_hands_over_to_it_only_when_it_has_everything(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        before = await a.put_committed(b"first")
+        await until(lambda: same(a, b))
+        b.store.full = "97 % used"
+        end = a.put(b"only here")
+        await until(lambda: "97 % used" in a.driver.why_not_copied())
+        assert a.driver.why_not_copied().startswith("b has no space: 97 % used (make room")
+        with pytest.raises(GroupRefused, match=r"b has no space: 97 % used .*it lacks what this box has"):
+            await a.driver.transfer("b")
+        assert a.store.committed == before
+        b.store.full = None
+        await a.store.wait_committed(end)
+        await until(lambda: a.driver.why_not_copied() == "b is 0 bytes behind")
+        await a.driver.transfer("b")
+
+
+async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_lineage_from_where_to_where(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        before = await a.put_committed(b"on both")
+        await made.stop("b")
+        end = a.put(b"waits")
+        await a.driver.solo()
+        await a.store.wait_committed(end)
+        [noted] = a.driver.alone()
+        assert (noted.start, noted.end) == (before, None)
+        assert lineage_file(a)["alone"] == [[before, None, noted.at_ms]], "on disk before it is acknowledged"
+        end = await a.put_committed(b"alone")
+        await made.start("b")
+        await until(lambda: a.driver.alone()[0].end is not None)
+        assert a.driver.alone() == [noted._replace(end=end)]
+        await made.stop("a")
+        [a] = await made.start("a")
+        assert lineage_file(a)["alone"] == [[before, end, noted.at_ms]]
+
+
+def lineage_file(member: RunningMember) -> dict[str, Any]:
+    raw = (member.store.config.root / "rocketbox" / "identity.json").read_text()
+    return dict(json.loads(raw))
 
 
 async def test_orders_of_members_wait_for_room_as_messages_do(tmp_path: Path) -> None:

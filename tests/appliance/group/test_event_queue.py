@@ -5,8 +5,10 @@ import trio
 import trio.testing
 
 from appliance.group import event_queue
-from appliance.group.event_queue import DriverEvent, EventQueue
+from appliance.group.event_queue import DriverEvent, EventQueue, needs_turn
 from storage_driver.consensus.effects import Effects
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.messages import Match, Synced
 
 
 def event(name: str, data: bytes = b"") -> DriverEvent:
@@ -60,3 +62,22 @@ async def test_who_adds_much_waits_for_room(monkeypatch: pytest.MonkeyPatch, dat
         await trio.testing.wait_all_tasks_blocked()
         assert added == (11 if data else 301)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_core_rests_while_it_hears_nothing_and_nothing_waits() -> None:
+    queue = EventQueue()
+    assert not queue.rests, "nobody listens yet"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served, queue)
+        await trio.testing.wait_all_tasks_blocked()
+        assert queue.rests
+        queue.add(event("a"))
+        assert not queue.rests, "what waits comes first"
+    assert not queue.rests, "what it heard is being carried out"
+
+
+def test_what_needs_the_disk_or_changes_the_role_has_its_turn() -> None:
+    synced, match = Synced(1, 10), Match(1, 1, 10, 5, (), (), 20)
+    assert not needs_turn(Effects(send=(("b", synced),), committed=10))
+    assert needs_turn(Effects(hard_state=HardState(1, "a")))
+    assert needs_turn(Effects(send=(("b", synced), ("b", match)))), "the bytes below the cut are read first"

@@ -31,14 +31,14 @@ async def asked(switch: HandlerSwitch) -> str | None:
 
 
 async def test_a_standing_answers_at_once() -> None:
-    switch = HandlerSwitch()
+    switch = HandlerSwitch(str)
     switch.use(lambda request, peer: ready("first"))
     assert isinstance(switch(send("T"), FakePeer()), Reply)
     assert await asked(switch) == "first"
 
 
 async def test_what_comes_between_two_standings_waits_for_the_next(autojump_clock: trio.testing.MockClock) -> None:
-    switch, found = HandlerSwitch(), list[str | None]()
+    switch, found = HandlerSwitch(str), list[str | None]()
 
     async def ask() -> None:
         found.append(await asked(switch))
@@ -55,7 +55,7 @@ async def test_what_comes_between_two_standings_waits_for_the_next(autojump_cloc
 async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    switch, found = HandlerSwitch(), list[str | None]()
+    switch, found = HandlerSwitch(str), list[str | None]()
 
     async def never() -> RemotingCommand:
         await trio.sleep_forever()
@@ -78,7 +78,7 @@ async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(
 async def test_a_send_that_waited_is_refused_before_its_client_repeats_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    switch, answers = HandlerSwitch(), list[RemotingCommand | bytes | None]()
+    switch, answers = HandlerSwitch(str), list[RemotingCommand | bytes | None]()
 
     async def never() -> RemotingCommand:
         await trio.sleep_forever()
@@ -100,7 +100,7 @@ async def test_a_send_that_waited_is_refused_before_its_client_repeats_it(
 async def test_who_asks_while_nothing_begins_is_refused_so_that_it_tries_again(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    switch = HandlerSwitch()
+    switch = HandlerSwitch(str)
     answer = await settled(switch(send("T"), FakePeer()))
     assert isinstance(answer, RemotingCommand)
     assert answer.code == 14
@@ -111,7 +111,7 @@ async def test_who_asks_while_nothing_begins_is_refused_so_that_it_tries_again(
 
 
 async def test_the_end_of_a_standing_lets_go_of_its_handler() -> None:
-    switch = HandlerSwitch()
+    switch = HandlerSwitch(str)
     asks: list[RequestPeer] = []
 
     def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
@@ -128,7 +128,7 @@ async def test_the_end_of_a_standing_lets_go_of_its_handler() -> None:
 
 async def test_a_connection_holds_nothing_of_standings_that_ended() -> None:
     peer = Peer(1, ("127.0.0.1", 1), ("127.0.0.1", 2), Outbox())
-    switch, closed = HandlerSwitch(), list[int]()
+    switch, closed = HandlerSwitch(str), list[int]()
 
     def standing(number: int) -> Handle:
         def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:

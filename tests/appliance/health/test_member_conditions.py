@@ -4,7 +4,7 @@ from typing import Any
 
 from appliance.health.member_conditions import member_conditions
 
-BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "clock_drift_s": 0.1}
+BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": 0.1}
 WELL: dict[str, Any] = {
     "role": "member", "member": "a", "is": "leader", "serves": True, "term": 3, "leader": "a", "diverged": None,
     "members": [{**BOX, "member": "a"}, {**BOX, "member": "b"}, {**BOX, "member": "w", "witness": True}],
@@ -35,6 +35,9 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found(members(b=away)) == [("one_copy", text)]
     behind: dict[str, object] = {"behind_bytes": 40 << 20, "behind_s": 65.0}
     assert found(members(b=behind)) == [("copy_behind:b", "the copy on b is 40 MiB and 65 s behind")]
+    full: dict[str, object] = {"behind_bytes": 1 << 20, "behind_s": 0.5, "refuses": "has no space: 97 % used"}
+    text = "b has no space: 97 % used; its copy is 1 MiB behind"
+    assert found(members(b=full), 0) == [("copy_behind:b", text)]
     text = "no connection to the witness w for 4 min: if a box fails now, nobody leads"
     assert found(members(w=away)) == [("witness_lost:w", text)]
     assert found(members(b={"clock_drift_s": -12.0})) == [("member_clock:b", "the clock of b differs by 12 s")]

@@ -137,6 +137,7 @@ def test_alone_by_order_one_disk_is_enough_until_another_is_close_again() -> Non
     end = write(world, "a", 3)
     world.run_until(world.now + 0.5)
     assert (core.copied() < end, core.alone) == (True, False)
+    assert not core.waits_for_copies
     assert world.members["a"].order(lambda core: core.solo(world.members["a"].clock()))
     assert (core.copied(), core.alone) == (end, True)
     world.cuts.clear()

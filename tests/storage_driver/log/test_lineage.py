@@ -6,7 +6,7 @@ import pytest
 from storage_driver.errors import StoreRefused
 from storage_driver.files.disk import RealDisk
 from storage_driver.files.state_file import StateFile
-from storage_driver.log.lineage import RUNS_KEPT, TERMS_KEPT, Lineage
+from storage_driver.log.lineage import ALONE_KEPT, RUNS_KEPT, TERMS_KEPT, AloneRange, Lineage
 
 
 def lineage(tmp_path: Path, first_id: int = 1) -> Lineage:
@@ -95,3 +95,29 @@ def test_old_terms_are_forgotten(tmp_path: Path) -> None:
     one.terms = [(number + 1, number) for number in range(TERMS_KEPT)]
     one.begin_term(TERMS_KEPT + 1, TERMS_KEPT)
     assert (len(one.terms), one.terms[0]) == (TERMS_KEPT, (2, 1))
+
+
+def test_what_was_acknowledged_by_this_disk_alone_is_kept_until_it_ends_and_over_a_restart(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.begin_alone(100, 1)
+    one.begin_alone(200, 2)
+    again = lineage(tmp_path)
+    assert again.is_alone
+    assert again.alone == [AloneRange(100, None, 1)]
+    again.end_alone(300)
+    again.end_alone(400)
+    again.begin_alone(500, 3)
+    again.end_alone(500)
+    assert lineage(tmp_path).alone == [AloneRange(100, 300, 1)], "the second one acknowledged nothing"
+    again.alone = [AloneRange(number, number + 1, number) for number in range(ALONE_KEPT)]
+    again.begin_alone(9000, ALONE_KEPT)
+    assert [each.at_ms for each in lineage(tmp_path).alone] == list(range(1, ALONE_KEPT + 1))
+
+
+def test_a_range_of_other_things_than_numbers_is_damage(tmp_path: Path) -> None:
+    one = lineage(tmp_path)
+    one.begin_run(0, 0)
+    one.alone = [AloneRange(0, "x", 1)]  # type: ignore[arg-type]
+    one.save()
+    assert lineage(tmp_path).damage is not None

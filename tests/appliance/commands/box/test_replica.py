@@ -12,15 +12,17 @@ from appliance.commands.box.replica import add_arguments, run
 
 BOX = {
     "address": "10.0.0.1:10912", "witness": False, "learner": False, "connected": True, "synced": 9,
-    "behind_bytes": 0, "behind_s": 0.0, "clock_drift_s": None,
+    "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": None,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "member": "a", "role": "leader", "serves": True, "term": 3, "leader": "a", "leader_address": "10.0.0.1:10911",
     "members": [
-        {**BOX, "member": "a"}, {**BOX, "member": "b", "behind_bytes": 2048, "behind_s": 1.5},
+        {**BOX, "member": "a"},
+        {**BOX, "member": "b", "behind_bytes": 2048, "behind_s": 1.5, "refuses": "has no space"},
         {**BOX, "member": "w", "witness": True}, {**BOX, "member": "c", "connected": False, "learner": True},
     ],
     "diverged": None,
+    "alone": [],
 }  # fmt: skip
 Asked = list[tuple[str, dict[str, Any]]]
 
@@ -48,7 +50,7 @@ def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "a (this box) leads, term 3"
     assert [line.split()[0] for line in shown[1:]] == ["MEMBER", "a", "b", "w", "c"]
-    assert "2 KiB, 1.5 s behind" in shown[3]
+    assert "2 KiB, 1.5 s behind; has no space" in shown[3]
     assert "witness" in shown[4]
     assert "learner" in shown[5]
     assert "not connected" in shown[5]

@@ -1,0 +1,37 @@
+"""Why a follower takes no more of the log: it tells its leader, which names it to people and to senders."""
+
+from typing import Final
+
+from appliance.group.copies.cut_news import Listener
+from appliance.group.links.frames import COPY_REFUSES, MOST_TEXT, LinkFrame, encode_frame, typed
+
+MAKE_ROOM: Final = "make room on its disk, it goes on by itself then"
+
+
+class CopyRefusals:
+    """What a follower has told over which link; what a leader has heard of which member."""
+
+    def __init__(self) -> None:
+        self._told: tuple[object, str] = None, ""
+        self._heard: dict[str, str] = {}
+
+    def tell(self, link: Listener, full: str | None, refused: str) -> None:
+        """Tell the leader behind this link why nothing is taken, when that is new; "": all is taken again."""
+        reason = f"has no space: {full} ({MAKE_ROOM})" if full else f"takes nothing: {refused}" if refused else ""
+        known = self._told[1] if self._told[0] is link else ""
+        if reason != known:
+            self._told = link, reason
+            link.put(encode_frame(COPY_REFUSES, {"reason": reason[:MOST_TEXT]}))
+
+    def heard(self, member: str, frame: LinkFrame) -> None:
+        """Take what a follower says. Raises ProtocolError."""
+        fields = frame.fields("COPY_REFUSES")
+        self._heard[member] = typed("COPY_REFUSES", lambda: fields.text("reason"))[:MOST_TEXT]
+
+    def forget(self, member: str) -> None:
+        """Its link has ended: who knows."""
+        self._heard.pop(member, None)
+
+    def of(self, member: str) -> str:
+        """Return why a member takes nothing, "" where it does, as far as it has told."""
+        return self._heard.get(member, "")
