@@ -242,7 +242,11 @@ def beside(log_mb: int, seconds: float, more: str) -> None:
 
 
 def _wait_copied(follower: Box, end: int) -> None:
-    until(lambda: time.sleep(0.25) or _own_synced(follower) >= end, seconds=1200, what="the copy does not end")
+    for _ in range(4800):
+        if _own_synced(follower) >= end:
+            return
+        time.sleep(0.25)
+    raise TimeoutError("the copy does not end")
 
 
 def at(sorted_ms: Sequence[float], part: float) -> float:
@@ -256,7 +260,14 @@ def told(sorted_ms: Sequence[float]) -> str:
 def latencies_ms(port: int, wait: Callable[[], object]) -> list[float]:
     """Let each of 64 connections send when its last message was answered, until `wait` returns; what they waited."""
     frames, number, found, ended = sends(4096), 0, list[float](), threading.Event()
-    waits = threading.Thread(target=lambda: (wait(), ended.set()))
+
+    def work() -> None:
+        try:
+            wait()
+        finally:
+            ended.set()
+
+    waits = threading.Thread(target=work)
     waits.start()
     with selectors.DefaultSelector() as selector, ExitStack() as opened:
         for _ in range(SENDERS):
