@@ -71,6 +71,9 @@ class CopiedRuns:
     def __init__(self) -> None:
         self.found: list[CopiedRun] = []
         self._run: CopiedRun | None = None  # the last one
+        self._topic = b""  # of the last record, as its queue
+        self._queue_id = -1
+        self._last: MessageQueue | None = None
         self._keys: dict[tuple[bytes, int], MessageQueue] = {}
 
     def take(self, data: bytes, at: int, log_offset: int) -> int:
@@ -86,7 +89,10 @@ class CopiedRuns:
         if properties_at > stop or (length and crc32(data[topic_at - length : topic_at]) & 0x7FFFFFFF != crc):
             return 0
         more = data[properties_at - 2] << 8 | data[properties_at - 1]
-        key = self._key(data[topic_at + 1 : properties_at - 2], queue_id)
+        topic, key = data[topic_at + 1 : properties_at - 2], self._last
+        if queue_id != self._queue_id or topic != self._topic:
+            key = self._last = self._key(topic, queue_id)
+            self._topic, self._queue_id = topic, queue_id
         if properties_at + more != stop or more > MAX_PROPERTIES_BYTES or key is None:
             return 0
         run = self._run
@@ -196,17 +202,22 @@ def _check_name(log_offset: int, key: MessageQueue) -> None:
         raise RecordDamaged(log_offset, str(exc)) from exc
 
 
+def _is_blank(log_offset: int, data: bytes, at: int, left: int) -> bool:
+    """Return whether no record is there but the end of the segment. Raises RecordDamaged for one elsewhere."""
+    size, magic = BLANK.unpack_from(data, at) if len(data) - at >= BLANK_BYTES else (0, 0)
+    if magic == MAGIC_BLANK and (size != left - at or at + BLANK_BYTES != len(data)):
+        raise RecordDamaged(log_offset + at, f"a blank of {size} bytes, {left - at} are left")
+    return bool(magic == MAGIC_BLANK)
+
+
 def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[CopiedRun], bool]:
     """Return the records of some bytes, and whether a blank ends the segment behind them. Raises RecordDamaged."""
     runs, at, end = CopiedRuns(), 0, len(data)
     while at < end:
-        size, magic = BLANK.unpack_from(data, at) if end - at >= BLANK_BYTES else (0, 0)
-        if magic == MAGIC_BLANK:
-            if size != left - at or at + BLANK_BYTES != end:
-                raise RecordDamaged(log_offset + at, f"a blank of {size} bytes, {left - at} are left")
-            return runs.found, True
         size = runs.take(data, at, log_offset + at)
         if not size:
+            if _is_blank(log_offset, data, at, left):
+                return runs.found, True
             entry = parse_record(data, at, log_offset + at)
             size = entry.size
             runs.add(entry)

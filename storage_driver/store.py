@@ -116,6 +116,10 @@ class MessageStore:
         self.when_acknowledged = self._log.when_answered
         return self._log.bound_answers()
 
+    def pause_index(self, rests: bool) -> None:
+        """Let the index rest while this copy is far behind its log, or have it catch up."""
+        self._flusher.indexer.pause(rests)
+
     def only_copies(self, reason: str | None) -> None:
         """Take nothing but records of another log, for a reason; None: take messages again."""
         self._parts.appender.only_copies(reason)

@@ -69,6 +69,7 @@ LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they 
 PROMOTE_S: Final = 10.0
 PARTING_S: Final = 4.0  # for the broker's end, its tables in the log
 PROMISE_S: Final = REFUSAL_S + 2
+FAR_BEHIND: Final = 32 << 20  # bytes: twice what may be on its way
 ROUND_S: Final = 1.0  # of an election by hand
 
 
@@ -271,7 +272,7 @@ class ConsensusDriver:
 
     def _look(self, now_s: float) -> None:
         """Note what the log has now; as leader, tell followers now and then what they have not of it."""
-        store, self._looked_s = self._store, now_s
+        store, self._looked_s, far_behind = self._store, now_s, False
         self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
         if self._core.status.role == LEADER:
             self._missing.note(store.committed, messages_of_clients(store))
@@ -280,6 +281,8 @@ class ConsensusDriver:
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
             self._refusals.tell(link, store.full, self._copy.refused)
+            far_behind = self._core.told_committed - store.end > FAR_BEHIND
+        store.pause_index(far_behind)
 
     def _rest_s(self) -> float:
         return min(LOOK_S, max(0.0, self._core.next_tick_s() - self._clocks.now_s()))

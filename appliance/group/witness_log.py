@@ -59,5 +59,8 @@ class WitnessLog:
     def share(self, synced_to: object, writing: Writing | None = None) -> None:
         """Nothing is ever synced here."""
 
+    def pause_index(self, rests: bool, /) -> None:
+        """There is none."""
+
     def only_copies(self, reason: str | None, /) -> None:
         """It takes no messages anyway."""

@@ -32,6 +32,14 @@ class IndexWriter:
         self.far_behind = False  # it left off on the way to the log's end, for others
         self._catching_up = False  # it reads the log, which may take minutes
         self._wrote_at = 0.0
+        self._rests = False
+
+    def pause(self, rests: bool) -> None:
+        """While a copy is far behind its log the index rests, so that the copy is there sooner; then it catches up."""
+        if rests and not self._rests:
+            self._dispatcher.take_backlog()
+            self._dispatcher.backlog_lost, self.far_behind = True, False
+        self._rests = rests
 
     def begin(self, position: CheckpointValues | None, end: int, boot: bytes) -> None:
         """Begin where the restart position says that the index is complete."""
@@ -53,6 +61,8 @@ class IndexWriter:
 
     def due(self, now: float) -> bool:
         """Tell whether to index now: few records at once, many together, since then they share reads and writes."""
+        if self._rests:
+            return False
         dispatcher = self._dispatcher
         waiting, lost = dispatcher.backlog_records, dispatcher.backlog_lost
         few_or_many = not FEW < waiting < MANY or dispatcher.is_heavy
@@ -60,6 +70,8 @@ class IndexWriter:
 
     async def write(self, now: float) -> None:
         """Index what was committed, for CATCH_UP_S when that comes from the log. Raises OSError."""
+        if self._rests:
+            return
         if self._dispatcher.backlog_lost:
             await self._catch_up()
         else:

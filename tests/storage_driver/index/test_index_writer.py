@@ -59,3 +59,21 @@ async def test_few_records_and_many_are_indexed_at_once_and_others_after_two_sec
             due.append((indexer.due(100.0 + EVERY_S), indexer.due(100.1 + EVERY_S)))
         dispatcher.backlog_records = 0
         assert due == [(True, True), (False, True), (False, True), (True, True)]
+
+
+async def test_an_index_that_rests_reads_nothing_and_has_all_keys_some_time_after_it_rested() -> None:
+    async with open_store(SETTINGS, now_ms=lambda: 1, disk=MemoryDisk(folders=FOLDERS)) as store:
+        size = await put_key(store, "before")
+        await store.prove()
+        store.pause_index(True)
+        for number in range(3):
+            store.pause_index(True)
+            await put_key(store, f"k{number}")
+            await store.prove()
+        indexer = store._flusher.indexer
+        assert (indexer.upto, indexer.due(1e9), indexer.far_behind) == (size, False, False)
+        store.pause_index(False)
+        await store.prove()
+        assert indexer.upto == store.committed
+        for key in ("before", "k0", "k2"):
+            assert len(await store.find_by_key("T", key, 9, 0, 1 << 62)) == 1
