@@ -5,7 +5,7 @@ from typing import Final
 from appliance.group.copies.cut_news import Listener
 from appliance.group.links.frames import COPY_REFUSES, MOST_TEXT, LinkFrame, encode_frame, typed
 
-MAKE_ROOM: Final = "make room on its disk, it goes on by itself then"
+MAKE_ROOM: Final = "make room on its disk, it continues automatically then"
 
 
 class CopyRefusals:

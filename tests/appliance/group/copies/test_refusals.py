@@ -29,7 +29,7 @@ def test_what_is_new_is_told_once_and_anew_over_another_link() -> None:
         leader.heard("b", frame)
         told.append(leader.of("b"))
     assert told == [
-        "has no space: 97 % used (make room on its disk, it goes on by itself then)",
+        "has no space: 97 % used (make room on its disk, it continues automatically then)",
         "takes nothing: a damaged record",
         "",
     ]
