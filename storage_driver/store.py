@@ -85,7 +85,7 @@ class MessageStore:
         self._log, self._flusher, self._lookup, self._queues = parts.log, parts.flusher, parts.lookup, parts.queues
         self.put, self.put_batch = parts.appender.put, parts.appender.put_batch  # no call in between: 0.1 µs each
         self.when_committed, self.when_synced = parts.log.when_committed, parts.log.when_synced
-        self.wait_committed, self.when_acknowledged = parts.log.wait_committed, parts.log.when_committed
+        self.wait_committed, self.when_acknowledged = parts.log.wait_committed, parts.log.when_answered
         self.append_raw = parts.raw.append
         self.delete_topic, self.drop_first = parts.deletion.delete_topic, parts.deletion.drop_first
         if opened.committed is not None:
@@ -113,7 +113,6 @@ class MessageStore:
 
     def bound_answers(self) -> Mark:
         """Let clients wait at a mark of their own from now on, so that their wait can end early; return it."""
-        self.when_acknowledged = self._log.when_answered
         return self._log.bound_answers()
 
     def pause_index(self, rests: bool) -> None:

@@ -18,8 +18,6 @@ from appliance.group.copies.feed import Feed
 from appliance.group.copies.lag import LogAges
 from appliance.group.copies.log_copy import CopyFailed, LogCopy, LogShrunk
 from appliance.group.copies.missing import MissingMessages, decode_missing, messages_of_clients
-from appliance.group.copies.refusals import CopyRefusals
-from appliance.group.copies.ship_pace import ShipPace
 from appliance.group.copies.shipping import Shipping
 from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
@@ -93,11 +91,9 @@ class ConsensusDriver:
         self._rules, self._core, self._store, self._files = rules, core, store, files
         self._clocks, self._session = clocks, session
         feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
-        self._shipping = Shipping(core, feed, rate=rules.catch_up_bytes_s)
+        self._shipping = Shipping(core, feed, ship=lambda: self.links.wake(), rate=rules.catch_up_bytes_s)
         self._copy, self._missing = copy, MissingMessages(LogAges())
-        self._events, self._refusals = EventQueue(), CopyRefusals()
-        self._pace = ShipPace(lambda: self.links.wake(), waited_for=self._waited_for)
-        self._looked_s = 0.0
+        self._events = EventQueue()
         self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._one_thread = trio.CapacityLimiter(1)
         self._told_end = store.end  # to the core
@@ -129,7 +125,7 @@ class ConsensusDriver:
 
     def ended(self, link: Link) -> None:
         """A link is closed; what was on its way is lost."""
-        self._refusals.forget(link.member)
+        self._copy.news.refusals.forget(link.member)
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
@@ -152,7 +148,7 @@ class ConsensusDriver:
                 note_cuts(self._store.lineage, link.member, cuts)
             return
         if frame.kind == COPY_REFUSES:
-            self._refusals.heard(link.member, frame)
+            self._copy.news.refusals.heard(link.member, frame)
             return
         message = decode_message(frame)
         event = DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
@@ -212,15 +208,10 @@ class ConsensusDriver:
         if end is not None:
             self._appended(end)
         if leads:
-            self.copied.look()
-            if self._shipping.has_more():
-                self._pace.appended()
-        if now_s - self._looked_s > OFTEN_S:
+            self._shipping.look()
+        if now_s - self._missing.noted_s > OFTEN_S:
             self._look(now_s)
         return True
-
-    def _waited_for(self) -> bool:
-        return self._core.waits_for_copies or self.copied.waits
 
     async def run(self) -> None:
         """Take part until cancelled. Raises CutAtStart, CopyGivenUp, LogShrunk, OSError: the process ends."""
@@ -229,7 +220,7 @@ class ConsensusDriver:
             await trio.to_thread.run_sync(self._store.lineage.end_alone, self._store.end, limiter=self._one_thread)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
-            nursery.start_soon(self._pace.run)
+            nursery.start_soon(self._shipping.pace.run)
             if self._rules.accounts is not None:
                 nursery.start_soon(self._rules.accounts.run, self._linked_boxes)
             nursery.start_soon(self._look_after_copy)
@@ -272,7 +263,7 @@ class ConsensusDriver:
 
     def _look(self, now_s: float) -> None:
         """Note what the log has now; as leader, tell followers now and then what they have not of it."""
-        store, self._looked_s, far_behind = self._store, now_s, False
+        store, self._missing.noted_s, far_behind = self._store, now_s, False
         self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
         if self._core.status.role == LEADER:
             self._missing.note(store.committed, messages_of_clients(store))
@@ -280,7 +271,7 @@ class ConsensusDriver:
                 self.links.send(member, frame)
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
-            self._refusals.tell(link, store.full, self._copy.refused)
+            self._copy.news.refusals.tell(link, store.full, self._copy.refused)
             far_behind = self._core.told_committed - store.end > FAR_BEHIND
         store.pause_index(far_behind)
 
@@ -492,7 +483,7 @@ class ConsensusDriver:
     def _may_transfer(self, to: str) -> None:
         if self.leadership.parting:
             raise GroupRefused("a hand-over is under way: see `rocketbox group status`")
-        if (refuses := self._refusals.of(to)) and self._store.end > self._synced_of(to):
+        if (refuses := self._copy.news.refusals.of(to)) and self._store.end > self._synced_of(to):
             raise GroupRefused(f"{to} {refuses}: it lacks what this box has")
         try:
             self._core.check_transfer(self._clocks.now_s(), to)
@@ -561,7 +552,7 @@ class ConsensusDriver:
         now_s = self._clocks.now_s()
         return seen_members(
             *(self._rules, self._core, self._store, self.links),
-            refuses=self._refusals.of,
+            refuses=self._copy.news.refusals.of,
             age_s=partial(self._missing.ages.age_s, now_s),
         )
 

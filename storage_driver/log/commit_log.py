@@ -207,7 +207,8 @@ class CommitLog:
 
     def when_answered(self, log_offset: int, wake: Wake) -> None:
         """Do what `when_committed` does, for a client: wake(reason) also where it has waited for too long."""
-        self._when(self.answers or self._committed, log_offset, wake)
+        mark = self.answers
+        self._when(self._committed if mark is None else mark, log_offset, wake)
 
     def when_synced(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are on this disk, wake(reason) if they will not be."""

@@ -4,8 +4,9 @@ The centre has an entry for it then, also where none of these bytes was ever shi
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from appliance.group.copies.refusals import CopyRefusals, Listener
 from appliance.group.links.frames import CUTS, LinkFrame, encode_frame, typed
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import CutTold, Lineage
@@ -17,17 +18,12 @@ MOST_KEPT: Final = 64
 CutRow = tuple[int, int, int, int]  # start, end, time, messages
 
 
-class Listener(Protocol):
-    """A link, as far as it takes frames."""
-
-    def put(self, frame: bytes, /) -> None: ...
-
-
 class CutNews:
-    """What a follower has told, over which link."""
+    """What a follower has told, over which link, and what a leader has heard."""
 
     def __init__(self) -> None:
         self._told: tuple[object, int] | None = None
+        self.refusals = CopyRefusals()
 
     def tell(self, link: Listener, cuts: Sequence[CutDone]) -> None:
         """Tell the leader behind this link of all cuts, once and when there are more."""

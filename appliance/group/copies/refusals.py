@@ -1,11 +1,16 @@
 """Why a follower takes no more of the log: it tells its leader, which names it to people and to senders."""
 
-from typing import Final
+from typing import Final, Protocol
 
-from appliance.group.copies.cut_news import Listener
 from appliance.group.links.frames import COPY_REFUSES, MOST_TEXT, LinkFrame, encode_frame, typed
 
 MAKE_ROOM: Final = "make room on its disk, it continues automatically then"
+
+
+class Listener(Protocol):
+    """A link, as far as it takes frames."""
+
+    def put(self, frame: bytes, /) -> None: ...
 
 
 class CopyRefusals:

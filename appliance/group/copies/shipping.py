@@ -1,12 +1,13 @@
 """What a leader sends its followers of the log: as far ahead as their windows allow, each from where it is."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import trio
 
 from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.copies.ship_pace import ShipPace
 from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.links.message_frames import encode_message
 from netstack.serving.limits import LogLimiter
@@ -27,17 +28,20 @@ class ShippingCore(Protocol):
     def ship(self, member: str, length: int, crc: int) -> Append: ...
     def progress(self) -> tuple[FollowerProgress, ...]: ...
     def copied(self) -> int: ...
+    @property
+    def waits_for_copies(self) -> bool: ...
 
 
 class Shipping:
     """Makes the frames of one leader's followers."""
 
-    def __init__(self, core: ShippingCore, feed: Feed, *, rate: int = 0) -> None:
-        """rate: bytes a second that each follower is sent from the disk, 0: as fast as it takes them."""
+    def __init__(self, core: ShippingCore, feed: Feed, *, ship: Callable[[], None], rate: int = 0) -> None:
+        """ship: has followers sent what there is. rate: bytes a second for each from the disk, 0: what it takes."""
         self._core, self.feed, self._rate = core, feed, rate
         self._due: dict[str, float] = {}  # when a follower gets bytes again
         self._told = LogLimiter()
         self.copied = CopiedMark(core.copied)
+        self.pace = ShipPace(ship, waited_for=lambda: core.waits_for_copies or self.copied.waits)
 
     async def next_frame(self, member: str) -> bytes | None:
         """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""
@@ -61,9 +65,11 @@ class Shipping:
                 return encode_message(append, piece.data)
         return None
 
-    def has_more(self) -> bool:
-        """Return whether a follower is to be sent more."""
-        return any(start < upto for start, upto in map(self._core.to_ship, self.synced()))
+    def look(self) -> None:
+        """Answer those who wait for two disks, as far as these are; have followers sent what is new."""
+        self.copied.look()
+        if any(start < upto for start, upto in map(self._core.to_ship, self.synced())):
+            self.pace.appended()
 
     def synced(self) -> Mapping[str, int]:
         """Return how far each follower's disk is."""

@@ -28,6 +28,10 @@ class Core:
     def copied(self) -> int:
         return self.on_disk
 
+    @property
+    def waits_for_copies(self) -> bool:
+        return True
+
     def ship(self, member: str, length: int, crc: int) -> Append:
         start, self.next = self.next, self.next + length
         return Append(1, start, length, 1, 0, 1 if start else 0, crc, 0, ())
@@ -72,7 +76,7 @@ async def test_a_follower_gets_what_there_is_and_no_more_than_its_window(
 ) -> None:
     monkeypatch.setattr(shipping, "WINDOW", 300)
     core = Core(1000)
-    made = Shipping(core, Pieces(1000))
+    made = Shipping(core, Pieces(1000), ship=lambda: None)
     assert await sent(made) == [(at, at + 100) for at in range(0, 400, 100)]
     core.on_disk = 300
     assert await sent(made) == [(at, at + 100) for at in range(400, 700, 100)]
@@ -84,14 +88,14 @@ async def test_a_follower_gets_what_there_is_and_no_more_than_its_window(
 async def test_what_was_read_for_another_place_is_read_again() -> None:
     core, pieces = Core(600), Pieces(600)
     pieces.core = core
-    assert await sent(Shipping(core, pieces)) == [(500, 600)]
+    assert await sent(Shipping(core, pieces, ship=lambda: None)) == [(500, 600)]
 
 
 async def test_a_log_that_cannot_be_read_is_tried_again(autojump_clock: trio.testing.MockClock) -> None:
     core, pieces = Core(100), Pieces(100)
     pieces.gone = 3
     began = trio.current_time()
-    made = Shipping(core, pieces)
+    made = Shipping(core, pieces, ship=lambda: None)
     while not core.next:
         asked = trio.current_time()
         assert await sent(made) in ([], [(0, 100)])
@@ -104,7 +108,7 @@ async def test_what_comes_from_the_disk_comes_at_a_rate(autojump_clock: trio.tes
     for from_disk, seconds in ((True, 9.0), (False, 0.0)):
         pieces, core, began = Pieces(1000), Core(1000), trio.current_time()
         pieces.from_disk = from_disk
-        made = Shipping(core, pieces, rate=100)
+        made = Shipping(core, pieces, ship=lambda: None, rate=100)
         while True:
             asked = trio.current_time()
             await sent(made)
@@ -113,3 +117,12 @@ async def test_what_comes_from_the_disk_comes_at_a_rate(autojump_clock: trio.tes
                 break
             await trio.sleep(0.25)
         assert abs(trio.current_time() - began - seconds) <= 1
+
+
+def test_followers_are_asked_for_as_long_as_there_is_more() -> None:
+    core, asked = Core(300), list[int]()
+    made = Shipping(core, Pieces(300), ship=lambda: asked.append(core.next))
+    made.look()
+    core.next = 300
+    made.look()
+    assert asked == [0]
