@@ -17,7 +17,7 @@ from appliance import admin
 from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.consume.queue_locks import SavedLocks
 from appliance.broker.tables.saving import KeptFiles
-from appliance.configuration.group_settings import AUTOMATIC
+from appliance.configuration.group_settings import AUTOMATIC, BOTH
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.address.floating import Floating
@@ -26,7 +26,7 @@ from appliance.group.driver import GroupDriver, GroupRefused
 from appliance.group.kept_connections import KeptConnections
 from appliance.group.leadership import LEADER, Leadership, LeadershipState
 from appliance.group.member_role import MemberRole
-from appliance.group.member_view import who_refuses
+from appliance.group.member_view import who_is_missed
 from appliance.group.orders import group_actions
 from appliance.group.single_answers import SingleAnswers
 from appliance.group.state.shared_history import SharedHistory
@@ -87,11 +87,17 @@ async def run_member(
             context.supervision.farewells.append(partial(_leave_the_lead, driver))
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
-            kept = KeptConnections(nursery, lambda: who_refuses(driver.members()))
+            kept = KeptConnections(nursery, partial(_why_it_waits, driver, both=section.acknowledge == BOTH))
             while True:
                 state = await caught_up(parts.applier, driver.leadership)
                 turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}), kept)
                 await turn.run(serve)
+
+
+def _why_it_waits(driver: GroupDriver, *, both: bool) -> str:
+    """Return for whom a leader waits that does not serve yet; "" where it waits for nobody."""
+    leads = driver.leadership.current.role == LEADER
+    return who_is_missed(driver.members(), driver.member) if leads and both else ""
 
 
 async def _leave_the_lead(driver: GroupDriver) -> None:

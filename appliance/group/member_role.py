@@ -9,7 +9,7 @@ from appliance.configuration.group_settings import BROKER_BELOW
 from appliance.group.driver import GroupDriver, MemberProgress
 from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
-from appliance.group.member_view import who_refuses
+from appliance.group.member_view import who_is_missed
 from appliance.group.single_answers import READS
 from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
@@ -94,9 +94,8 @@ class MemberRole:
         """Return why this member takes no messages, and who does."""
         state = self._state
         if state.leader == self._driver.member:
-            refuses = who_refuses(self._driver.members())
-            text = "this box leads its group, and waits for another disk with its log"
-            return f"{text}: {refuses}" if refuses else f"{text}: try again later"
+            missed = who_is_missed(self._driver.members(), self._driver.member)
+            return f"this box leads its group, and waits for another disk with its log: {missed or 'try again later'}"
         if state.leader:
             return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
         return "its group has no leader, try again later"

@@ -47,19 +47,24 @@ def seen_members(
     return tuple(found)
 
 
+def who_is_missed(members: Sequence[MemberProgress], own: str) -> str:
+    """Return which other boxes a leader waits for, and why; "" while all take what it sends."""
+    boxes = [each for each in members if each.member != own and not each.witness]
+    if gone := [each.member for each in boxes if not each.connected]:
+        return f"{' and '.join(gone)} cannot be reached"
+    return who_refuses(boxes)
+
+
 def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own: str) -> str:
     """Return why what a member has appended is not on enough disks."""
     if status.role != LEADER:
         return f"{status.leader or 'nobody'} leads now"
     if status.trouble:
         return status.trouble
+    if missed := who_is_missed(members, own):
+        return missed
     boxes = [each for each in members if each.member != own and not each.witness]
-    if gone := [each.member for each in boxes if not each.connected]:
-        return f"{' and '.join(gone)} cannot be reached"
-    return ", ".join(
-        f"{each.member} {each.refuses}" if each.refuses else f"{each.member} is {each.behind_bytes} bytes behind"
-        for each in boxes
-    )
+    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)
 
 
 def who_refuses(members: Sequence[MemberProgress]) -> str:

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from appliance.group import kept_connections
-from appliance.group.kept_connections import HandlerSwitch
+from appliance.group.kept_connections import NOT_NOW, HandlerSwitch
 from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer, settled
 from appliance.testing import FakePeer
 from netstack.serving.outbox import Outbox
@@ -50,6 +50,14 @@ async def test_what_comes_between_two_standings_waits_for_the_next(autojump_cloc
             lambda request, peer: DeferredReply(lambda mark, wake: wake(None), 1, named("a"), lambda why: named(why))
         )
     assert found == ["a"]
+
+
+async def test_who_waited_in_vain_hears_what_the_next_standing_waits_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    answer = await settled(HandlerSwitch(lambda: "b cannot be reached")(send("T"), FakePeer()))
+    assert isinstance(answer, RemotingCommand)
+    assert (answer.code, answer.remark) == (14, f"{NOT_NOW}: b cannot be reached")
 
 
 async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(

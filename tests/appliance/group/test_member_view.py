@@ -1,7 +1,7 @@
 """What a sender is told while messages are not on enough disks."""
 
 from appliance.group.driver import MemberProgress
-from appliance.group.member_view import what_is_lost, why_not_copied
+from appliance.group.member_view import what_is_lost, who_is_missed, why_not_copied
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import MemberStatus, Start, TermTable
 from storage_driver.consensus.hard_state import HardState
@@ -18,6 +18,9 @@ B = MemberProgress("b", "b:1", connected=True, synced=40, behind_bytes=60)
 def test_the_reason_names_who_is_gone_or_behind() -> None:
     assert why_not_copied(LEADS, (A, B, W), "a") == "b is 60 bytes behind"
     assert why_not_copied(LEADS, (A, B._replace(connected=False), W), "a") == "b cannot be reached"
+    full = B._replace(refuses="has no space: 97 % used")
+    assert why_not_copied(LEADS, (A, full, W), "a") == "b has no space: 97 % used"
+    assert [who_is_missed((A, each, W), "a") for each in (B, full)] == ["", "b has no space: 97 % used"]
     assert why_not_copied(LEADS._replace(role="follower", leader="b"), (A, B, W), "a") == "b leads now"
     assert why_not_copied(LEADS._replace(role="follower", leader=""), (A, B, W), "a") == "nobody leads now"
     assert why_not_copied(LEADS._replace(trouble="the disk failed"), (A, B, W), "a") == "the disk failed"
