@@ -15,6 +15,7 @@ from storage_driver.record import Part, Parts, decode_properties, encode_propert
 
 _HEAD: Final = Struct(">iiiii")
 MOST_MESSAGES: Final = 32_768  # those of a client have a key, so these have 2.4 MB without their bodies
+SMALLEST: Final = 22  # bytes of a message without body and properties
 LONG = 4_096  # messages: more are a task of their own, one batch at a time, and the duplicate window does not keep them
 GROWTH: Final = 4  # times the largest body: what a batch may become when each message gets the batch's own properties
 NOT_SHARED: Final = frozenset(
@@ -34,6 +35,8 @@ def parse_batch(raw: bytes, max_message_bytes: int) -> Parts:
 def is_long(raw: bytes) -> bool:
     """Tell whether a batch seems to have more messages than LONG, from their sizes alone."""
     at, end = 0, len(raw)
+    if end <= LONG * SMALLEST:
+        return False
     for _ in range(LONG):
         if at >= end:
             return False
@@ -43,10 +46,10 @@ def is_long(raw: bytes) -> bool:
 
 def _alike(raw: bytes) -> Parts | None:
     """Return the messages when the parts of each are as long as those of the first, which needs no loop, else None."""
-    if len(raw) < 22:
+    if len(raw) < SMALLEST:
         return None
     size, _, _, _, body_length = _HEAD.unpack_from(raw)
-    length = size - 22 - body_length
+    length = size - SMALLEST - body_length
     if body_length < 0 or length < 0 or len(raw) % size:
         return None
     if len(raw) // size > MOST_MESSAGES:
@@ -64,7 +67,7 @@ def _one_by_one(raw: bytes) -> list[Part]:
     items: list[Part] = []
     at, end, unpack_head = 0, len(raw), _HEAD.unpack_from
     while at < end:
-        if end - at < 22:
+        if end - at < SMALLEST:
             raise _illegal(f"{end - at} bytes after message {len(items)}")
         size, _, _, flag, body_length = unpack_head(raw, at)
         body_at = at + 20
