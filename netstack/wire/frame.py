@@ -40,21 +40,23 @@ class Frame:
 class FrameDecoder:
     """The bytes of one connection in, whole frames out, in order. No socket, no clock.
 
-    When a receive holds only whole frames they are cut from it directly; just the start of a split frame is kept.
+    When a receive holds only whole frames they are cut from it directly; just the start of a split frame is kept, and
+    the receive that completes it is copied no further than to its end.
     """
 
-    __slots__ = ("_at", "_held", "_max_header", "_max_length", "_more", "_need")
+    __slots__ = ("_at", "_held", "_max_header", "_max_length", "_more", "_need", "_next", "_next_at")
 
     def __init__(self, max_frame: int = MAX_FRAME, max_header: int = MAX_HEADER) -> None:
         self._held, self._at = b"", 0
         self._more = bytearray()  # what came after _held while a frame was incomplete
+        self._next, self._next_at = b"", 0  # what follows _held, which is one whole frame then
         self._need = 4  # bytes from _at on before another look pays
         self._max_length, self._max_header = max_frame - 4, max_header  # the length does not count itself
 
     @property
     def buffered(self) -> int:
         """Bytes received that belong to no returned frame yet."""
-        return len(self._held) - self._at + len(self._more)
+        return len(self._held) - self._at + len(self._more) + len(self._next) - self._next_at
 
     def feed(self, received: bytes | bytearray) -> None:
         if type(received) is not bytes:
@@ -62,21 +64,25 @@ class FrameDecoder:
         held, at = self._held, self._at
         if at == len(held):
             self._held, self._at = received, 0
-        elif not self._more and len(held) - at + len(received) >= self._need:
-            self._held, self._at = b"".join((memoryview(held)[at:], received)), 0
-        else:
+        elif self._more or self._next or len(held) - at + len(received) < self._need:
             self._more += received
+        else:
+            left = self._need - (len(held) - at) if self._need > 8 else len(received)  # of the frame, if it is known
+            self._held, self._at = b"".join((memoryview(held)[at:], memoryview(received)[:left])), 0
+            if left < len(received):
+                self._next, self._next_at = received, left
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None when more bytes are needed. Raises ProtocolError."""
         held, at = self._held, self._at
         have = len(held) - at
         if self._more:
-            have += len(self._more)
+            have = self.buffered
             if have < self._need:
                 return None
-            self._held = held = b"".join((memoryview(held)[at:], self._more))
+            self._held = held = b"".join((memoryview(held)[at:], memoryview(self._next)[self._next_at :], self._more))
             self._at, self._more, at = 0, bytearray(), 0
+            self._next, self._next_at = b"", 0
         if have < 8:
             self._look_at_length(have)
             return None
@@ -96,9 +102,11 @@ class FrameDecoder:
             return None
         frame = Frame(mark >> 24, held[at + 8 : body_at], held[body_at:end])
         if end == len(held):
-            self._held, self._at = b"", 0  # an idle connection keeps no receive buffer alive
+            self._held, self._at = self._next, self._next_at
+            self._next, self._next_at = b"", 0  # an idle connection keeps no receive buffer alive
         else:
             self._at = end
+        self._need = 4
         return frame
 
     def _look_at_length(self, have: int) -> None:
