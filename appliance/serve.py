@@ -16,7 +16,7 @@ from appliance.broker.broker_tables import BrokerTables, make_tables, rebuild_de
 from appliance.broker.intake import Space
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.clock import clock_trusted
-from appliance.configuration.parts import net_limits, uplink_config
+from appliance.configuration.parts import net_limits, page_hint, uplink_config
 from appliance.configuration.settings import ALONE, MEMBER_ROLE, SLAVE_ROLE, Config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError, ConfigProblem
@@ -215,7 +215,8 @@ async def _open_to_clients(
     clients: ClientPorts,
 ) -> tuple[Governor, dict[str, Callable[[], ResponderStatistics]]]:
     """Return what the connections share, and what was asked by port."""
-    governor, seen = clients.governor(net_limits(config)), dict[str, Callable[[], ResponderStatistics]]()
+    governor = clients.governor(net_limits(config), page_hint(config.page))
+    seen: dict[str, Callable[[], ResponderStatistics]] = {}
     permissions, (broker, namesrv) = guard.permissions, handlers
     pull_codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     served = {"broker": (ports.broker, broker), "namesrv": (ports.namesrv, namesrv)}

@@ -12,7 +12,7 @@ from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.saving import KeptFiles, TableFile
 from appliance.ports import Ports
 from appliance.requests import Handle
-from netstack.serving.governor import Governor
+from netstack.serving.governor import Governor, HttpHint
 from netstack.serving.limits import Limits
 from storage_driver.named_tuple import NamedTuple
 
@@ -36,7 +36,7 @@ def own_ports(ports: Ports) -> Ports:
 class ClientPorts(Protocol):
     """Has connections of clients answered."""
 
-    def governor(self, limits: Limits, /) -> Governor:
+    def governor(self, limits: Limits, http_hint: HttpHint, /) -> Governor:
         """Return what all connections share."""
 
     async def serve(
@@ -48,8 +48,8 @@ class ClientPorts(Protocol):
 class OwnConnections:
     """Connections end with the broker."""
 
-    def governor(self, limits: Limits) -> Governor:
-        return Governor(limits)
+    def governor(self, limits: Limits, http_hint: HttpHint) -> Governor:
+        return Governor(limits, http_hint=http_hint)
 
     async def serve(
         self, nursery: trio.Nursery, name: str, handle: Handle, serving: Callable[..., Awaitable[None]]

@@ -5,6 +5,10 @@ class ProtocolError(Exception):
     """The peer broke the format: its connection closes without a reply."""
 
 
+class HttpSpoken(ProtocolError):
+    """The peer speaks HTTP, as browsers do: it is told what the port is."""
+
+
 class Refused(Exception):
     """A request that is understood and not granted; travels back as (code, remark)."""
 

@@ -1,13 +1,13 @@
 """What each part of the box is configured with, made of the settings that a user writes."""
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.broker.delay.levels import parse_levels
-from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config
-from netstack.serving.limits import Limits
+from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config, PageSection
+from netstack.serving.limits import Limits, host_port, is_loopback
 from storage_driver.config import StoreConfig
 from storage_driver.retention import RetentionClass, RetentionRules
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOUR_MS = 3_600_000
 RESERVE_BYTES = 32 * MIB
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
 SAME_IN_UPLINK = (
     *("max_delay_s", "piece_bytes", "order", "backlog_share", "kbit_s", "codec", "express", "express_max_delay_s"),
     *("when_full", "max_lag_bytes", "max_lag_hours"),
@@ -51,6 +52,20 @@ def store_config(
 def copies_only(master: str) -> str:
     """Return what the senders of a slave are told."""
     return f"this box is a slave, its master {master} takes messages"
+
+
+def page_hint(page: PageSection) -> Callable[[str], str]:
+    """Return what says where the status page is, to a browser that came to an address of this box with another port."""
+
+    def hint(address: str) -> str:
+        if not page.port:
+            return "The status page of this box is off: set page.port.\n"
+        if is_loopback(page.host) and not is_loopback(address):
+            return f"The status page is on the box itself: http://{host_port(page.host, page.port)}/\n"
+        host = address if page.host in EVERY_ADDRESS else page.host
+        return f"The status page: http://{host_port(host, page.port)}/\n"
+
+    return hint
 
 
 def net_limits(config: Config) -> Limits:

@@ -14,7 +14,7 @@ import trio
 
 from appliance.group.single_answers import ONCE
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer, settled
-from netstack.serving.governor import Governor
+from netstack.serving.governor import Governor, HttpHint
 from netstack.serving.limits import Limits
 from netstack.serving.peer import Peer
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -121,10 +121,10 @@ class KeptConnections:
         self._switches: dict[str, HandlerSwitch] = {}
         self._governor: Governor | None = None
 
-    def governor(self, limits: Limits) -> Governor:
+    def governor(self, limits: Limits, http_hint: HttpHint) -> Governor:
         """Return what all connections share."""
         if self._governor is None:
-            self._governor = Governor(limits)
+            self._governor = Governor(limits, http_hint=http_hint)
         return self._governor
 
     async def serve(

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from netstack.errors import ProtocolError, Refused
+from netstack.errors import HttpSpoken, ProtocolError, Refused
 from netstack.serving.governor import Governor
 from netstack.serving.limits import PARTIAL_FREE
 from netstack.serving.outbox import Outbox
@@ -26,6 +26,7 @@ Handle = Callable[[RemotingCommand, Peer], Answer]
 RECEIVE: Final = 64 * KIB  # 50 messages of 1 KiB: what one pass does before others have their turn
 LARGE_FRAME: Final = 8 * KIB  # those of batches; four times as much is received while they come
 PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on them: then others have their turn
+HTTP_S: Final = 1.0  # for the answer to a browser
 ANSWER_BYTES: Final = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
 GIVEN_UP: Final = (
     "unsent: unread replies of all peers exceed the limit, and this peer has read nothing for the longest time"
@@ -140,6 +141,8 @@ class Connection:
                     await self._wait_room()
         except ProtocolError as broken:
             governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
+            if isinstance(broken, HttpSpoken) and not pace.frames and not self._made and not self._in_flight:
+                await self._tell_http()
             return "protocol"
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return "reset"
@@ -147,6 +150,14 @@ class Connection:
             self._flush_replies()
             self._bytes.hold_partial(-pace.partial)
         return "eof"
+
+    async def _tell_http(self) -> None:
+        """Tell a browser what this port is. Nothing has been sent yet, so that the writer waits."""
+        from netstack.serving.http_answer import http_answer  # few browsers come here
+
+        hint = self._governor.http_hint
+        with trio.move_on_after(HTTP_S):
+            await self._stream.send_all(http_answer(hint(self.peer.local[0]) if hint is not None else ""))
 
     async def _give_turn(self) -> None:
         """Let the answers so far leave, and others continue before the rest of what was received is served."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ from netstack.serving.outbox import Unsent
 from netstack.serving.slots import ConnectionSlots
 from netstack.wire.header_cache import HeaderCache
 
+HttpHint = Callable[[str], str]  # the address of the box that somebody came to -> what a browser is told there
 REFUSED: Final = "refused_"  # with why: access, process, or the limit
 
 
@@ -30,8 +31,15 @@ class NetStatistics(NamedTuple):
 class Governor:
     """One per process, shared by its ports."""
 
-    def __init__(self, limits: Limits | None = None, *, log: logging.Logger | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        log: logging.Logger | None = None,
+        http_hint: HttpHint | None = None,
+    ) -> None:
         self.limits = limits or Limits()
+        self.http_hint = http_hint
         self.counted: Counter[str] = Counter()
         self.parked_pulls = 0
         self.headers = HeaderCache(self.limits.ext_fields)

@@ -11,13 +11,17 @@ Source: RocketMQ 4.9.8 NettyDecoder, RemotingCommand.decode.
 from struct import Struct
 from typing import Final
 
-from netstack.errors import ProtocolError
+from netstack.errors import HttpSpoken, ProtocolError
 
 KIB, MIB = 1024, 1024 * 1024
 JSON, BINARY = 0, 1
 MAX_FRAME: Final = 16 * MIB
 MAX_HEADER: Final = 256 * KIB  # 32 KiB of properties, the most there may be, take up to 192 when JSON escapes each byte
 TLS_GREETING: Final = 0x1603  # as the first bytes of a length: 369 MB, never a frame
+HTTP_METHODS: Final = frozenset(  # as the first bytes of a length: more than a gigabyte
+    int.from_bytes(word, "big") for word in (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN")
+)
+HTTP2_PREFACE: Final = int.from_bytes(b"PRI ", "big")  # RFC 9113 section 3.4
 _LENGTH, _MARK, _BOTH = Struct(">i"), Struct(">I"), Struct(">II")
 
 
@@ -119,6 +123,10 @@ class FrameDecoder:
     def _broken(self, length: int, mark: int) -> ProtocolError:
         if length >> 16 == TLS_GREETING:
             return ProtocolError("a TLS greeting, but this port has no certificate or TLS is off")
+        if length in HTTP_METHODS:
+            return HttpSpoken("an HTTP request, but this port speaks the remoting protocol of RocketMQ")
+        if length == HTTP2_PREFACE:
+            return ProtocolError("HTTP/2, but this port speaks remoting: clients of gRPC have a port of their own")
         if length >= 1 << 31:
             length -= 1 << 32
         if not 4 <= length <= self._max_length:

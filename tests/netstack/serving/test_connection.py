@@ -292,3 +292,37 @@ async def test_a_peer_that_is_given_up_for_what_it_left_unread_is_told_from_othe
         assert first.peer.close_reason.startswith("unsent: unread replies of all peers")
         assert not second.peer.closed.is_set()
     assert "has read nothing for the longest time" in caplog.text
+
+
+async def told(stream: trio.abc.ReceiveStream) -> bytes:
+    return b"".join([bytes(part) async for part in stream])
+
+
+async def test_a_browser_is_told_what_the_port_is_and_where_to_look_and_so_is_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    governor = Governor(LIMITS, http_hint=lambda address: f"The page: http://{address}:8080/\n")
+    async with connected(echo, governor) as (connection, stream):
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: box\r\n\r\n")
+        head, _, body = (await told(stream)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert b"RocketMQ clients connect to this port" in body
+        assert body.endswith(b"The page: http://10.0.0.2:8080/\n")
+        assert connection.peer.close_reason == "protocol"
+    assert "an HTTP request" in caplog.text
+
+
+async def test_a_peer_that_has_spoken_the_protocol_gets_no_answer_in_another_one() -> None:
+    async with connected(echo, Governor(LIMITS)) as (_, stream):
+        await stream.send_all(encode_command(request(34)) + b"GET / HTTP/1.1\r\n\r\n")
+        assert b"HTTP" not in await told(stream)
+
+
+async def test_a_browser_that_takes_nothing_keeps_no_connection(autojump_clock: trio.testing.MockClock) -> None:
+    ours, theirs = trio.testing.lockstep_stream_pair()  # a send ends when it has been read
+    governor, outbox = Governor(LIMITS), Outbox()
+    connection = Connection(theirs, Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 10911), outbox), outbox, echo, governor)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.send_all, b"GET / HTTP/1.1\r\n\r\n")
+        assert await connection.run() == "protocol"
