@@ -78,6 +78,20 @@ def known(name: str, names: Collection[str], what: str) -> str:
     return name
 
 
+def legal(name: str, what: str) -> str:
+    """Return the name of a topic or group that may come into being. Raises ClientError that says what is allowed."""
+    from appliance.broker.tables.groups import MOST_NAME, is_group_name
+    from appliance.broker.tables.topics import MAX_NAME, check_topic_name
+
+    if is_group_name(name) if what == "group" else check_topic_name(name) is None:
+        return name
+    most = MOST_NAME if what == "group" else MAX_NAME
+    raise ClientError(
+        f"{name!r} cannot be the name of a {what}: letters a-z and A-Z, digits and _ - % | are allowed, "
+        f"1 to {most} characters"
+    )
+
+
 def is_system_topic(name: str) -> bool:
     return name.startswith(SYSTEM)
 
@@ -114,6 +128,7 @@ __all__: Sequence[str] = (
     "add_action",
     "add_examples",
     "known",
+    "legal",
     "rates",
     "run",
     "show",

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, run, show, stamp
+from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, legal, run, show, stamp
 from appliance.commands.tables import confirmed
 from netstack.client import MessageQueue
 from netstack.client.admin import RETRY, Admin
@@ -105,6 +105,8 @@ async def put_group(admin: Admin, arguments: argparse.Namespace) -> int:
         groups = await admin.groups()
         known(arguments.group, groups, "group")
         group = groups[arguments.group]
+    else:
+        legal(arguments.group, "group")
     if arguments.retries is not None:
         group = replace(group, retry_max_times=arguments.retries)
     if arguments.consume:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, run, show, stamp
+from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, legal, run, show, stamp
 from appliance.commands.tables import confirmed
 from netstack.client.admin import DEAD, RETRY, Admin
 from uplink_spark.bounds import whole
@@ -127,6 +127,8 @@ async def put_topic(admin: Admin, arguments: argparse.Namespace) -> int:
         queues, perm = queues or before.write_queue_count, before.perm if perm is None else perm
         if arguments.acknowledge == "box" and ACKNOWLEDGE in (before.attributes or {}):
             attributes = f"-{ACKNOWLEDGE}"
+    else:
+        legal(arguments.topic, "topic")
     await admin.put_topic(arguments.topic, queues=queues, perm=6 if perm is None else perm, attributes=attributes)
     return OK
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from appliance.commands.asking import INNER_GROUPS, is_system_topic, known, rates, show, stamp, time_ms
+from appliance.commands.asking import INNER_GROUPS, is_system_topic, known, legal, rates, show, stamp, time_ms
 from netstack.client import ClientError
 
 
@@ -44,6 +44,15 @@ def test_an_unknown_name_suggests_a_near_one() -> None:
         known("reading", ["readings", "alarms"], "topic")
     with pytest.raises(ClientError, match="no topic x"):
         known("x", [], "topic")
+
+
+@pytest.mark.parametrize(("what", "longest"), [("topic", 127), ("group", 255)])
+def test_a_name_that_cannot_be_is_told_with_what_is_allowed(what: str, longest: int) -> None:
+    for name in ("a", "%RETRY%g|1_-Z", "x" * longest):
+        assert legal(name, what) == name
+    for name in ("", "x y", "ü", "a/b", "x" * (longest + 1)):
+        with pytest.raises(ClientError, match=f"of a {what}: letters a-z .* 1 to {longest} characters"):
+            legal(name, what)
 
 
 def test_rows_are_all_of_json_or_the_chosen_columns(capsys: pytest.CaptureFixture[str]) -> None:
