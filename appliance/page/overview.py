@@ -172,7 +172,8 @@ async def topic_rows(watched: BoxView) -> Row:
             await trio.lowlevel.checkpoint()
     found.sort(key=lambda row: (row["system"], -row["rate"], -row["held"], row["name"]))
     own = [row for row in found if not row["system"]]
-    return {"rows": own[:MOST_ROWS], "count": len(own), "system": [row for row in found if row["system"]][:MOST_ROWS]}
+    others, on_disk = [row for row in found if row["system"]], sum(row["held"] for row in found)
+    return {"rows": own[:MOST_ROWS], "count": len(own), "system": others[:MOST_ROWS], "held": on_disk}
 
 
 async def group_rows(watched: BoxView, ages: Ages) -> Row:
