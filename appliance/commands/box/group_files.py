@@ -10,6 +10,7 @@ from uplink_spark.errors import ConfigError as CertificateError
 
 INSTALLED = "/etc/rocketbox/keys"
 USUAL_PORT = 10911
+TRIAL = "\n[store]\nsegment_mib = 64  # small, for a trial: each box takes the room of one segment at once\n"
 
 
 def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -> Iterator[str]:
@@ -25,6 +26,7 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
     members = [member_given(text, "group init", "NAME=HOST:PORT") for text in texts]
     boxes = {
         box.name: configuration(group, box, texts, str((folder / box.name / "keys").absolute()) if here else INSTALLED)
+        + (TRIAL if here else "")
         for box in members
         if not box.witness
     }

@@ -27,6 +27,7 @@ def test_each_box_has_certificates_and_a_configuration_and_the_witness_a_command
         )
         assert (config.box.name, config.listen.broker_port) == ("press", port)
         assert Path(config.group.certs) == tmp_path / name / "keys"
+        assert config.store.segment_mib == 64, "three on one machine take no 3 GiB"
     assert said[0] == f"a: rocketbox serve --config {tmp_path}/a/rocketbox.toml --data a"
     for name in ("a", "b", "w"):
         LinkTls(tmp_path / name / "keys", clock_ok=True)
@@ -39,6 +40,7 @@ def test_a_new_member_gets_its_files_from_the_same_ca_and_no_configuration_is_ov
     list(write_group(tmp_path, "press", MEMBERS[:2], here=False))
     first = (tmp_path / "a" / "rocketbox.toml").read_text()
     assert 'elections = "manual"' in first
+    assert "segment_mib" not in first
     assert 'certs = "/etc/rocketbox/keys"' in first
     ca = (tmp_path / "ca.crt").read_bytes()
     said = list(write_group(tmp_path, "press", [*MEMBERS[:2], "c=10.1.0.13:10912"], here=False))
