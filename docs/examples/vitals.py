@@ -23,6 +23,7 @@ import trio
 from children import Child, StartFailed, Stopped, stop_by_signal, taken
 
 from netstack.client import ClientError, Message, Producer
+from storage_driver.retention import RetentionRules
 from uplink_spark.centre.gateway import used_share
 from uplink_spark.centre.hub import PAUSE_RATIO
 
@@ -217,12 +218,13 @@ class Place:
 
     def obstacle(self) -> str:
         """What on this machine keeps messages from arriving, empty when nothing is seen."""
-        used = used_share(self.landing)
+        used = used_share(self.var)
         if used < PAUSE_RATIO:
             return ""
         return (
-            f"the gateway has paused the box: the disk under {self.landing} is {used:.1%} full, and from "
-            f"{PAUSE_RATIO:.0%} on nothing is landed. The messages wait in the box's log and arrive once there is room"
+            f"the disk under {self.var.absolute()} is {used:.1%} full: from {PAUSE_RATIO:.0%} on a gateway lands "
+            f"nothing, above {RetentionRules().refuse_percent} % a box refuses messages. Free some space, or choose a "
+            f"folder on another disk: make run ARGS='--var DIR'"
         )
 
     @property
@@ -240,8 +242,6 @@ async def start_all(place: Place, nursery: trio.Nursery) -> Child:
         await nursery.start(child.run)
         show(f"{child.name:8}{await child.wait_line('ready', 30)}")
         nursery.start_soon(child.watch)
-    if obstacle := place.obstacle():
-        show(f"warning {obstacle}")
     job = place.job()
     await nursery.start(job.run)
     show("spark   starting the streaming job (some ten seconds) ...", lasting=False)
@@ -328,11 +328,14 @@ def main(arguments: list[str]) -> int:
     except OSError as wrong:
         show(f"{wrong.filename}: {wrong.strerror}; it must be writable, or choose: make run ARGS='--var DIR'")
         return 2
+    place = Place(options, secrets.token_hex(4), time.time_ns() // 1_000_000)
+    if obstacle := place.obstacle():
+        show(obstacle)
+        return 2
     show(
         f"Starts a box, a gateway and Spark, sends this machine's vitals for {options.seconds:g} s and counts them in "
         f"Spark: about {options.seconds + 40:.0f} s, longer on a busy machine."
     )
-    place = Place(options, secrets.token_hex(4), time.time_ns() // 1_000_000)
     code = 1
     try:
         code = trio.run(partial(demonstrate, place))

@@ -73,6 +73,20 @@ def test_all_ports_that_are_taken_are_named_at_once() -> None:
     ]
 
 
+def test_a_disk_that_is_too_full_is_told_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import vitals
+
+    monkeypatch.setattr(vitals, "used_share", lambda path: 0.93)
+    ports = [word for name in ("namesrv", "broker", "gateway") for word in (f"--{name}-port", str(free_port()))]
+    assert vitals.main(["--var", str(tmp_path / "var"), *ports]) == 2
+    said = capsys.readouterr().out
+    assert said.startswith(f"the disk under {tmp_path}/var is 93.0% full: ")
+    assert "above 90 % a box refuses messages. Free some space, or choose a folder" in said
+
+
 def test_a_stream_that_lags_behind_is_no_loss(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
