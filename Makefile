@@ -73,9 +73,9 @@ COMPILE := PIP_CACHE_DIR=$(CURDIR)/.cache/pip .build/lock/bin/pip-compile -q --g
 lock: .build/lock/.ready
 	@echo setuptools > .build/lock/build.in
 	@rm -f .lock-box.txt .lock-gateway.txt .lock-spark.txt
-	@$(COMPILE) -o .lock-box.txt pyproject.toml
-	@$(COMPILE) --extra gateway -o .lock-gateway.txt pyproject.toml .build/lock/build.in
-	@$(COMPILE) --extra spark -o .lock-spark.txt pyproject.toml
+	@$(COMPILE) --extra fast -o .lock-box.txt pyproject.toml
+	@$(COMPILE) --extra fast --extra gateway -o .lock-gateway.txt pyproject.toml .build/lock/build.in
+	@$(COMPILE) --extra fast --extra spark -o .lock-spark.txt pyproject.toml
 	@sed -i '/^#/d; /^$$/d' .lock-box.txt .lock-gateway.txt .lock-spark.txt
 	@echo "locked: $$(grep -c == .lock-box.txt) packages of a box, $$(grep -c == .lock-gateway.txt) with gateway and build, $$(grep -c == .lock-spark.txt) with Spark"
 

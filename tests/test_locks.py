@@ -26,10 +26,11 @@ def test_every_line_of_a_lock_is_a_version_with_its_digests_and_names_no_place(l
 
 def test_all_that_a_box_needs_is_locked() -> None:
     locked = locked_versions(TOP)
-    assert {distribution_name(line) for line in PROJECT["dependencies"]} <= locked.keys()
+    extras = PROJECT["optional-dependencies"]
+    assert {distribution_name(line) for line in (*PROJECT["dependencies"], *extras["fast"])} <= locked.keys()
     for extra, lock in (("gateway", GATEWAY), ("spark", SPARK)):
         both = {block.partition("==")[0] for block in blocks(lock)}
-        assert locked.keys() | {distribution_name(line) for line in PROJECT["optional-dependencies"][extra]} <= both
+        assert locked.keys() | {distribution_name(line) for line in extras[extra]} <= both
 
 
 @pytest.mark.parametrize("lock", [BOX, GATEWAY, SPARK])

@@ -111,8 +111,7 @@ def python_version(python: str) -> str:
 
 def copy_libraries(top: Path, site: Path) -> dict[str, metadata.Distribution]:
     """Copy what pyproject names and what that needs; scripts, tests and the centre's libraries stay behind."""
-    project = tomllib.loads((top / "pyproject.toml").read_text())["project"]
-    waiting, locked = [distribution_name(line) for line in project["dependencies"]], locked_versions(top)
+    waiting, locked = wanted_libraries(top), locked_versions(top)
     found: dict[str, metadata.Distribution] = {}
     while waiting:
         name = waiting.pop()
@@ -126,6 +125,14 @@ def copy_libraries(top: Path, site: Path) -> dict[str, metadata.Distribution]:
         waiting += [distribution_name(line) for line in needs]
         copy_distribution(found[name], site)
     return dict(sorted(found.items()))
+
+
+def wanted_libraries(top: Path) -> list[str]:
+    """Return what pyproject names for a box, and of what makes it faster that which is installed here."""
+    project = tomllib.loads((top / "pyproject.toml").read_text())["project"]
+    faster = map(distribution_name, project.get("optional-dependencies", {}).get("fast", ()))
+    installed = [name for name in faster if any(metadata.Distribution.discover(name=name))]
+    return [*map(distribution_name, project["dependencies"]), *installed]
 
 
 def fetch_libraries(top: Path, site: Path, machine: str, python: str) -> dict[str, metadata.Distribution]:

@@ -71,6 +71,15 @@ def test_the_same_sources_give_the_same_bytes_and_every_name_lies_below_rocketbo
     assert len(list(built.glob("*.tar.gz"))) == 1
 
 
+def test_what_has_no_wheel_for_a_32_bit_python_is_installed_only_when_asked_for(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        needs = [line for line in archive.read(about).decode().splitlines() if line.startswith("Requires-Dist: isal")]
+    assert needs
+    assert all("extra == " in line for line in needs)
+
+
 def test_beside_another_watchdog_a_program_imports_that_one_and_only_the_open_folders_of_ours(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ TOP = Path(__file__).resolve().parents[3]
 @pytest.mark.slow
 def test_a_slot_holds_the_box_side_compiled_and_lists_its_licences(tmp_path: Path) -> None:
     libraries = build_tree(tmp_path / "tree", TOP, sys.executable, "9.8.7")
-    assert {"trio", "cbor2", "psutil", "pyserial", "orjson"} <= set(libraries)
+    assert {"trio", "cbor2", "psutil", "pyserial", "orjson", "isal"} <= set(libraries)
     assert not {"pyspark", "numpy", "pytest", "zstandard"} & set(libraries)
     site = tmp_path / f"tree/lib/python{python_version(sys.executable)}/site-packages"
     assert not (site / "uplink_spark/jobs").exists()
