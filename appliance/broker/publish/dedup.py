@@ -136,9 +136,11 @@ class DedupWindow:
 
     def _unanswered(self, sent: FirstCopy, topic: str, peer: RequestPeer, age_s: float) -> bool:
         """Return whether the sender may be without its answer, so that it sends again."""
+        if age_s > DEFAULT_WINDOW_S:
+            return False  # also where a topic's mark lags: it may have had another policy when the first was answered
         if sent.end > self._answered(topic):
             return sent.peer is not peer or age_s >= RETRY_AFTER_S
-        return age_s <= DEFAULT_WINDOW_S and (sent.peer is None or not self._connected(sent.peer))
+        return sent.peer is None or not self._connected(sent.peer)
 
     def forget(self, key: int, end: int) -> None:
         """Forget a send that the log took back: another message will be where it lay.

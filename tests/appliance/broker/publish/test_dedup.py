@@ -58,6 +58,16 @@ def test_a_send_is_a_retry_while_the_first_reply_is_out_or_its_connection_is_dea
     assert (box.find(8, "T"), box.window.hits) == (None, 2)
 
 
+def test_a_key_is_no_repeat_for_ever_where_the_mark_of_its_topic_lags() -> None:
+    box = Window()
+    box.window.remember(7, box.sent())
+    box.durable, box.answered = 100, {"both": 0}  # since the first was answered its topic wants two disks, one is away
+    box.now_s += 29
+    assert box.find(7, "both") is not None
+    box.now_s += 2
+    assert box.find(7, "both") is None
+
+
 def test_the_policy_of_a_topic_tells_whether_its_sender_was_answered() -> None:
     box = Window()
     sent = box.sent()
