@@ -15,7 +15,7 @@ import trio
 from appliance.broker.delay.redelivery import draft_of, park, put_patiently, records_in, rest_after, unpark, wait_kept
 from appliance.broker.intake import DELAY, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
-from appliance.broker.tables.saving import TableFile, load_table, period_of, rows_of
+from appliance.broker.tables.saving import SharedSave, TableFile, load_table, period_of, rows_of
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -78,7 +78,8 @@ class DelayLevels:
         self._store, self._arrivals, self._file, self._stats, self._now_ms = store, arrivals, file, stats, now_ms
         self._delays_ms = delays_ms
         self._offsets = _loaded(file)
-        self._saved = dict(self._offsets)
+        self._changes = 0
+        self._save = SharedSave("delay_offsets", lambda: self._changes, self._write)
         self._levels: list[int] | None = None  # those that are delivered, also of an earlier configuration
         self._floors: dict[int, int] = {}  # level → log offset: nothing of the level that is below waits
         self._forced: dict[int, int] = {}  # level → queue offset: what is below was stored by a clock that was ahead
@@ -121,28 +122,24 @@ class DelayLevels:
         async with trio.open_nursery() as nursery:
             for level in self._levels:
                 nursery.start_soon(self._run_level, level)
-            nursery.start_soon(self._save_often)
+            nursery.start_soon(self._save.run, period_of(self._file, SAVE_S))
 
     async def flush(self) -> None:
-        """Save the offsets if they changed."""
-        now = dict(self._offsets)
-        if now != self._saved:
-            await self._file.write({"offsetTable": {str(level): offset for level, offset in sorted(now.items())}})
-            self._saved = now
+        """Save the offsets if they changed. Raises OSError."""
+        await self._save.flush()
 
-    async def _save_often(self) -> None:
-        while True:
-            await trio.sleep(period_of(self._file, SAVE_S))
-            try:
-                await self.flush()
-            except OSError as exc:
-                log.error("event=delay_offsets_not_saved reason=%r", str(exc))
+    async def _write(self) -> None:
+        await self._file.write({"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}})
+
+    def _move(self, level: int, offset: int) -> None:
+        self._changes += self._offsets.get(level) != offset
+        self._offsets[level] = offset
 
     async def _run_level(self, level: int) -> None:
         queue = _queue(level)
         low, high = self._store.min_offset(queue), self._store.max_offset(queue)
         self._note_lost(level, self._offsets.get(level, low), low)
-        self._offsets[level] = min(max(self._offsets.get(level, 0), low), high)
+        self._move(level, min(max(self._offsets.get(level, 0), low), high))
         found = await self._store.read(queue, self._offsets[level], max_count=1, max_bytes=1)
         first = next(records_in(found.chunks), None)
         self._floors[level] = first.log_offset if first is not None else self._store.first
@@ -173,7 +170,8 @@ class DelayLevels:
             if head.not_due_ms is None and next_offset < found.next_offset:
                 self._note_lost(level, next_offset, found.next_offset)
                 next_offset = found.next_offset
-            self._floors[level], self._offsets[level] = floor, next_offset
+            self._floors[level] = floor
+            self._move(level, next_offset)
             if head.not_due_ms is not None and next_offset == offset:
                 return await self._unless_set_back(level, queue, head.not_due_ms)
         self._floors[level] = self._store.committed
