@@ -90,23 +90,15 @@ class Floating:
     def _announce(self) -> None:
         """Tell the neighbours where the address is now. Raises OSError."""
         address, interface = self._floating.address, self._floating.interface
-        mac = _mac_of(interface)
-        if isinstance(address, IPv4Address):
-            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
-                line.bind((interface, 0))
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
+            line.bind((interface, 0))
+            mac: bytes = line.getsockname()[4]  # also where /sys shows another network
+            if isinstance(address, IPv4Address):
                 line.send(arp_announcement(address, mac))
-            return
+                return
         with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as line:
             index = socket.if_nametoindex(interface)
             line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
             line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
             line.bind((str(address), 0, 0, index))
             line.sendto(neighbour_advertisement(address, mac), (ALL_NODES, 0, 0, index))
-
-
-def _mac_of(interface: str) -> bytes:
-    """Return an interface's address on its line, also where /sys shows another network. Raises OSError."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
-        line.bind((interface, 0))
-        mac: bytes = line.getsockname()[4]
-    return mac

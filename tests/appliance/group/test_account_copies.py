@@ -58,6 +58,25 @@ async def test_a_change_of_the_leaders_keys_is_at_the_others_and_who_comes_gets_
     assert there.stat().st_ino == before, "what is here already is not written again"
 
 
+async def test_a_file_that_is_as_it_was_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, parsed = tmp_path / "accounts.json", list[bytes]()
+    write(path, "press-17")
+    copies = AccountCopies(path)
+    fits = copies._fits
+
+    def noted(data: bytes) -> bool:
+        parsed.append(data)
+        return fits(data)
+
+    monkeypatch.setattr(copies, "_fits", noted)
+    for _ in range(3):
+        assert copies._read() is not None
+    assert len(parsed) == 1
+    path.write_bytes(b"[]")
+    assert [copies._read(), copies._read()] == [None, None]
+    assert len(parsed) == 2
+
+
 async def test_what_cannot_be_keys_changes_nothing_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
