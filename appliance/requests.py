@@ -123,7 +123,8 @@ class Responder:
         except Exception as exc:
             return Reply(self._fault(request, peer, exc))
         if type(answer) is AsyncReply:
-            return AsyncReply(self._guarded(answer.run, request, peer), pull=answer.pull, reads=answer.reads)
+            run = answer.run if answer.before is None and answer.after is None else partial(settled, answer)
+            return AsyncReply(self._guarded(run, request, peer), pull=answer.pull, reads=answer.reads)
         return answer
 
     async def _one_by_one(
@@ -131,13 +132,21 @@ class Responder:
     ) -> RemotingCommand | bytes | None:
         """Answer a request whose body may become fifty MiB of objects: no two of them at a time.
 
-        What an answer waits for once the body has been read (a client that is asked, the disk) keeps nobody waiting.
+        What an answer waits for before or after that (a lease, a client that is asked, the disk) keeps nobody waiting.
         """
+        told: RemotingCommand | bytes | None = None
         async with self._large:
             found = handle(request, peer)
-            if isinstance(found, AsyncReply) and found.needs_body:
-                return await found.run()
-        return await settled(found)
+            reading = found if isinstance(found, AsyncReply) and found.needs_body else None
+            if reading is not None and reading.before is None:
+                told = await reading.run()
+        if reading is None:
+            return await settled(found)
+        if reading.before is not None:
+            await reading.before()
+            async with self._large:
+                told = await reading.run()
+        return told if reading.after is None else await reading.after(told)
 
     def statistics(self) -> ResponderStatistics:
         """Return what was asked so far."""
@@ -190,8 +199,11 @@ async def settled(answer: Answer) -> RemotingCommand | bytes | None:
     match answer:
         case Reply(response=response):
             return response
-        case AsyncReply(run=run):
-            return await run()
+        case AsyncReply(run=run, before=before, after=after):
+            if before is not None:
+                await before()
+            told = await run()
+            return told if after is None else await after(told)
         case DeferredReply(when=when, mark=mark, response=response, failed=failed):
             reason = await reached(when, mark)
             return response if reason is None else failed(reason)

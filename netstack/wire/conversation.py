@@ -64,10 +64,11 @@ class AsyncReply:
 
     A parked pull does not count as in flight: heartbeats and commits of its consumer share the connection. What
     `reads` messages reserves room for them in the outbox itself, all else begins when there is room. What
-    `needs_body` turns the request's into objects in `run`; every other answer has done so before.
+    `needs_body` turns the request's into objects in `run`; every other answer has done so before. `before` is waited
+    for before that, `after` makes of what `run` returned what is told: nobody else with a large body waits for these.
     """
 
-    __slots__ = ("needs_body", "pull", "reads", "run")
+    __slots__ = ("after", "before", "needs_body", "pull", "reads", "run")
 
     def __init__(
         self,
@@ -76,8 +77,11 @@ class AsyncReply:
         pull: bool = False,
         reads: bool = False,
         needs_body: bool = False,
+        before: Callable[[], Awaitable[None]] | None = None,
+        after: Callable[[RemotingCommand | bytes | None], Awaitable[RemotingCommand | bytes | None]] | None = None,
     ) -> None:
         self.run, self.pull, self.reads, self.needs_body = run, pull, reads or pull, needs_body
+        self.before, self.after = before, after
 
 
 Answer = Reply | DeferredReply | AsyncReply | None

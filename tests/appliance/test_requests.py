@@ -134,6 +134,39 @@ async def test_large_bodies_are_read_one_after_the_other() -> None:
     assert (requests.begun, requests.answered) == ([1, 3, 2], [1, 2])
 
 
+async def test_what_an_answer_waits_for_before_and_after_its_body_is_read_keeps_no_other_large_body_waiting() -> None:
+    allowed, saved, order = trio.Event(), trio.Event(), list[str]()
+
+    async def after(told: RemotingCommand | bytes | None) -> RemotingCommand | bytes | None:
+        order.append("read")
+        await saved.wait()
+        return told
+
+    async def reading() -> RemotingCommand:
+        order.append("reading")
+        return RemotingCommand(0, opaque=1)
+
+    def handle(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        if request.opaque == 1:
+            return AsyncReply(reading, needs_body=len(request.body) > LARGE, before=allowed.wait, after=after)
+        return Reply(RemotingCommand(0, opaque=request.opaque))
+
+    for size in (LARGE + 1, 10):
+        order.clear()
+        allowed, saved, requests = trio.Event(), trio.Event(), LargeRequests(handle)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(requests.ask, 1, size)
+            await trio.testing.wait_all_tasks_blocked()
+            await requests.ask(2)
+            assert (order, requests.answered) == ([], [2])
+            allowed.set()
+            await trio.testing.wait_all_tasks_blocked()
+            await requests.ask(3)
+            assert order == ["reading", "read"]
+            saved.set()
+        assert requests.answered == [2, 3, 1]
+
+
 async def test_an_answer_that_waits_with_its_body_read_keeps_no_other_large_body_waiting() -> None:
     wakes: list[Callable[[str | None], None]] = []
     asked = trio.Event()
