@@ -97,6 +97,29 @@ class MemoryStateFile:
         await self.write(json.loads(raw))
 
 
+class MemoryRowFile(MemoryStateFile):
+    """A state file that takes rows by themselves, as the log of a group does; `rows`: what each such write had."""
+
+    def __init__(self, content: object | None = None) -> None:
+        super().__init__(content)
+        self.rows: list[dict[str, object]] = []
+        self.wants_all = content is None
+
+    async def write(self, table: object, /) -> None:
+        await super().write(table)
+        self.wants_all = False
+
+    async def write_rows(self, section: str, rows: Mapping[str, object], /) -> bool:
+        if self.failure:
+            raise self.failure
+        if self.wants_all or not isinstance(self.content, dict):
+            return False
+        self.rows.append(dict(rows))
+        merged = {**self.content[section], **json.loads(json.dumps(rows))}
+        self.content = {section: {name: row for name, row in merged.items() if row is not None}}
+        return True
+
+
 class NoStats:
     """Counts nothing."""
 

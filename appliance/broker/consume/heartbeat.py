@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from appliance.broker.filter.subscriptions import TAG, Subscription, SubscriptionError, parse_subscription
-from appliance.broker.tables.clients import Joining
+from appliance.broker.tables.clients import LONGEST_GROUP, LONGEST_ID, Joining
 from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import ProtocolError, Refused
 from netstack.wire import fastjson
@@ -81,6 +81,9 @@ def read_lock(body: bytes) -> QueueLockRequest:
     group, client_id = str(content.get("consumerGroup") or ""), str(content.get("clientId") or "")
     if not group or not client_id:
         raise Refused(ResponseCode.SYSTEM_ERROR, "the lock request has no consumerGroup or no clientId")
+    if len(group) > LONGEST_GROUP or len(client_id) > LONGEST_ID:
+        text = f"consumerGroup of {len(group)}, clientId of {len(client_id)} characters"
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{text}, at most {LONGEST_GROUP} and {LONGEST_ID} are allowed")
     return QueueLockRequest(group, client_id, tuple(queues))
 
 
@@ -132,7 +135,7 @@ def _hash_code(value: Any) -> int:
 
 def _queue(item: Mapping[str, Any]) -> MessageQueue | None:
     topic, queue_id = item.get("topic"), item.get("queueId")
-    if not isinstance(topic, str) or not isinstance(queue_id, int):
+    if not isinstance(topic, str) or not isinstance(queue_id, int) or len(topic) > LONGEST_GROUP:
         return None
     return MessageQueue(topic, queue_id) if 0 <= queue_id < MOST_QUEUES else None
 

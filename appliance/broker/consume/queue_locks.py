@@ -4,14 +4,21 @@ In memory only: after a restart all queues are free, but in a group of boxes, wh
 lock nobody renews for a minute is free again.
 """
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 
-from appliance.broker.tables.saving import SharedSave, TableFile, load_table
+import trio
+
+from appliance.broker.tables.saving import RowChanges, SharedSave, TableFile, load_table, row_writer_of
 from storage_driver.record import MessageQueue
 
 SAVE_S = 1.0
 EXPIRY_S = 60.0
+SECTION = "locks"  # of the file: [group, topic, queue] -> client
 MOST_LOCKS = 100_000  # above: nothing new is granted until old locks expire; a client asks again
+
+
+LockKey = tuple[str, MessageQueue]
 
 
 class QueueLocks:
@@ -19,8 +26,9 @@ class QueueLocks:
 
     def __init__(self, now_s: Callable[[], float], *, expiry_s: float = EXPIRY_S) -> None:
         self._now_s, self._expiry_s = now_s, expiry_s
-        self._owners: dict[tuple[str, MessageQueue], tuple[str, float]] = {}
+        self._owners: dict[LockKey, tuple[str, float]] = {}
         self.changes = 0  # of owners; a lock that is renewed is none
+        self.watch: Callable[[LockKey], None] | None = None  # is told which lock changed its owner
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock the queues that are free, expired or the client's own; return them."""
@@ -30,7 +38,8 @@ class QueueLocks:
             if (group, queue) not in self._owners and len(self._owners) >= MOST_LOCKS:
                 continue  # what the client has already is renewed all the same
             if owner == client_id or now_s - renewed_s > self._expiry_s:
-                self.changes += self.owner(group, queue) != client_id
+                if self.owner(group, queue) != client_id:
+                    self._note((group, queue))
                 self._owners[group, queue] = (client_id, now_s)
                 granted.append(queue)
         return granted
@@ -40,26 +49,29 @@ class QueueLocks:
         for queue in queues:
             if self.owner(group, queue) == client_id:
                 del self._owners[group, queue]
-                self.changes += 1
+                self._note((group, queue))
+
+    def _note(self, key: LockKey) -> None:
+        self.changes += 1
+        if self.watch is not None:
+            self.watch(key)
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
         """Return who holds a queue, expired or not."""
         held = self._owners.get((group, queue))
         return held[0] if held else None
 
-    def owners(self) -> dict[str, dict[str, str]]:
-        """Return group → topic@queue → client, as a file holds them."""
-        found: dict[str, dict[str, str]] = {}
-        for (group, queue), (client_id, _) in self._owners.items():
-            found.setdefault(group, {})[f"{queue.topic}@{queue.queue_id}"] = client_id
-        return found
+    def owners(self) -> list[tuple[LockKey, str]]:
+        """Return all locks with who holds them."""
+        return [(key, held[0]) for key, held in self._owners.items()]
 
     def drop_expired(self) -> None:
         """Forget locks nobody renews, so that the table does not grow."""
         oldest_s = self._now_s() - self._expiry_s
-        before = len(self._owners)
-        self._owners = {key: held for key, held in self._owners.items() if held[1] >= oldest_s}
-        self.changes += before - len(self._owners)
+        expired = [key for key, held in self._owners.items() if held[1] < oldest_s]
+        for key in expired:
+            del self._owners[key]
+            self._note(key)
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -69,17 +81,32 @@ class SavedLocks:
     """Keeps the owners in a file, for a box that goes on with them: a lock counts from the moment it is loaded."""
 
     def __init__(self, locks: QueueLocks, file: TableFile) -> None:
-        self._locks, self._file = locks, file
-        content = load_table(file, "queue locks").get("owners")
-        for group, rows in (content if isinstance(content, dict) else {}).items():
-            for name, client_id in rows.items() if isinstance(rows, dict) else ():
-                topic, _, number = name.rpartition("@")
-                if number.isdecimal():
-                    locks.lock(group, str(client_id), [MessageQueue(topic, int(number))])
+        self._locks, self._file, self._write_rows = locks, file, row_writer_of(file)
+        content = load_table(file, "queue locks").get(SECTION)
+        for name, client_id in (content if isinstance(content, dict) else {}).items():
+            if (key := _key_of(name)) is not None:
+                locks.lock(key[0], str(client_id), [key[1]])
+        self._unsaved: RowChanges[LockKey] = RowChanges()
+        locks.watch = self._unsaved.note
         self._save = SharedSave("queue_locks", lambda: locks.changes, self._write)
 
     async def _write(self) -> None:
-        await self._file.write({"owners": self._locks.owners()})
+        keys, saved = self._unsaved.begin(), False
+        try:
+            if keys is None or not await self._write_some(keys):
+                await self._file.write_bytes(await trio.to_thread.run_sync(_encoded, self._locks.owners()))
+            saved = True
+        finally:
+            self._unsaved.end(saved)
+
+    async def _write_some(self, keys: set[LockKey]) -> bool:
+        """Write these locks alone; False where the file wants all."""
+        rows = {_row_of(key): self._locks.owner(*key) for key in keys}
+        return self._write_rows is not None and await self._write_rows(SECTION, rows)
+
+    def has_saved(self, group: str, queues: Iterable[MessageQueue]) -> bool:
+        """Whether the file has the owners of all these queues."""
+        return self._save.is_done or not any(self._unsaved.has((group, queue)) for queue in queues)
 
     @property
     def is_saved(self) -> bool:
@@ -93,3 +120,20 @@ class SavedLocks:
     async def run(self) -> None:
         """Save changed owners every second until cancelled."""
         await self._save.run(SAVE_S)
+
+
+def _row_of(key: LockKey) -> str:
+    group, queue = key
+    return json.dumps([group, queue.topic, queue.queue_id])
+
+
+def _key_of(row: str) -> LockKey | None:
+    try:
+        group, topic, number = json.loads(row)
+        return str(group), MessageQueue(str(topic), int(number))
+    except (ValueError, TypeError):
+        return None
+
+
+def _encoded(owners: Sequence[tuple[LockKey, str]]) -> bytes:
+    return json.dumps({SECTION: {_row_of(key): client_id for key, client_id in owners}}).encode()

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from appliance.broker.tables.saving import SharedSave, TableFile, load_table, rows_of
+from appliance.broker.tables.saving import RowChanges, SharedSave, TableFile, load_table, row_writer_of, rows_of
 from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -37,6 +37,8 @@ class OffsetTable:
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
         self._changes = 0
+        self._write_rows = row_writer_of(file)
+        self._unsaved: RowChanges[str] | None = RowChanges() if self._write_rows is not None else None
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
@@ -80,7 +82,12 @@ class OffsetTable:
                 queues = self._offsets[name] = {}
                 self._pairs_bytes += _pair_bytes(name)
         queues[queue_id] = queue_offset
+        self._note(name)
+
+    def _note(self, name: str) -> None:
         self._changes += 1
+        if self._unsaved is not None:
+            self._unsaved.note(name)
 
     def note_given(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember up to where a group was given messages, as long as the box runs, of what it has an offset of."""
@@ -137,13 +144,11 @@ class OffsetTable:
         """Forget all offsets of a group."""
         for topic in self.topics_of(group):
             self._drop(f"{topic}@{group}")
-        self._changes += 1
 
     def drop_topic(self, topic: str) -> None:
         """Forget all offsets on a topic: one that is created again starts again."""
         for group in self.groups_of(topic):
             self._drop(f"{topic}@{group}")
-        self._changes += 1
 
     def copy(self, source: str, target: str, topic: str) -> None:
         """Give one group the offsets of another on a topic."""
@@ -153,9 +158,9 @@ class OffsetTable:
             self._offsets[name] = copied
             self._stored += len(copied)
             self._pairs_bytes += _pair_bytes(name)
-        self._changes += 1
 
     def _drop(self, name: str) -> None:
+        self._note(name)
         self._given.pop(name, None)
         self.resets = {key: reset for key, reset in self.resets.items() if f"{key[1]}@{key[0]}" != name}
         dropped = self._offsets.pop(name, None)
@@ -183,11 +188,32 @@ class OffsetTable:
         return f'{{"offsetTable":{{{text}}}}}'.encode("utf-8", "surrogatepass")
 
     async def _write(self) -> None:
-        await self._file.write_bytes(await self.encoded())
+        unsaved, saved = self._unsaved, False
+        names = unsaved.begin() if unsaved is not None else None
+        try:
+            if names is None or not await self._write_some(names):
+                await self._file.write_bytes(await self.encoded())
+            saved = True
+        finally:
+            if unsaved is not None:
+                unsaved.end(saved)
+
+    async def _write_some(self, names: set[str]) -> bool:
+        """Write the rows of these names alone; False where the file wants all."""
+        rows: dict[str, object] = {}
+        for name in names:
+            queues = self._offsets.get(name)
+            rows[name] = None if queues is None else dict(queues)
+        write = self._write_rows
+        return write is not None and await write("offsetTable", rows)
 
     async def run(self, *, save_s: float = SAVE_S) -> None:
         """Save every save_s while something changed, until cancelled."""
         await self._save.run(save_s)
+
+    def has_saved(self, group: str, topic: str) -> bool:
+        """Whether the offsets of a group on a topic are saved as they are."""
+        return self._save.is_done or (self._unsaved is not None and not self._unsaved.has(f"{topic}@{group}"))
 
     @property
     def is_saved(self) -> bool:

@@ -7,7 +7,7 @@ during a write shares the next, so a burst of a thousand new topics costs a hand
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -18,9 +18,12 @@ from storage_driver.named_tuple import NamedTuple
 log = logging.getLogger("appliance.broker")
 
 RETRY_S = 1.0
+MOST_ROWS = 1000  # saved by themselves, some ms; more: the whole table, in a thread
 CALM_S = 1.0  # thousands of topics made one after another are some writes of the whole table, not thousands
 Row = TypeVar("Row")
+Name = TypeVar("Name")
 Wake = Callable[[str | None], None]
+WriteRows = Callable[[str, Mapping[str, object]], Awaitable[bool]]
 
 
 class TableFile(Protocol):
@@ -49,6 +52,15 @@ def pace_of(file: TableFile, usual_s: float) -> float:
 def period_of(file: TableFile, usual_s: float) -> float:
     """Return how often progress is written: more often where another box goes on with it."""
     found: float = getattr(file, "period_s", usual_s)
+    return found
+
+
+def row_writer_of(file: TableFile) -> WriteRows | None:
+    """Return what writes some rows of a section alone, where a file takes them; None as a row: it is gone.
+
+    False: not this time, it wants the whole table.
+    """
+    found: WriteRows | None = getattr(file, "write_rows", None)
     return found
 
 
@@ -166,6 +178,38 @@ class Saver:
     def _wake_upto(self, mark: int, reason: str | None) -> None:
         while self._waiting and self._waiting[0][0] <= mark:
             self._waiting.popleft()[1](reason)
+
+
+class RowChanges(Generic[Name]):
+    """Which rows of a table are not saved; above a number all of them count as changed."""
+
+    def __init__(self, most: int = MOST_ROWS) -> None:
+        self._most = most
+        self._new: set[Name] | None = set()  # None: all
+        self._going: set[Name] | None = set()  # what is being saved
+
+    def note(self, row: Name) -> None:
+        """A row was changed, made or dropped."""
+        if self._new is not None:
+            self._new.add(row)
+            if len(self._new) > self._most:
+                self._new = None
+
+    def has(self, row: Name) -> bool:
+        """Whether a row may be otherwise than it was saved."""
+        return self._new is None or self._going is None or row in self._new or row in self._going
+
+    def begin(self) -> set[Name] | None:
+        """Return the rows of the next save, None for all; `end` follows."""
+        self._going, self._new = self._new, set()
+        return self._going
+
+    def end(self, saved: bool) -> None:
+        """The save has ended."""
+        if not saved:
+            both = None if self._new is None or self._going is None else self._new | self._going
+            self._new = None if both is None or len(both) > self._most else both
+        self._going = set()
 
 
 class SharedSave:

@@ -112,6 +112,14 @@ class LogTable:
                 await trio.to_thread.run_sync(lambda: self._differ.change_to(self._told_of(json.loads(raw))))
             )
 
+    async def write_rows(self, section: str, rows: Mapping[str, object]) -> bool:
+        """Do the same for some rows of a section, None: it is gone; False: the log wants all of it. Raises OSError."""
+        async with self._one:
+            if not self._differ.knows:
+                return False
+            await self._write(self._differ.change_of(section, rows))
+        return True
+
     def _told_of(self, table: object) -> object:
         return self._told(table) if isinstance(table, Mapping) else table
 

@@ -122,6 +122,23 @@ class Differ:
         """Nobody knows what the log holds: the next change is the whole table."""
         self._known = None
 
+    @property
+    def knows(self) -> bool:
+        """Whether it is known what the log holds."""
+        return self._known is not None
+
+    def change_of(self, section: str, rows: Mapping[str, Any]) -> TableChange | None:
+        """Return what is different of some rows of a section, None as a row: it is gone. The rest is as it was."""
+        known, changed, gone = (self._known or {}).setdefault(section, {}), dict[str, Any](), list[str]()
+        for name, row in rows.items():
+            if row is None:
+                gone += [name] if known.pop(name, None) is not None else []
+            elif known.get(name) != (made := hash(json.dumps(row))):
+                known[name], changed[name] = made, row
+        if not changed and not gone:
+            return None
+        return TableChange(self._table, {section: changed}, {section: gone} if gone else {})
+
     def change_to(self, content: object) -> TableChange | None:
         """Return what is different now, None for nothing; from here on the log holds it."""
         sections = _sections(content)

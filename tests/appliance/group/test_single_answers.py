@@ -1,5 +1,7 @@
 """What a leader tells of tables waits for its lease, and for the log."""
 
+import json
+
 import pytest
 import trio
 
@@ -17,6 +19,10 @@ class Table:
 
     def __init__(self) -> None:
         self.is_saved, self.saves, self.fails = True, 0, False
+        self.unsaved: set[str] = set()
+
+    def has_saved(self, group: str, _: object) -> bool:
+        return group not in self.unsaved
 
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -37,11 +43,13 @@ class Leader:
     def _handle(self, command: RemotingCommand, peer: RequestPeer) -> Answer:
         self.asked += 1
         if command.code == Code.UPDATE_CONSUMER_OFFSET:
-            self.offsets.is_saved = False
+            self.offsets.is_saved, self.offsets.unsaved = False, {"g"}
         return Reply(command.reply())
 
-    def ask(self, code: int, *, oneway: bool = False) -> Answer:
-        return self.handlers[code](request(code, {}, oneway=oneway), FakePeer())
+    def ask(self, code: int, *, oneway: bool = False, group: str = "g") -> Answer:
+        ext = {"consumerGroup": group, "topic": "T", "queueId": "0", "commitOffset": "7"}
+        body = json.dumps({"consumerGroup": group, "clientId": "c", "mqSet": []}).encode()
+        return self.handlers[code](request(code, ext, body, oneway=oneway), FakePeer())
 
 
 async def test_a_commit_is_answered_once_the_log_has_it_and_so_is_who_asks_for_it() -> None:
@@ -55,6 +63,35 @@ async def test_a_commit_is_answered_once_the_log_has_it_and_so_is_who_asks_for_i
     await settled(queried)
     assert leader.offsets.saves == 1
     assert type(leader.ask(Code.LOCK_BATCH_MQ)) is Reply, "another table"
+
+
+async def test_what_the_log_has_is_told_at_once_though_it_lacks_other_rows() -> None:
+    leader = Leader()
+    await settled(leader.ask(Code.UPDATE_CONSUMER_OFFSET))
+    leader.offsets.is_saved = leader.locks.is_saved = False
+    leader.offsets.unsaved = leader.locks.unsaved = {"other"}
+    assert type(leader.ask(Code.QUERY_CONSUMER_OFFSET)) is Reply
+    assert type(leader.ask(Code.LOCK_BATCH_MQ)) is Reply, "a lock that is renewed"
+    assert type(leader.ask(Code.QUERY_CONSUMER_OFFSET, group="other")) is AsyncReply
+    await settled(leader.ask(Code.LOCK_BATCH_MQ, group="other"))
+    assert (leader.offsets.saves, leader.locks.saves) == (1, 1)
+
+
+async def test_a_large_body_is_read_by_who_has_the_turn_and_the_waits_are_outside_of_it() -> None:
+    leader = Leader()
+    leader.leads = False
+    queues = [{"topic": "T", "queueId": number, "brokerName": "b"} for number in range(2000)]
+    body = json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
+    answer = leader.handlers[Code.LOCK_BATCH_MQ](request(Code.LOCK_BATCH_MQ, {}, body), FakePeer())
+    assert isinstance(answer, AsyncReply)
+    assert answer.needs_body
+    assert answer.before is not None
+    assert answer.after is not None
+    assert leader.asked == 0, "it is read once this box leads"
+    leader.leads = True
+    await answer.before()
+    await answer.run()
+    assert leader.asked == 1
 
 
 async def test_ends_of_queues_and_one_way_commits_wait_for_no_log() -> None:

@@ -181,6 +181,8 @@ def test_a_lock_request_takes_the_queues_that_are_queues_and_needs_a_name() -> N
     for missing in ("consumerGroup", "clientId"):
         with pytest.raises(Refused, match="has no consumerGroup"):
             read_lock(json.dumps({**asked, missing: ""}).encode())
+        with pytest.raises(Refused, match="at most 255 and 1024 are allowed"):
+            read_lock(json.dumps({**asked, missing: "x" * 1025}).encode())
     assert lock_reply([MessageQueue("T", 1)], "b") == b'{"lockOKMQSet":[{"brokerName":"b","queueId":1,"topic":"T"}]}'
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from appliance.broker.consume import queue_locks
 from appliance.broker.consume.queue_locks import EXPIRY_S, QueueLocks, SavedLocks
+from appliance.testing import MemoryRowFile
 from storage_driver.files.disk import RealDisk
 from storage_driver.files.state_file import StateFile
 from storage_driver.record import MessageQueue
@@ -125,6 +126,45 @@ async def test_a_lock_that_changes_hands_is_saved_before_it_is_told(tmp_path: Pa
     after = QueueLocks(lambda: 0.0)
     assert SavedLocks(after, file).is_saved
     assert after.lock("g", "y", [A]) == [A]
+
+
+async def test_a_lock_that_is_held_is_told_while_others_are_being_saved() -> None:
+    file, locks = MemoryRowFile(), QueueLocks(lambda: 0.0)
+    saved = SavedLocks(locks, file)
+    locks.lock("g", "x", [A])
+    assert not saved.has_saved("g", [A])
+    await saved.flush()
+    locks.lock("g", "y", [B])
+    locks.lock("g", "x", [A])
+    assert (saved.has_saved("g", [A]), saved.has_saved("g", [A, B]), saved.is_saved) == (True, False, False)
+    await saved.flush()
+    locks.unlock("g", "x", [A])
+    assert not saved.has_saved("g", [A])
+    await saved.flush()
+    assert file.rows == [{'["g", "T", 1]': "y"}, {'["g", "T", 0]': None}]
+    after = QueueLocks(lambda: 0.0)
+    SavedLocks(after, file)
+    assert after.owners() == [(("g", B), "y")]
+
+
+async def test_more_locks_than_are_worth_it_are_written_as_one_table() -> None:
+    file, locks = MemoryRowFile(), QueueLocks(lambda: 0.0)
+    saved = SavedLocks(locks, file)
+    await saved.flush()
+    for group in ("g", "ü"):
+        locks.lock(group, "x", [MessageQueue("T", number) for number in range(1001)])
+        await saved.flush()
+    assert (file.writes, file.rows) == (2, [])
+    after = QueueLocks(lambda: 0.0)
+    SavedLocks(after, file)
+    assert sorted(after.owners()) == sorted(locks.owners())
+
+
+def test_a_row_that_is_no_lock_is_passed_over() -> None:
+    content = {"locks": {"[": "x", '["g"]': "x", '["g", "T", "?"]': "x", "7": "x", '["g", "T", 0]': "x"}}
+    locks = QueueLocks(lambda: 0.0)
+    SavedLocks(locks, MemoryRowFile(content))
+    assert locks.owners() == [(("g", A), "x")]
 
 
 async def test_who_waited_for_a_save_that_failed_does_not_wait_for_another_one() -> None:

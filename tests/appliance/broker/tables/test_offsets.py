@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.broker.tables.offsets import OffsetTable
-from appliance.testing import MemoryStateFile
+from appliance.testing import MemoryRowFile, MemoryStateFile
 from netstack.errors import Refused
 
 
@@ -93,13 +93,15 @@ changes = st.lists(
 
 
 @settings(max_examples=25)
-@given(changes)
+@given(changes, st.booleans(), st.integers(1, 5))
 async def test_any_sequence_of_changes_leaves_what_a_dictionary_has_also_after_a_restart(
-    sequence: list[tuple[str, tuple[str, str, int], int]],
+    sequence: list[tuple[str, tuple[str, str, int], int]], by_rows: bool, every: int
 ) -> None:
-    file = MemoryStateFile()
+    file = MemoryRowFile() if by_rows else MemoryStateFile()
     table, model = OffsetTable(file), dict[tuple[str, str, int], int]()
-    for what, (group, topic, queue_id), offset in sequence:
+    for number, (what, (group, topic, queue_id), offset) in enumerate(sequence):
+        if number % every == 0:
+            await table.flush()
         if what == "commit":
             table.commit(group, topic, queue_id, offset)
             if offset >= 0:
@@ -116,8 +118,8 @@ async def test_any_sequence_of_changes_leaves_what_a_dictionary_has_also_after_a
             model = {key: value for key, value in model.items() if key[:2] != ("h", topic)} | copied
     await table.flush()
     for found in (table, OffsetTable(file)):
-        every = [(g, t, q) for g in ("g", "h", "a@b", "b") for t in ("T", "U", "%RETRY%g", "T@a") for q in range(4)]
-        assert {key: found.get(*key) for key in every if found.get(*key) >= 0 and "@" not in key[1]} == model
+        keys = [(g, t, q) for g in ("g", "h", "a@b", "b") for t in ("T", "U", "%RETRY%g", "T@a") for q in range(4)]
+        assert {key: found.get(*key) for key in keys if found.get(*key) >= 0 and "@" not in key[1]} == model
         assert found._stored == len(model)
         for group in ("g", "h", "a@b", "b"):
             assert set(found.topics_of(group)) == {t for g, t, _ in model if g == group}
@@ -137,6 +139,28 @@ async def test_what_changes_while_the_table_is_written_is_written_the_next_time(
     await table.flush()
     await table.flush()
     assert (file.writes, OffsetTable(file).get("g", "T", 0)) == (2, 2)
+
+
+async def test_where_the_file_takes_rows_only_those_that_changed_are_written() -> None:
+    file = MemoryRowFile({"offsetTable": {"T@g": {"0": 5}, "T@h": {"0": 6}, "T@i": {"0": 7}}})
+    table = OffsetTable(file)
+    table.commit("g", "T", 1, 8)
+    table.drop_group("h")
+    assert [table.has_saved(group, "T") for group in "ghi"] == [False, False, True]
+    await table.flush()
+    assert file.rows == [{"T@g": {0: 5, 1: 8}, "T@h": None}]
+    assert file.content == {"offsetTable": {"T@g": {"0": 5, "1": 8}, "T@i": {"0": 7}}}
+    file.failure = OSError("the second disk is away")
+    table.commit("i", "T", 0, 9)
+    with pytest.raises(OSError, match="away"):
+        await table.flush()
+    assert not table.has_saved("i", "T")
+    file.failure, file.wants_all = None, True
+    table.commit("g", "T", 1, 9)
+    await table.flush()
+    assert (file.writes, len(file.rows)) == (1, 1), "what was refused in part is written whole"
+    assert table.has_saved("i", "T")
+    assert OffsetTable(file).table() == table.table()
 
 
 async def test_a_disk_that_fails_costs_no_offset_and_no_loop(autojump_clock: trio.testing.MockClock) -> None:

@@ -9,7 +9,7 @@ import trio.testing
 
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
-from appliance.broker.tables.saving import Saver, TableVersion, WholeTable, number, rows_of
+from appliance.broker.tables.saving import RowChanges, Saver, TableVersion, WholeTable, number, rows_of
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import MemoryStateFile
 from storage_driver.errors import ENDED, StateDamaged
@@ -165,3 +165,25 @@ async def test_who_waits_when_a_table_ends_is_told_that_it_is_not_sure() -> None
         nursery.cancel_scope.cancel()
         saver.when_saved(saver.changed(), told.append)
     assert told == [ENDED]
+
+
+def test_rows_that_changed_are_known_until_a_save_had_them_and_too_many_are_all() -> None:
+    rows = RowChanges[str](most=2)
+    assert rows.begin() == set()
+    rows.end(True)
+    rows.note("a")
+    assert (rows.has("a"), rows.has("b")) == (True, False)
+    assert rows.begin() == {"a"}
+    rows.note("b")
+    assert rows.has("a"), "it is on its way"
+    rows.end(False)
+    assert rows.begin() == {"a", "b"}
+    rows.end(True)
+    assert not rows.has("a")
+    for name in "abc":
+        rows.note(name)
+    assert rows.has("z")
+    assert rows.begin() is None
+    assert rows.has("z")
+    rows.end(True)
+    assert not rows.has("z")

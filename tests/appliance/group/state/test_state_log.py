@@ -65,6 +65,29 @@ async def test_a_change_that_was_refused_is_in_the_log_with_the_next_write(
         assert table.load() == GROUPS
 
 
+async def test_some_rows_are_written_by_themselves_once_the_log_has_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as side:
+        leader = lead(side)
+        table = leader.tables.state_file("subscriptionGroup")
+        section = "subscriptionGroupTable"
+        assert not await table.write_rows(section, {"G": {"retryMaxTimes": 3}}), "nobody knows what the log has"
+        await table.write(GROUPS)
+        assert await table.write_rows(section, {"G": {"retryMaxTimes": 3}, "H": None})
+        assert leader.state.following == 1, "nothing is different"
+        assert await table.write_rows(section, {"H": {"retryMaxTimes": 4}, "G": None})
+        assert leader.state.following == 2
+        await table.write({section: {"H": {"retryMaxTimes": 4}}})
+        assert leader.state.following == 2, "the whole table has nothing new"
+        await side.applier.apply()
+        assert table.load() == {section: {"H": {"retryMaxTimes": 4}}}
+        leader.state.end("b leads now")
+        with pytest.raises(OSError, match="b leads now"):
+            await table.write_rows(section, {"I": {}})
+        assert not await table.write_rows(section, {}), "what was refused may be there in part"
+
+
 async def test_a_sealed_log_is_an_error_of_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def sealed(log_offset: int) -> None:
         raise LogFailed("a write failed")

@@ -50,6 +50,21 @@ def test_a_change_holds_only_what_is_different() -> None:
     assert differ.change_to(now) is None
 
 
+def test_rows_by_themselves_lead_to_the_same_table_as_whole_tables() -> None:
+    rng, differ, content = random.Random(9), Differ("t"), {"rows": dict[str, Any]()}
+    differ.take(content)
+    table: dict[str, Any] = {}
+    for _ in range(200):
+        names = {f"r{rng.randrange(9)}" for _ in range(3)}
+        rows = {name: {"0": rng.randrange(5)} if rng.random() < 0.7 else None for name in names}
+        table = {name: row for name, row in {**table, **rows}.items() if row is not None}
+        if (change := differ.change_of("rows", rows)) is not None:
+            for each in sent(change):
+                content = applied(content, each)
+        assert content == {"rows": table}
+    assert differ.change_to({"rows": table}) is None
+
+
 def test_an_empty_section_is_there_too() -> None:
     (change,) = sent(whole("namesrv/kv", {"configTable": {}}))
     assert applied(None, change) == {"configTable": {}}
