@@ -18,7 +18,7 @@ from storage_driver.index.index_file import IndexSize
 from storage_driver.log.clock import wall_ms as wall_ms
 from storage_driver.log.marks import reached
 from storage_driver.record import DELAY_LEVELS_MS, MessageQueue, StoredMessage, decode_record, encode_host
-from storage_driver.retention import RetentionRules
+from storage_driver.retention.rules import RetentionRules
 from storage_driver.store import Arrival, MessageStore, open_store
 
 DAY_MS = 86_400_000

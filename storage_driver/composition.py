@@ -4,7 +4,6 @@ from collections.abc import Callable, Container
 
 from storage_driver.appending import Appender
 from storage_driver.config import StoreConfig
-from storage_driver.deletion import Deletion
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile
 from storage_driver.flusher import Flusher
@@ -22,6 +21,7 @@ from storage_driver.record import MessageQueue
 from storage_driver.recovery.opening import Opened
 from storage_driver.recovery.queue_repair import QueueRepair
 from storage_driver.recovery.recovery import Recovered
+from storage_driver.retention.deletion import Deletion
 
 
 class Hooks(NamedTuple):

@@ -8,7 +8,7 @@ from storage_driver.index.index_file import IndexSize
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import FILE_ENTRIES
 from storage_driver.record import DELAY_LEVELS_MS
-from storage_driver.retention import RetentionRules
+from storage_driver.retention.rules import RetentionRules
 
 MIB = 1 << 20
 

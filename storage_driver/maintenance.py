@@ -7,7 +7,6 @@ import trio
 
 from storage_driver.appending import Appender
 from storage_driver.config import StoreConfig
-from storage_driver.deletion import Deletion
 from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile
@@ -19,9 +18,10 @@ from storage_driver.log.segment import Segment
 from storage_driver.lookup import Lookup
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.scrub import Scrub
-from storage_driver.retention import choose
-from storage_driver.segment_ages import SegmentAges
-from storage_driver.space import SpaceWatch
+from storage_driver.retention.deletion import Deletion
+from storage_driver.retention.rules import choose
+from storage_driver.retention.segment_ages import SegmentAges
+from storage_driver.retention.space import SpaceWatch
 
 EVERY_S = 10.0
 AT_ONCE = 50  # queue files looked at in one go

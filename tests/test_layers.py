@@ -45,6 +45,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "log": {*_STORE, "files", "queues"},
         "index": {*_STORE, "files", "queues", "log"},
         "recovery": {*_STORE, "config", "flusher", "files", "queues", "log", "index"},
+        "retention": {*_STORE, "config", "appending", "flusher", "lookup", "reader", "files", "queues", "log", "index"},
         "consensus": {"errors", "named_tuple", "files"},
     },
     "netstack": {
@@ -93,7 +94,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 NEVER_ON_THE_BOX = {"numpy", "pyarrow", "deltalake", "pyspark", "pandas", "py4j"}
 
 SANS_IO = {
-    *(f"storage_driver.{name}" for name in ("record", "retention", "named_tuple", "crc")),
+    *(f"storage_driver.{name}" for name in ("record", "retention.rules", "named_tuple", "crc")),
     *(f"storage_driver.consensus.{m}" for m in ("core", "effects", "elections", "following", "hard_state", "leading")),
     *(f"storage_driver.consensus.{m}" for m in ("leaving", "log_state", "member_state", "members", "membership")),
     *(f"storage_driver.consensus.{m}" for m in ("messages", "pending", "quorum", "roles", "rules", "safety", "terms")),

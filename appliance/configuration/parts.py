@@ -9,7 +9,7 @@ from appliance.broker.delay.levels import parse_levels
 from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config, PageSection
 from netstack.serving.limits import Limits, host_port, is_loopback
 from storage_driver.config import StoreConfig
-from storage_driver.retention import RetentionClass, RetentionRules
+from storage_driver.retention.rules import RetentionClass, RetentionRules
 
 if TYPE_CHECKING:
     from uplink_spark.config import UplinkConfig

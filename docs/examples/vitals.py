@@ -23,7 +23,7 @@ import trio
 from children import Child, StartFailed, Stopped, stop_by_signal, taken
 
 from netstack.client import ClientError, Message, Producer
-from storage_driver.retention import RetentionRules
+from storage_driver.retention.rules import RetentionRules
 from uplink_spark.centre.gateway import used_share
 from uplink_spark.centre.hub import PAUSE_RATIO
 

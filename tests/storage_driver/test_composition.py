@@ -16,7 +16,7 @@ from storage_driver.queues.dispatch import Arrival
 from storage_driver.reading import ReadRequest
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
 from storage_driver.recovery.opening import open_folder
-from storage_driver.retention import RetentionRules
+from storage_driver.retention.rules import RetentionRules
 
 HOST, NOW, HOUR_MS = encode_host("127.0.0.1", 10911), 1_700_000_000_000, 3_600_000
 

@@ -14,7 +14,7 @@ from storage_driver.index.index_file import IndexSize
 from storage_driver.lookup import search_spans
 from storage_driver.reading import FoundStatus, ReadRequest
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
-from storage_driver.retention import RetentionClass, RetentionRules
+from storage_driver.retention.rules import RetentionClass, RetentionRules
 from storage_driver.store import MessageStore, open_store
 from storage_driver.testing import DiskStep, MemoryDisk
 from tests.power_cut.harness import FOLDERS

@@ -12,8 +12,8 @@ from storage_driver.config import StoreConfig
 from storage_driver.files.disk import RealDisk, Usage
 from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import Message, MessageQueue, encode_host
-from storage_driver.retention import RetentionClass, RetentionRules
-from storage_driver.segment_ages import REST_AFTER_STEP_S
+from storage_driver.retention.rules import RetentionClass, RetentionRules
+from storage_driver.retention.segment_ages import REST_AFTER_STEP_S
 from storage_driver.store import MessageStore, open_store
 
 HOST = encode_host("127.0.0.1", 10911)

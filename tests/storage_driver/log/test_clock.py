@@ -6,7 +6,7 @@ import pytest
 from storage_driver.config import StoreConfig
 from storage_driver.log.clock import ClockEpochs, pieces
 from storage_driver.record import Message, MessageQueue, encode_host
-from storage_driver.retention import RetentionRules
+from storage_driver.retention.rules import RetentionRules
 from storage_driver.store import open_store
 
 HOST = encode_host("127.0.0.1", 10911)

@@ -7,8 +7,8 @@ from trio.testing import MockClock
 
 from storage_driver.config import StoreConfig
 from storage_driver.record import Message, encode_host
-from storage_driver.retention import RetentionClass, RetentionRules
-from storage_driver.segment_ages import REST_AFTER_STEP_S
+from storage_driver.retention.rules import RetentionClass, RetentionRules
+from storage_driver.retention.segment_ages import REST_AFTER_STEP_S
 from storage_driver.store import MessageStore, open_store
 
 HOST = encode_host("127.0.0.1", 10911)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from storage_driver.config import StoreConfig
 from storage_driver.record import Message, encode_host
-from storage_driver.retention import (
+from storage_driver.retention.rules import (
     MIB,
     DeletableSegment,
     DiskState,

@@ -10,7 +10,7 @@ from storage_driver.log.segment import Segment
 from storage_driver.lookup import Lookup
 from storage_driver.reader import HEAD_BYTES
 from storage_driver.record import BLANK, MAGIC_V1, MAGIC_V2, stored_ms_of
-from storage_driver.retention import DeletableSegment, RetentionRules
+from storage_driver.retention.rules import DeletableSegment, RetentionRules
 
 REST_AFTER_STEP_S = 600.0  # age rests so long after the clock stepped forward by more than an hour
 STEP_MS = 3_600_000

@@ -10,7 +10,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.errors import Full
 from storage_driver.files.disk import RealDisk, Usage
 from storage_driver.record import Message, encode_host
-from storage_driver.retention import DiskState
+from storage_driver.retention.rules import DiskState
 from storage_driver.store import open_store
 
 HOST = encode_host("127.0.0.1", 10911)

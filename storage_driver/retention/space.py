@@ -6,7 +6,7 @@ from storage_driver.appending import Appender
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
 from storage_driver.files.reserve import Reserve
-from storage_driver.retention import DiskState, Forecast, full_reason
+from storage_driver.retention.rules import DiskState, Forecast, full_reason
 
 
 class SpaceWatch:
