@@ -52,12 +52,12 @@ setup: .venv/java/.ready compiled library
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or newer is needed; choose one: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: python3 has no venv; as root: apt-get install python3-venv'; exit 2; }
-	@echo 'setting up .venv (about 700 MB; the first time takes one to four minutes)'
+	@echo 'setting up .venv (about 1.5 GB; the first time takes one to four minutes)'
 	@mkdir -p .build/tmp .cache; date +%s > .build/tmp/began; [ -x .venv/bin/pip ] || $(PYTHON) -m venv .venv
 	@echo '  1 of 2: the libraries of box and gateway, checked by digest'
 	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
 	@echo '  2 of 2: Spark and the tools for tests'
-	@$(PIP) install -q -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
+	@$(PIP) install -q --no-compile -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
 	@echo ".venv is set up, $$(( $$(date +%s) - $$(cat .build/tmp/began) )) s"; touch $@
 
 # What a box, a gateway and the Spark image install, with the digests of every file of each version: what a bundle, an image
@@ -118,8 +118,10 @@ library: .venv/.ready
 proto: .venv/.ready
 	@$(PY) systemd/proto_modules.py
 
+# Of the tools only what each start of Spark imports: all of them take a minute of a core.
 # Spark's Python workers import out of zip files of sources, and would compile them at each start: a second of a core.
 .venv/.spark-compiled: .venv/.ready
+	@cd .venv/lib/python3*/site-packages && $(PY) -m compileall -q -j 0 -x /tests/ pyspark py4j pyarrow
 	@mkdir -p .build/tmp; scratch=$$(mktemp -d .build/tmp/zip.XXXX) && for zip in .venv/lib/python3*/site-packages/pyspark/python/lib/*.zip; do \
 	  rm -rf $$scratch/*; $(PY) -m zipfile -e $$zip $$scratch/all && \
 	  $(PY) -W ignore -m compileall -f -q -b --invalidation-mode unchecked-hash -s $$scratch/all -p $(CURDIR)/$$zip $$scratch/all && \

@@ -32,7 +32,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         if request.param == "folder":
             yield str(tmp_path / "bronze")
             return
-        pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]' boto3")
+        pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         address = stack.enter_context(running_s3(tmp_path))

@@ -135,7 +135,7 @@ def test_a_zone_may_be_named_by_a_url(landing: MadeLanding) -> None:
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]' boto3")
+    moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
