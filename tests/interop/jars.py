@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / ".cache" / "java"
 GROUP = "org.apache.rocketmq"
 MINUTES_S = 300
-QUIET = [f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-XX:-UsePerfData"]
+QUIET = (f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-XX:-UsePerfData")
+# A test's Java lives for seconds: the second compiler and a parallel collector cost more than they give.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>rocketbox</groupId><artifactId>interop</artifactId><version>1</version><packaging>pom</packaging>
@@ -37,9 +39,14 @@ def java() -> str:
     raise Unavailable("no Java here; it would come with: make setup")
 
 
+def java_options() -> list[str]:
+    """Return options of a Java that leaves nothing in /tmp; what a benchmark starts compiles as Java does."""
+    return [*QUIET, *(SHORT_LIVED if "pytest" in sys.modules else ())]
+
+
 def java_command() -> list[str]:
-    """Return how to start a Java that leaves nothing in /tmp. Raises Unavailable."""
-    return [java(), *QUIET]
+    """Return how to start a Java with these options. Raises Unavailable."""
+    return [java(), *java_options()]
 
 
 def spark_jar(name: str) -> Path:

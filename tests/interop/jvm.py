@@ -33,7 +33,7 @@ class Jvm:
             f"-Drocketmq.logback.configurationFile={home / 'logback.xml'}",
             f"-Drocketmq.client.logRoot={home / 'log'}",
             f"-Drocketmq.client.localOffsetStoreDir={self._offsets.name}",
-            *jars.QUIET,
+            *jars.java_options(),
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
         ]
