@@ -556,6 +556,10 @@ class ConsensusDriver:
             age_s=partial(self._missing.ages.age_s, now_s),
         )
 
+    def tell_committed(self) -> None:
+        """As leader, tell the others at once what is committed."""
+        self._events.add(DriverEvent(self._core.tell_committed))
+
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""
         return self._copy.divergence

@@ -41,6 +41,9 @@ class GroupDriver(Protocol):
     member: str
 
     def members(self) -> tuple[MemberProgress, ...]: ...
+    def tell_committed(self) -> None:
+        """As leader, tell the others at once what is committed."""
+
     def divergence(self) -> Divergence | None: ...
     def alone(self) -> Sequence[AloneRange]:
         """Return which ranges this disk has acknowledged alone, the newest last."""

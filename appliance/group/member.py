@@ -138,7 +138,12 @@ class Turn:
         self._parts, self._state, self._take, self._kept = parts, state, take, kept
         self._tables: BrokerTables | None = None
         self._may_go: MayGo = lambda base, end: False
-        self._log = StateLog(parts.store, parts.context.store_host, now_ms=parts.context.now_ms)
+        self._log = StateLog(
+            parts.store,
+            parts.context.store_host,
+            now_ms=parts.context.now_ms,
+            on_committed=parts.driver.tell_committed,
+        )
         self._release = read_release(parts.files)
         self._locks: SavedLocks | None = None
         self._answers: SingleAnswers | None = None

@@ -177,6 +177,13 @@ class Core:
         elections.ask_terms(state)
         return self._done(now_s)
 
+    def tell_committed(self, now_s: float) -> Effects:
+        """As leader, tell everybody now what is committed: without it the next bytes or heartbeat do."""
+        state, part = self._state, self._state.part
+        if isinstance(part, Leading):
+            leading.send_heartbeats(state, part, now_s)
+        return self._done(now_s)
+
     def appended(self, now_s: float, end: int) -> Effects:
         """The own log now ends here: the leader appended records, or the bytes of `accepted` are in the log."""
         state, part = self._state, self._state.part

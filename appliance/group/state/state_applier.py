@@ -32,7 +32,9 @@ from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.group")
 QUEUE: Final = MessageQueue(STATE_TOPIC, 0)
-EVERY_S: Final = 1.0
+LOOK_S: Final = 0.05  # between two looks at a log that grows
+LEAST_REST_S, MOST_REST_S = 0.25, 1.0  # after something was written, which syncs files
+REST_OF_WORK: Final = 20  # a twentieth of the time goes into it, with no more than the longest rest
 BATCH, BATCH_BYTES = 256, 8 << 20
 CONFIG: Final = ("topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode")
 OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "lineage")
@@ -70,18 +72,20 @@ class StateApplier:
         self._signal = MarkSignal(lambda: store.committed, store.when_committed, failure=lambda: store.failure)
 
     async def run(self, done: Applied) -> None:
-        """Apply what gets committed, about once a second, and tell which tables changed, until cancelled."""
+        """Apply what gets committed, soon, and tell which tables changed, until cancelled."""
         while True:
-            seen = self._store.committed
+            seen, began_s, rest_s = self._store.committed, trio.current_time(), LOOK_S
             try:
                 if changed := await self.apply():
                     await done(changed)
+                    took_s = trio.current_time() - began_s
+                    rest_s = min(MOST_REST_S, max(LEAST_REST_S, REST_OF_WORK * took_s))
                 self.failure = None
             except OSError as exc:
                 if self.failure is None:
                     log.error("event=state_not_applied reason=%r", str(exc))
-                self.failure, seen = str(exc), -1
-            await trio.sleep(EVERY_S)
+                self.failure, seen, rest_s = str(exc), -1, MOST_REST_S
+            await trio.sleep(rest_s)
             await self._signal.wait(seen, inf)
 
     async def apply(self) -> frozenset[str]:

@@ -30,10 +30,21 @@ class Opening(Protocol):
 
 
 class StateLog:
-    """Appends changes, as long as this member leads; `following`: the number after that of the newest record."""
+    """Appends changes, as long as this member leads; `following`: the number after that of the newest record.
 
-    def __init__(self, store: MarkedAppending, store_host: bytes, *, now_ms: Callable[[], int]) -> None:
-        self._store, self._host, self._now_ms = store, store_host, now_ms
+    `on_committed` is called when a change is safe, before who waits for it goes on: the others are to know it soon.
+    """
+
+    def __init__(
+        self,
+        store: MarkedAppending,
+        store_host: bytes,
+        *,
+        now_ms: Callable[[], int],
+        on_committed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store, self._host, self._now_ms, self._on_committed = store, store_host, now_ms, on_committed
+        self._told = 0  # the newest mark that was told
         self.following = 0
         self._ended = trio.Event()
         self._reason = ""
@@ -66,6 +77,9 @@ class StateLog:
                 nursery.cancel_scope.cancel()
         if not ended:
             raise OSError(failed or self._reason or f"the change is not on the second disk after {WAIT_S:g} s")
+        if mark > self._told:
+            self._told = mark
+            self._on_committed()
 
     async def _wait_ended(self, scope: trio.CancelScope) -> None:
         await self._ended.wait()

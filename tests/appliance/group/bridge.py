@@ -6,6 +6,7 @@ Clients are on this side of the bridge and reach all of them, also those that ar
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -88,6 +89,10 @@ class BridgedMember(RealMember):
     @property
     def broker(self) -> str:
         return f"{self.host}:{self.broker_port}"
+
+    def rocketbox(self, *words: str) -> None:
+        """Run a command where the box is, as its administrator. Raises CalledProcessError."""
+        sh(sys.executable, "-c", ENTER, self.outlet.space, "-m", "appliance", *words)
 
     def configure_all(self, listed: Sequence[str], more: str = "", *, timing: float) -> None:
         """Write the configuration of this member; `more` belongs to [group]."""

@@ -48,6 +48,9 @@ class HandDriver:
         driver = self._group.drivers.get(name)
         return driver.store.synced if driver else 0
 
+    def tell_committed(self) -> None:
+        pass
+
     def divergence(self) -> Divergence | None:
         return self.diverged
 

@@ -1,7 +1,7 @@
 import pytest
 
 from storage_driver.consensus.members import Members
-from storage_driver.consensus.messages import Position, Synced, Unrelated
+from storage_driver.consensus.messages import LeaderHeartbeat, Position, Synced, Unrelated
 from storage_driver.consensus.rules import Rules
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import ConsensusRefused
@@ -47,6 +47,19 @@ def test_a_follower_behind_the_first_segment_is_told_so() -> None:
     row = Row(core.status.term, 0)
     answers = core.step(world.members["a"].clock(), "b", Position(core.status.term, (row,), 0, 40)).send
     assert [type(message) for _, message in answers] == [Unrelated]
+
+
+def test_a_leader_tells_at_once_what_is_committed_when_it_is_asked_to() -> None:
+    world = led_world(THREE)
+    write(world, "a", 1)
+    world.run_until(world.now + 2)
+    leader = core_of(world, "a")
+    told = leader.tell_committed(world.members["a"].clock()).send
+    assert {member: message.committed for member, message in told if isinstance(message, LeaderHeartbeat)} == {
+        "b": leader.committed,
+        "c": leader.committed,
+    }
+    assert core_of(world, "b").tell_committed(world.members["b"].clock()).send == ()
 
 
 def test_two_copies_stop_without_the_second_box_and_one_goes_on_with_the_witness() -> None:

@@ -6,10 +6,11 @@ import pytest
 import trio
 
 from appliance.group.state import state_log
-from appliance.group.state.state_log import FollowerFiles
+from appliance.group.state.state_log import FollowerFiles, LeaderFiles, StateLog
 from storage_driver.errors import LogFailed
 from storage_driver.journal import Journal
 from tests.appliance.group.following_store import lead, opened
+from tests.storage_driver.test_store import HOST, Clock
 from tests.waiting import until
 
 GROUPS = {"subscriptionGroupTable": {"G": {"retryMaxTimes": 3}}}
@@ -27,6 +28,17 @@ async def test_a_write_returns_when_the_change_is_committed_and_a_second_one_cos
         await side.applier.apply()
         assert table.load() == GROUPS
         assert leader.tables.state_file("subscriptionGroup").load() == GROUPS
+
+
+async def test_a_change_that_is_safe_is_told_once_and_before_who_waits_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path) as side:
+        told = list[int]()
+        state = StateLog(side.store, HOST, now_ms=Clock(), on_committed=lambda: told.append(side.store.committed))
+        table = LeaderFiles(side.files, state).state_file("subscriptionGroup")
+        await table.write(GROUPS)
+        assert told == [side.store.end]
+        await table.write(GROUPS)
+        assert len(told) == 1
 
 
 async def test_without_the_second_disk_a_write_fails_after_a_while_and_its_repetition_appends_nothing(
