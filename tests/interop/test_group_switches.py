@@ -1,22 +1,27 @@
-"""A stock Java client through hand-overs and ends of leaders, with and without an address that moves: docs/group.md.
+"""Stock clients through hand-overs and ends of leaders, with and without an address that moves: docs/group.md.
 
-It sends and consumes all the time: nothing acknowledged is lost, and each queue keeps a sender's order.
+They send and consume all the time: nothing acknowledged is lost, and each queue keeps a sender's order.
 """
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from tests.appliance.group.bridge import BridgedMember, boxes, bridged, can_bridge
+from tests.appliance.group.bridge import NAMESRV_PORT, BridgedMember, boxes, bridged, can_bridge
 from tests.appliance.group.certificates import needs_openssl
+from tests.interop.box import until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
+from tests.interop.programs import Program
+from tests.interop.stream import Stream
 from tests.interop.test_group import TimedSenders, check, hand_over, leader_of, linked
+from tests.interop.wire import answered_code, route
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,8 +30,16 @@ pytestmark = [
     pytest.mark.skipif(not can_bridge(), reason="needs root, `ip` and network namespaces"),
 ]
 ADDRESS = 'address = "NETWORK.200/24@eth"\n'
+HERE = f"127.0.0.1:{NAMESRV_PORT}"
 PLANNED, KILLED = 4, 3
 FLOATING = pytest.mark.parametrize("floating", [True, False], ids=["floating address", "none"])
+
+
+class Senders(Protocol):
+    """What sends all the time."""
+
+    def more(self, number: int) -> None: ...
+    def since(self, began: float) -> tuple[float, int]: ...
 
 
 @contextmanager
@@ -38,7 +51,7 @@ def three(folder: Path, *, floating: bool) -> Iterator[tuple[list[BridgedMember]
         yield found, ";".join(each.namesrv for each in found)
 
 
-def rounds(made: list[BridgedMember], senders: TimedSenders) -> dict[str, list[tuple[float, int]]]:
+def rounds(made: list[BridgedMember], senders: Senders) -> dict[str, list[tuple[float, int]]]:
     """Hand over, and end leaders; return the longest pause and failed sends of each round."""
     found: dict[str, list[tuple[float, int]]] = {"hand-over": [], "kill -9": []}
     senders.more(50)
@@ -80,4 +93,27 @@ def test_a_stock_java_client(jvm: Jvm, tmp_path: Path, floating: bool) -> None:
         with senders.running():
             found = rounds(made, senders)
         check(collected, senders)
+    judge(found, floating=floating)
+
+
+@FLOATING
+def test_the_go_client(go: Program, tmp_path: Path, floating: bool) -> None:
+    streamed(go, tmp_path, floating=floating)
+
+
+@FLOATING
+def test_the_node_client(node: Program, tmp_path: Path, floating: bool) -> None:
+    streamed(node, tmp_path, floating=floating)
+
+
+def streamed(program: Program, folder: Path, *, floating: bool) -> None:
+    topic = unique("group")
+    with three(folder, floating=floating) as (made, namesrv):
+        leader_of(list(made)).rocketbox("topics", "create", topic, "--namesrv", HERE)
+        until(lambda: all(answered_code(route(each.namesrv, topic)) == 0 for each in made), seconds=60, what="no route")
+        stream = Stream(program, namesrv, topic)
+        with stream.running():
+            found = rounds(made, stream)
+        print(f"failed: {Counter(stream.failures())}")
+        stream.check()
     judge(found, floating=floating)

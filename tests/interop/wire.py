@@ -44,7 +44,8 @@ def make_topic(broker: str, topic: str, queues: int = 4) -> None:
     more = {"topicFilterType": "SINGLE_TAG", "order": "false", "defaultTopic": "TBW102"}
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(frame(command(17, topic=topic, **numbers, **more)))
-        assert answered_code(what_comes_back(connection)) == 0
+        answer = what_comes_back(connection)
+        assert answered_code(answer) == 0, answer
 
 
 def make_group(broker: str, group: str) -> None:

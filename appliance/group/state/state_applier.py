@@ -33,8 +33,8 @@ from storage_driver.store import MessageStore
 log = logging.getLogger("appliance.group")
 QUEUE: Final = MessageQueue(STATE_TOPIC, 0)
 LOOK_S: Final = 0.05  # between two looks at a log that grows
-LEAST_REST_S, MOST_REST_S = 0.25, 1.0  # after something was written, which syncs files
-REST_OF_WORK: Final = 20  # a twentieth of the time goes into it, with no more than the longest rest
+AGAIN_S: Final = 1.0  # after a disk took nothing
+EVERY_S, BURST = 0.25, 4  # for files that are synced: so often in the long run, some at once after a pause
 BATCH, BATCH_BYTES = 256, 8 << 20
 CONFIG: Final = ("topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode")
 OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "lineage")
@@ -73,18 +73,20 @@ class StateApplier:
 
     async def run(self, done: Applied) -> None:
         """Apply what gets committed, soon, and tell which tables changed, until cancelled."""
+        rested_s = -inf  # the time that the rests of all writes so far add up to
         while True:
-            seen, began_s, rest_s = self._store.committed, trio.current_time(), LOOK_S
+            seen, rest_s = self._store.committed, LOOK_S
             try:
                 if changed := await self.apply():
                     await done(changed)
-                    took_s = trio.current_time() - began_s
-                    rest_s = min(MOST_REST_S, max(LEAST_REST_S, REST_OF_WORK * took_s))
+                    now_s = trio.current_time()
+                    rested_s = max(rested_s, now_s - BURST * EVERY_S) + EVERY_S
+                    rest_s = max(LOOK_S, rested_s - now_s)
                 self.failure = None
             except OSError as exc:
                 if self.failure is None:
                     log.error("event=state_not_applied reason=%r", str(exc))
-                self.failure, seen, rest_s = str(exc), -1, MOST_REST_S
+                self.failure, seen, rest_s = str(exc), -1, AGAIN_S
             await trio.sleep(rest_s)
             await self._signal.wait(seen, inf)
 

@@ -8,14 +8,17 @@
 //	interop retry NAMESRV TOPIC GROUP            fails each message once
 //	interop delay NAMESRV TOPIC LEVEL
 //	interop transaction NAMESRV TOPIC            commits "commit", rolls "rollback" back
+//	interop stream NAMESRV TOPIC GROUP           sends sync, async and one-way and consumes, until standard input ends
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,9 +49,13 @@ func check(err error) {
 	}
 }
 
+var saying sync.Mutex
+
 func say(value interface{}) {
 	text, err := json.Marshal(value)
 	check(err)
+	saying.Lock()
+	defer saying.Unlock()
 	fmt.Println(string(text))
 }
 
@@ -189,6 +196,92 @@ func transaction(namesrv, topic string) {
 	}
 }
 
+// What a sender was told of one message; the body is HOW/NUMBER.
+func told(how string, number int, err error) {
+	row := map[string]interface{}{"how": how, "number": number, "at_ms": time.Now().UnixMilli()}
+	if err != nil {
+		row["failed"] = err.Error()
+	}
+	say(row)
+}
+
+func stored(result *primitive.SendResult, err error) error {
+	if err == nil && result.Status != primitive.SendOK {
+		return fmt.Errorf("status %d", result.Status)
+	}
+	return err
+}
+
+// A number at a time, whatever becomes of it, until the channel is closed.
+func number(stop chan struct{}, send func(number int)) {
+	for number := 1; ; number++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+			send(number)
+		}
+	}
+}
+
+func stream(namesrv, topic, group string) {
+	servers := strings.Split(namesrv, ";")
+	sender, err := rocketmq.NewProducer(producer.WithNameServer(servers), producer.WithRetry(2))
+	check(err)
+	check(sender.Start())
+	reader, err := rocketmq.NewPushConsumer(consumer.WithNameServer(servers), consumer.WithGroupName(group),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	check(err)
+	all := consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
+	check(reader.Subscribe(topic, all, func(_ context.Context, batch ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, each := range batch {
+			say(map[string]interface{}{"seen": string(each.Body), "queue_id": each.Queue.QueueId, "queue_offset": each.QueueOffset})
+		}
+		return consumer.ConsumeSuccess, nil
+	}))
+	check(reader.Start())
+	stop, pending := make(chan struct{}), sync.WaitGroup{}
+	body := func(how string, number int) *primitive.Message {
+		return primitive.NewMessage(topic, []byte(fmt.Sprintf("%s/%d", how, number)))
+	}
+	run := func(how string, send func(number int)) {
+		pending.Add(1)
+		go func() {
+			defer pending.Done()
+			number(stop, send)
+		}()
+	}
+	run("sync", func(number int) {
+		result, err := sender.SendSync(context.Background(), body("sync", number))
+		told("sync", number, stored(result, err))
+	})
+	run("async", func(number int) {
+		pending.Add(1)
+		err := sender.SendAsync(context.Background(), func(_ context.Context, result *primitive.SendResult, err error) {
+			defer pending.Done()
+			told("async", number, stored(result, err))
+		}, body("async", number))
+		if err != nil {
+			pending.Done()
+			told("async", number, err)
+		}
+	})
+	run("oneway", func(number int) {
+		told("oneway", number, sender.SendOneWay(context.Background(), body("oneway", number)))
+	})
+	io.Copy(io.Discard, os.Stdin)
+	close(stop)
+	ended := make(chan struct{})
+	go func() { pending.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second): // a callback that the client has lost
+	}
+	time.Sleep(5 * time.Second) // what was sent last is consumed, too
+	say(map[string]interface{}{"ended": true})
+	os.Exit(0)
+}
+
 func main() {
 	rlog.SetLogLevel("fatal")
 	arguments := append(os.Args[1:], "*")
@@ -206,6 +299,8 @@ func main() {
 		consume(arguments[1], arguments[2], arguments[3], "*", 2, true)
 	case "delay":
 		delay(arguments[1], arguments[2], number(3))
+	case "stream":
+		stream(arguments[1], arguments[2], arguments[3])
 	case "transaction":
 		transaction(arguments[1], arguments[2])
 	default:

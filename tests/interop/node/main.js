@@ -4,6 +4,7 @@
 //   main.js consume NAMESRV TOPIC GROUP COUNT [TAGS]    ends after COUNT messages or a minute
 //   main.js retry NAMESRV TOPIC GROUP                   fails each message once
 //   main.js delay NAMESRV TOPIC LEVEL
+//   main.js stream NAMESRV TOPIC GROUP                  sends and consumes until standard input ends
 'use strict';
 const fs = require('fs');
 const os = require('os');
@@ -13,9 +14,9 @@ const { Consumer, Producer, Message } = require('ali-ons');
 const quiet = { info() {}, warn() {}, debug() {}, error(error) { process.stderr.write(`${error}\n`); } };
 const say = value => process.stdout.write(JSON.stringify(value) + '\n');
 const httpclient = { request() { throw new Error('only an address server is asked by HTTP'); } };
-const settings = (nameSrv, group, more) => ({ nameSrv, producerGroup: group, consumerGroup: group, logger: quiet,
-  httpclient, persistent: true, accessKey: process.env.INTEROP_ACCESS_KEY, secretKey: process.env.INTEROP_SECRET_KEY,
-  ...more });
+const settings = (namesrv, group, more) => ({ nameSrv: namesrv.split(';'), producerGroup: group, consumerGroup: group,
+  logger: quiet, httpclient, persistent: true, accessKey: process.env.INTEROP_ACCESS_KEY,
+  secretKey: process.env.INTEROP_SECRET_KEY, ...more });
 
 function message(topic, number) {
   const made = new Message(topic, `tag${number % 3}`, `node ${number} ✓`);
@@ -62,11 +63,42 @@ async function consume(namesrv, topic, group, count, tags, failOnce) {
   await new Promise(resolve => setTimeout(resolve, 500));
 }
 
+async function stream(namesrv, topic, group) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'interop-'));
+  const consumer = new Consumer(settings(namesrv, group, { consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
+    localOffsetStorePath: folder, delayInterval: 500 }));
+  consumer.on('error', () => {});
+  consumer.subscribe(topic, '*', async got => {
+    say({ seen: got.body.toString(), queue_id: got.queueId, queue_offset: Number(got.queueOffset) });
+  });
+  const producer = new Producer(settings(namesrv, `node_${process.pid}`));
+  producer.on('error', () => {});
+  await producer.ready();
+  await consumer.ready();
+  let open = true;
+  process.stdin.on('end', () => { open = false; }).resume();
+  const rest = ms => new Promise(resolve => setTimeout(resolve, ms));
+  for (let number = 1; open; number++) {
+    const row = { how: 'sync', number };
+    try {
+      const result = await producer.send(new Message(topic, '', `sync/${number}`));
+      if (result.sendStatus !== 'SEND_OK') row.failed = String(result.sendStatus);
+    } catch (error) {
+      row.failed = String(error.message).split('\n')[0];
+    }
+    say({ ...row, at_ms: Date.now() });
+    await rest(5);
+  }
+  await rest(5000); // what was sent last is consumed, too
+  say({ ended: true });
+}
+
 async function main([ how, namesrv, topic, third, fourth, tags ]) {
   switch (how) {
     case 'send': await send(namesrv, topic, Number(third)); break;
     case 'delay': await send(namesrv, topic, 1, Number(third)); break;
     case 'consume': await consume(namesrv, topic, third, Number(fourth), tags || '*', false); break;
+    case 'stream': await stream(namesrv, topic, third); break;
     case 'retry': await consume(namesrv, topic, third, 2, '*', true); break;
     default: throw new Error(`unknown subcommand ${how}`);
   }

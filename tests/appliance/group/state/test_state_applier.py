@@ -85,7 +85,7 @@ async def test_strange_records_and_tables_are_skipped(tmp_path: Path) -> None:
 
 
 async def test_it_applies_by_itself_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_applier, "MOST_REST_S", 0.01)
+    monkeypatch.setattr(state_applier, "EVERY_S", 0.01)
     async with opened(tmp_path) as side:
         told = list[frozenset[str]]()
 
@@ -103,7 +103,7 @@ async def test_it_applies_by_itself_and_tells(tmp_path: Path, monkeypatch: pytes
 async def test_a_disk_that_takes_no_files_is_told_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_applier, "MOST_REST_S", 0.01)
+    monkeypatch.setattr(state_applier, "AGAIN_S", 0.01)
     async with opened(tmp_path) as side:
         await lead(side).tables.state_file("topics").write({"asOf": 4})
         config = tmp_path / "store" / "config"
