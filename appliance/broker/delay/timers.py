@@ -81,6 +81,7 @@ class Timers:
         self._recalled: dict[bytes, int] = {}  # name → due ms, of recalls that may not be in the index yet
         self._due_recalls: set[tuple[int, bytes]] = set()  # of this round: they sort before the messages they recall
         self._caught_up = False
+        self._took_some = False  # out of the index, since it was saved
         self._waiting = -1  # in the index, as of the last round; -1: not known yet
         self._floor, self._floor_at = 0, -SAVE_S
         self._indexed_log_to = 0  # log offset after the newest record that is in the index
@@ -192,9 +193,15 @@ class Timers:
         await self._save()
 
     async def _save(self) -> None:
+        """Save what changed; time that passes without a delivery is no change: it writes nothing to a disk at rest."""
         state = self.index.state()
-        if state != self._saved:
-            await self._file.write(state.to_json())
+        if state._replace(emitted_ms=self._saved.emitted_ms) != self._saved or self._took_some:
+            took_some, self._took_some = self._took_some, False
+            try:
+                await self._file.write(state.to_json())
+            except OSError:
+                self._took_some = took_some
+                raise
             self._saved = state
             await trio.to_thread.run_sync(self.index.remove_emptied)
 
@@ -244,6 +251,7 @@ class Timers:
         while True:
             now_ms = self._now_ms()
             due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH)
+            self._took_some = self._took_some or bool(due)
             self._due_recalls |= {(entry.due_ms, entry.name) for entry in due if entry.kind == RECALL}
             kept = [entry for entry in due if entry.kind == MESSAGE and not self._is_recalled(entry)]
             end, since = 0, self._store.truncations

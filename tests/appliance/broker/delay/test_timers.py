@@ -219,6 +219,22 @@ async def test_after_a_restart_what_waits_still_comes_and_what_came_does_not_com
         assert [message.body for message in await b.small.wait_for("T", 2)] == [b"before", b"after"]
 
 
+async def test_time_that_passes_without_a_delivery_writes_nothing(tmp_path: Path, clock: Clock) -> None:
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(TIMER_DELAY_MS="20"))
+        await until(lambda: len(b.timers.index) == 1)
+        clock.ms += 20
+        await b.small.wait_for("T", 1)
+        await until(lambda: len(b.timers.index) == 0)
+        await b.timers.flush()
+        saved = b.timers.checkpoint()
+        assert saved.delivered_ms == clock.ms
+        clock.ms += 60_000
+        await until(lambda: b.timers.index.emitted_ms == clock.ms)
+        await b.timers.flush()
+        assert b.timers.checkpoint() == saved
+
+
 async def test_without_its_state_everything_is_delivered_again_rather_than_lost(tmp_path: Path, clock: Clock) -> None:
     async with bench(tmp_path, clock) as b:
         await b.put(draft(b"x", TIMER_DELAY_MS="20"))
