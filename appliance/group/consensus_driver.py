@@ -312,7 +312,8 @@ class ConsensusDriver:
             if effects.status.leader:
                 self._missing.clear()
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
-        self.links.wake()
+        if self._core.status.role == LEADER:
+            self.links.wake()
 
     def _tell_others(self, effects: Effects) -> None:
         for member, message in effects.send:

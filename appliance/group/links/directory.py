@@ -59,9 +59,11 @@ class MemberDirectory:
         return found.client if found else ""
 
     def peers(self) -> dict[str, LinkPeer]:
-        """Return the others. A witness is dialed, of two boxes the earlier one in the order of names."""
+        """Return the others. A box dials a witness, and of two boxes or two witnesses the later in order of names."""
+        own = self._known.get(self.member)
+        votes_only = own is not None and own.witness
         return {
-            name: LinkPeer(member.host, member.port, member.witness or name < self.member)
+            name: LinkPeer(member.host, member.port, (member.witness, self.member) > (votes_only, name))
             for name, member in self._known.items()
             if name != self.member
         }

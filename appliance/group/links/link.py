@@ -1,4 +1,4 @@
-"""One connection to one member: frames in and out, a sign of life each second, silence that ends it.
+"""One connection to one member: frames in and out, now and then a sign of life, silence that ends it.
 
 Messages of the core go first, bytes of the log behind them, a frame of at most a MiB and a record at a time: a
 heartbeat never waits for more than that.
@@ -6,6 +6,7 @@ heartbeat never waits for more than that.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Final, Protocol
 
 import trio
@@ -33,6 +34,7 @@ class LinkPace(NamedTuple):
     ping_s: float = 1.0
     silence_s: float = 5.0
     handshake_s: float = 5.0
+    measure_s: float = 10.0  # between two looks at the other's clock and the way there, whatever else is said
 
 
 class LinkStream(Protocol):
@@ -67,6 +69,7 @@ class Link:
         self.round_s: float | None = None  # of the last PING
         self.clock_drift_s: float | None = None  # the other's wall clock minus this one's
         self.heard_s = clocks.now_s()
+        self._said_s = -inf
         self.sent_bytes = self.received_bytes = 0
         self._stream, self._decoder, self._pace, self._clocks = stream, decoder, pace, clocks
         self._held, self._held_bytes = deque[bytes](), 0
@@ -141,8 +144,13 @@ class Link:
         self.clock_drift_s = (ping.wall_ms - self._clocks.wall_ms()) / 1000 + self.round_s / 2
 
     async def _ping(self) -> None:
+        """Say something where nothing else was said; measure now and then."""
+        measured_s = -inf
         while True:
-            self.put(LinkPing(int(self._clocks.now_s() * 1e6), self._clocks.wall_ms()).encode(PING))
+            now_s = self._clocks.now_s()
+            if now_s - self._said_s >= self._pace.ping_s or now_s - measured_s >= self._pace.measure_s:
+                measured_s = now_s
+                self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
             await trio.sleep(self._pace.ping_s)
 
     async def _write(self) -> None:
@@ -171,3 +179,4 @@ class Link:
         if stuck.cancelled_caught:
             raise LinkEnded("slow", f"{self.member} did not take {len(data)} bytes in {self._pace.silence_s:g} s")
         self.sent_bytes += len(data)
+        self._said_s = self._clocks.now_s()

@@ -219,7 +219,10 @@ async def test_after_a_restart_what_waits_still_comes_and_what_came_does_not_com
         assert [message.body for message in await b.small.wait_for("T", 2)] == [b"before", b"after"]
 
 
-async def test_time_that_passes_without_a_delivery_writes_nothing(tmp_path: Path, clock: Clock) -> None:
+async def test_time_that_passes_without_a_delivery_writes_nothing(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "SAVE_S", 0.01)
     async with bench(tmp_path, clock) as b:
         await b.put(draft(TIMER_DELAY_MS="20"))
         await until(lambda: len(b.timers.index) == 1)

@@ -21,6 +21,13 @@ def test_who_came_later_is_where_the_log_says_and_who_was_removed_is_nowhere() -
     assert found.link_address("c") == found.client_address("c") == ""
 
 
+def test_of_two_members_one_dials_and_a_witness_is_dialed() -> None:
+    texts = ("m=h:10912", "a=h:20912", "w=h:30912 witness", "b=h:40912 witness")
+    known = addresses_of(filter(None, map(member_in, texts)))
+    dialed = {name: {peer for peer, at in MemberDirectory(name, known).peers().items() if at.dialed} for name in known}
+    assert dialed == {"m": {"a", "w", "b"}, "a": {"w", "b"}, "w": {"b"}, "b": set()}
+
+
 def test_a_text_that_names_no_member_is_none() -> None:
     assert member_in("d=h:10912") == GroupMember("d", "h", 10912)
     for text in ("d", "d=h", "d=h:0", "d=h:1", "d=h:65536", "D=h:10912", "d=h:10912 x", "d" * 17 + "=h:10912"):

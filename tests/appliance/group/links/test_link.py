@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from appliance.group.links import link as link_module
-from appliance.group.links.frames import LinkFrame, LinkFrameDecoder, LinkRefused, encode_frame
+from appliance.group.links.frames import PING, LinkFrame, LinkFrameDecoder, LinkRefused, encode_frame
 from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace, LinkStream
 from uplink_spark.errors import ProtocolError
 
@@ -51,6 +51,31 @@ async def test_messages_go_before_bytes_and_bytes_one_frame_at_a_time(autojump_c
         link.wake()
         await trio.sleep(0.1)
         assert taken.frames[-1].data == b"4"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_side_that_says_something_anyway_pings_only_to_measure(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    link, decoder = make(near), LinkFrameDecoder(most_record_bytes=1000, with_bytes=frozenset({BYTES}))
+    seen = list[tuple[int, int]]()  # second, kind
+
+    async def hear() -> None:
+        while data := await far.receive_some():
+            await far.send_all(encode_frame(MESSAGE, {}))
+            seen.extend((int(trio.current_time() - began), frame.kind) for frame in decoder.feed(data))
+
+    async with trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(hear)
+        nursery.start_soon(link.run, Taken())
+        for _ in range(25):
+            link.put(encode_frame(MESSAGE, {}))
+            await trio.sleep(0.5)
+        assert [second for second, kind in seen if kind == PING] == [0, 10]
+        await trio.sleep(3.6)
+        assert [second for second, kind in seen if kind == PING] == [0, 10, 13, 14, 15, 16]
         nursery.cancel_scope.cancel()
 
 
