@@ -245,6 +245,8 @@ class SharedSave:
         """Save every so often while something changed, until cancelled."""
         while True:
             await trio.sleep(every_s)
+            if self.is_done:
+                continue
             try:
                 await self.flush()
             except OSError as exc:
