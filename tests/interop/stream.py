@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TextIO
@@ -14,7 +14,6 @@ from tests.interop.client import unique
 from tests.interop.programs import Program
 
 Row = dict[str, Any]
-WAITED = ("sync", "async")  # kinds of sends that are answered
 BACK_S = 90.0  # until acknowledgements go on after a switch; the route of a client may be 30 s old
 
 
@@ -62,40 +61,40 @@ class Stream:
                 with self._lock:
                     self._rows.append((time.monotonic(), json.loads(line)))
 
-    def _told(self, kinds: Iterable[str] = ("sync",)) -> list[tuple[float, Row]]:
+    def _told(self, how: str) -> list[tuple[float, Row]]:
         with self._lock:
-            return [(at, row) for at, row in self._rows if row.get("how") in kinds]
+            return [(at, row) for at, row in self._rows if row.get("how") == how]
 
-    def _acknowledged(self, *kinds: str) -> set[str]:
-        return {f"{row['how']}/{row['number']}" for _, row in self._told(kinds) if "failed" not in row}
+    def _acknowledged(self, how: str = "sync") -> set[str]:
+        return {f"{how}/{row['number']}" for _, row in self._told(how) if "failed" not in row}
 
     def more(self, number: int) -> None:
         """Return once so many further messages were acknowledged."""
-        enough = len(self._acknowledged("sync")) + number
+        enough = len(self._acknowledged()) + number
 
         def came() -> bool:
             assert self._process.poll() is None, f"the program ended: {self._errors()}"
-            return len(self._acknowledged("sync")) >= enough
+            return len(self._acknowledged()) >= enough
 
-        until(came, seconds=BACK_S, what=lambda: f"it did not come back: {self._told(WAITED)[-3:]} {self._errors()}")
+        until(came, seconds=BACK_S, what=lambda: f"it did not come back: {self._told('sync')[-3:]} {self._errors()}")
 
     def since(self, began: float) -> tuple[float, int]:
         """Return the longest time without an acknowledgement since a moment, and how many sends failed."""
-        told = [(at, row) for at, row in self._told(WAITED) if at >= began]
-        times = [began, *(at for at, row in told if "failed" not in row and row["how"] == "sync")]
+        times = [began, *(at for at, row in self._told("sync") if at >= began and "failed" not in row)]
         return max((after - before for before, after in pairwise(times)), default=0.0), len(self.failures(began))
 
     def failures(self, began: float = 0.0) -> list[str]:
         """Return why sends failed."""
-        return [f"{row['how']}: {row['failed']}" for at, row in self._told(WAITED) if at >= began and "failed" in row]
+        return [str(row["failed"]) for at, row in self._told("sync") if at >= began and "failed" in row]
 
     def check(self) -> None:
         """What was acknowledged was consumed; a queue has what the synchronous sender sent in its order."""
         seen = [row for _, row in self._rows if "seen" in row]
         bodies = {row["seen"] for row in seen}
-        missing = self._acknowledged(*WAITED) - bodies
+        in_order = self._acknowledged()
+        missing = in_order - bodies
         assert not missing, f"{len(missing)} acknowledged messages were not consumed: {sorted(missing)[:10]}"
-        in_order, newest, first = self._acknowledged("sync"), dict[int, int](), set[str]()
+        newest, first = dict[int, int](), set[str]()
         for row in sorted(seen, key=lambda row: (row["queue_id"], row["queue_offset"])):
             if row["seen"] in first or row["seen"] not in in_order:
                 continue  # it may come twice, or be stored although its sender was told nothing
@@ -104,5 +103,5 @@ class Stream:
             assert newest.get(row["queue_id"], 0) < number, "stored out of order"
             newest[row["queue_id"]] = number
         oneway = self._acknowledged("oneway")
-        told = f"{len(self._acknowledged(*WAITED))} acknowledged, {len(bodies)} consumed"
+        told = f"{len(in_order)} acknowledged, {len(bodies)} consumed"
         print(f"{told}, {len(seen) - len(bodies)} twice; of {len(oneway)} one-way {len(oneway - bodies)} lost")
