@@ -69,7 +69,6 @@ class Link:
         self.round_s: float | None = None  # of the last PING
         self.clock_drift_s: float | None = None  # the other's wall clock minus this one's
         self.heard_s = clocks.now_s()
-        self._said_s = -inf
         self.sent_bytes = self.received_bytes = 0
         self._stream, self._decoder, self._pace, self._clocks = stream, decoder, pace, clocks
         self._held, self._held_bytes = deque[bytes](), 0
@@ -145,10 +144,10 @@ class Link:
 
     async def _ping(self) -> None:
         """Say something where nothing else was said; measure now and then."""
-        measured_s = -inf
+        measured_s, said = -inf, self.sent_bytes
         while True:
-            now_s = self._clocks.now_s()
-            if now_s - self._said_s >= self._pace.ping_s or now_s - measured_s >= self._pace.measure_s:
+            now_s, before, said = self._clocks.now_s(), said, self.sent_bytes
+            if said == before or now_s - measured_s >= self._pace.measure_s:
                 measured_s = now_s
                 self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
             await trio.sleep(self._pace.ping_s)
@@ -179,4 +178,3 @@ class Link:
         if stuck.cancelled_caught:
             raise LinkEnded("slow", f"{self.member} did not take {len(data)} bytes in {self._pace.silence_s:g} s")
         self.sent_bytes += len(data)
-        self._said_s = self._clocks.now_s()

@@ -75,7 +75,7 @@ async def test_a_side_that_says_something_anyway_pings_only_to_measure(
             await trio.sleep(0.5)
         assert [second for second, kind in seen if kind == PING] == [0, 10]
         await trio.sleep(3.6)
-        assert [second for second, kind in seen if kind == PING] == [0, 10, 13, 14, 15, 16]
+        assert [second for second, kind in seen if kind == PING] == [0, 10, 14, 16], "its own pings are something, too"
         nursery.cancel_scope.cancel()
 
 
