@@ -127,6 +127,10 @@ class KeptConnections:
             self._governor = Governor(limits, http_hint=http_hint)
         return self._governor
 
+    def end_at(self, own: str, busy: bool) -> int:
+        """End the connections that were made to an own address, `busy` ones too; return how many there are besides."""
+        return self._governor.slots.end_at(own, busy=busy) if self._governor is not None else 0
+
     async def serve(
         self, nursery: trio.Nursery, name: str, handle: Handle, serving: Callable[..., Awaitable[None]]
     ) -> None:

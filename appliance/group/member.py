@@ -88,6 +88,8 @@ async def run_member(
         async with trio.open_nursery() as nursery:
             await nursery.start(admin.serve_admin, context.runtime / admin.NAME, actions)
             kept = KeptConnections(nursery, partial(_why_it_waits, driver, both=section.acknowledge == BOTH))
+            if floating is not None:
+                nursery.start_soon(floating.run, partial(kept.end_at, str(floating.address)))
             while True:
                 state = await caught_up(parts.applier, driver.leadership)
                 turn = Turn(parts, state, lambda more: actions.update({**more, **fixed}), kept)

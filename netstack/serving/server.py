@@ -143,7 +143,7 @@ class _Server:
             self._governor.refused(*remote, reason)
             return
         scope = trio.CancelScope()
-        slot = Slot(remote[0], trio.current_time(), scope.cancel)
+        slot = Slot(remote[0], trio.current_time(), scope.cancel, at=local[0])
         if not own:
             self._governor.slots.add(slot)
         nursery.start_soon(self._run_within, scope, slot, trio.SocketStream(sock), remote, local)

@@ -35,10 +35,11 @@ def _prefix(address: str, bits: int) -> str:
 class Slot:
     """The place of one connection. Until it has a `silent_since` its handshake is not over."""
 
-    __slots__ = ("busy", "end", "opened_at", "signed", "silent_since", "site")
+    __slots__ = ("at", "busy", "end", "opened_at", "signed", "silent_since", "site")
 
-    def __init__(self, address: str, opened_at: float, end: Callable[[], None]) -> None:
-        self.site, self.opened_at, self.end = site_of(address), opened_at, end
+    def __init__(self, address: str, opened_at: float, end: Callable[[], None], *, at: str = "") -> None:
+        """at: the own address that it was made to."""
+        self.site, self.opened_at, self.end, self.at = site_of(address), opened_at, end, at
         self.silent_since: Callable[[], float] = lambda: opened_at
         self.signed: Callable[[], bool] = lambda: False
         self.busy: Callable[[], bool] = lambda: False
@@ -62,6 +63,17 @@ class ConnectionSlots:
         self._by_site[slot.site] -= 1
         if not self._by_site[slot.site]:
             del self._by_site[slot.site]
+
+    def end_at(self, own: str, *, busy: bool) -> int:
+        """End the connections that were made to an own address; `busy`: also those with something under way.
+
+        Return how many there are besides.
+        """
+        here = [slot for slot in self._slots if slot.at == own]
+        ended = [slot for slot in here if busy or not slot.busy()]
+        for slot in ended:
+            slot.end()
+        return len(here) - len(ended)
 
     def to_give(self, address: str) -> Slot | None:
         """Return the place that an address gets when none is free, None when it has its share already."""

@@ -1,4 +1,7 @@
-"""The leader holds an address that clients connect to, and gives it up with the leadership.
+"""The leader holds an address that clients connect to, and gives it up once the next one has it.
+
+A stock client does not notice that a connection leads nowhere while it waits for an answer. So a box that led keeps
+the address until another one announces it, answers what is under way, and then ends the connections to it.
 
 The kernel is given the address for some seconds at a time: a box that hangs or whose process was killed loses it by
 itself. Needs CAP_NET_ADMIN for the address and CAP_NET_RAW for the announcement.
@@ -8,22 +11,28 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import Final
 
 import trio
 
 from appliance.group.address.floating_frames import (
+    ARP,
     FloatingAddress,
     address_message,
+    advertises,
     arp_announcement,
     error_of,
     neighbour_advertisement,
+    says_elsewhere,
 )
 
 log = logging.getLogger("appliance.group")
 LIFETIME_S: Final = 6
 AGAIN_S: Final = 1.0
+PARTING_S, ANSWERED_S = 2.0, 1.0  # until somebody else has the address; until what is under way is answered
+LOOK_S: Final = 0.05
 ANNOUNCED: Final = 5  # times, a second apart: one frame may be lost
 ALL_NODES: Final = "ff02::1"
 ANSWER_BYTES: Final = 4096
@@ -36,9 +45,58 @@ class Floating:
         self._floating, self._failure = floating, ""
         self.address = floating.address
         self.held = False
+        self._led = trio.Event()
+
+    async def run(self, end: Callable[[bool], int]) -> None:
+        """Give the address up after this box has led, until cancelled.
+
+        `end(busy)` ends the connections to it, without `busy` only those that wait for nothing; it returns how many
+        are left.
+        """
+        try:
+            while True:
+                await self._led.wait()
+                self._led = trio.Event()
+                with trio.move_on_after(PARTING_S):
+                    await self._wait_taken()
+                with trio.move_on_after(ANSWERED_S):
+                    while not self.held and end(False):  # noqa: ASYNC110 an answer that is written is no event
+                        await trio.sleep(LOOK_S)
+                if self.held:
+                    continue  # it leads again
+                end(True)
+                await trio.sleep(LOOK_S)  # the ends of connections leave from this address
+                self.give_up()
+        finally:
+            self.give_up()
+
+    async def _wait_taken(self) -> None:
+        """Return once another box announces the address; where that cannot be heard, after a moment."""
+        try:
+            with self._listening() as line:
+                line.setblocking(False)
+                mac = _mac_of(self._floating.interface)
+                while not self.held:
+                    await trio.lowlevel.wait_readable(line)
+                    if self._is_elsewhere(line.recv(ANSWER_BYTES), mac):
+                        return
+        except OSError:
+            await trio.sleep(ANSWERED_S)
+
+    def _listening(self) -> socket.socket:
+        """Return a socket that gets what neighbours announce. Raises OSError."""
+        if isinstance(self.address, IPv4Address):
+            line = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ARP))
+            line.bind((self._floating.interface, ARP))
+            return line
+        return socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+
+    def _is_elsewhere(self, data: bytes, mac: bytes) -> bool:
+        address = self.address
+        return says_elsewhere(data, address, mac) if isinstance(address, IPv4Address) else advertises(data, address)
 
     async def hold(self) -> None:
-        """Hold the address until cancelled; what fails is told once and tried again."""
+        """Hold the address until cancelled, and for `run` to give up; what fails is told once and tried again."""
         rounds = 0
         try:
             while True:
@@ -46,7 +104,7 @@ class Floating:
                 await trio.sleep(AGAIN_S)
         finally:
             self.held = False
-            self.give_up()
+            self._led.set()
 
     def _renew(self, rounds: int) -> int:
         """Renew the address, in the first rounds announce it; return how many rounds it has been held."""

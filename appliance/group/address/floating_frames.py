@@ -14,6 +14,7 @@ REQUEST, ACK, REPLACE, CREATE = 1, 4, 0x100, 0x400
 ATTRIBUTE_ADDRESS, ATTRIBUTE_LOCAL, ATTRIBUTE_TIMES, ATTRIBUTE_FLAGS = 1, 2, 6, 8
 NO_DUPLICATE_CHECK: Final = 0x02  # the group knows that the address is free
 INET, INET6 = 2, 10
+ARP, ADVERTISEMENT = 0x0806, 136
 EVERYBODY: Final = b"\xff" * 6
 _HEAD, _ADDRESS, _ATTRIBUTE = Struct("=IHHII"), Struct("=BBBBI"), Struct("=HH")
 _TIMES, _NUMBER, _CODE = Struct("=IIII"), Struct("=I"), Struct("=i")
@@ -68,10 +69,23 @@ def error_of(answer: bytes) -> int:
 def arp_announcement(address: IPv4Address, mac: bytes) -> bytes:
     """Return the Ethernet frame after which neighbours send to this box what is for the address."""
     ip = address.packed
-    return _ARP.pack(EVERYBODY, mac, 0x0806, 1, 0x0800, 6, 4, 1, mac, ip, bytes(6), ip)
+    return _ARP.pack(EVERYBODY, mac, ARP, 1, 0x0800, 6, 4, 1, mac, ip, bytes(6), ip)
+
+
+def says_elsewhere(frame: bytes, address: IPv4Address, mac: bytes) -> bool:
+    """Return whether an Ethernet frame of ARP comes from a box that has the address, and is not this one."""
+    if len(frame) < _ARP.size:
+        return False
+    _, _, protocol, _, _, _, _, _, sender, ip, _, _ = _ARP.unpack_from(frame)
+    return protocol == ARP and ip == address.packed and sender != mac
+
+
+def advertises(message: bytes, address: IPv6Address) -> bool:
+    """Return whether an ICMPv6 message is an advertisement of the address."""
+    return len(message) >= 24 and message[0] == ADVERTISEMENT and message[8:24] == address.packed
 
 
 def neighbour_advertisement(address: IPv6Address, mac: bytes) -> bytes:
     """Return the ICMPv6 message that says the same; the kernel adds the checksum."""
     override = 0x20 << 24
-    return bytes((136, 0, 0, 0)) + override.to_bytes(4, "big") + address.packed + bytes((2, 1)) + mac
+    return bytes((ADVERTISEMENT, 0, 0, 0)) + override.to_bytes(4, "big") + address.packed + bytes((2, 1)) + mac

@@ -1,5 +1,7 @@
 """Whose place a newcomer gets when all are taken."""
 
+from functools import partial
+
 from netstack.serving.slots import ConnectionSlots, Slot, share_of, site_of
 
 
@@ -21,6 +23,18 @@ def test_an_ipv6_address_shares_with_its_64_and_is_weighed_with_its_48() -> None
     assert share_of("2001:db8:1:2::3") == share_of("2001:db8:1:2:ffff::1") == "2001:db8:1:2::/64"
     assert site_of("2001:db8:1:2::3") == site_of("2001:db8:1:9::3") == "2001:db8:1::/48"
     assert (share_of("::1"), share_of("unix")) == ("::1", "unix")
+
+
+def test_connections_to_an_own_address_end_when_it_goes_and_busy_ones_when_they_are_told_to() -> None:
+    slots, ended = ConnectionSlots(), list[str]()
+    for name, at, busy in (("idle", "10.0.0.9", False), ("busy", "10.0.0.9", True), ("elsewhere", "10.0.0.8", False)):
+        slot = Slot("10.0.0.1", 0.0, partial(ended.append, name), at=at)
+        slot.busy = partial(bool, busy)
+        slots.add(slot)
+    assert slots.end_at("10.0.0.9", busy=False) == 1
+    assert ended == ["idle"]
+    assert slots.end_at("10.0.0.9", busy=True) == 0
+    assert set(ended) == {"idle", "busy"}
 
 
 def test_the_address_with_the_most_gives_up_the_one_that_was_silent_longest() -> None:

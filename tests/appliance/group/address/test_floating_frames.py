@@ -7,10 +7,12 @@ import pytest
 from appliance.group.address.floating_frames import (
     FloatingAddress,
     address_message,
+    advertises,
     arp_announcement,
     error_of,
     neighbour_advertisement,
     read_floating,
+    says_elsewhere,
 )
 
 MAC = bytes.fromhex("020000000001")
@@ -47,5 +49,12 @@ def test_announcements_say_where_the_address_is() -> None:
     assert len(frame) == 42
     assert frame[:14] == b"\xff" * 6 + MAC + b"\x08\x06"
     assert frame[28:32] == frame[38:42] == bytes((10, 1, 0, 10))
+    assert says_elsewhere(frame, IPv4Address("10.1.0.10"), bytes(6))
+    assert not says_elsewhere(frame, IPv4Address("10.1.0.11"), bytes(6)), "another address"
+    assert not says_elsewhere(frame, IPv4Address("10.1.0.10"), MAC), "this box itself"
+    assert not says_elsewhere(frame[:41], IPv4Address("10.1.0.10"), bytes(6))
     message = neighbour_advertisement(IPv6Address("fd00::5"), MAC)
     assert (message[0], len(message), message[-6:]) == (136, 32, MAC)
+    assert advertises(message, IPv6Address("fd00::5"))
+    assert not advertises(message, IPv6Address("fd00::6"))
+    assert not advertises(message[:23], IPv6Address("fd00::5"))
