@@ -312,7 +312,7 @@ class ConsensusDriver:
             if effects.status.leader:
                 self._missing.clear()
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
-        if self._core.status.role == LEADER:
+        if self._shipping.has_more():
             self.links.wake()
 
     def _tell_others(self, effects: Effects) -> None:

@@ -250,7 +250,7 @@ class Timers:
         """Deliver all that is due; return when the next message is, None when none waits."""
         while True:
             now_ms = self._now_ms()
-            due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH)
+            due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH) if len(self.index) else []
             self._took_some = self._took_some or bool(due)
             self._due_recalls |= {(entry.due_ms, entry.name) for entry in due if entry.kind == RECALL}
             kept = [entry for entry in due if entry.kind == MESSAGE and not self._is_recalled(entry)]
@@ -264,7 +264,7 @@ class Timers:
                 self._due_recalls.clear()
                 if not self._behind:  # else the recalled message may come into the index after its moment
                     self._recalled = {name: due_ms for name, due_ms in self._recalled.items() if due_ms > now_ms}
-                return await trio.to_thread.run_sync(self.index.next_due_ms)
+                return await trio.to_thread.run_sync(self.index.next_due_ms) if len(self.index) else None
             self.index.done(due[-1].due_ms - 1)  # more of the same millisecond may follow
 
     def _is_recalled(self, entry: TimerEntry) -> bool:

@@ -9,6 +9,7 @@ import trio
 from appliance.broker.intake import NOT_COPIED
 
 LOOK_S: Final = 0.05
+REST_S: Final = 0.25  # while nobody waited
 
 
 class WaitingClients(Protocol):
@@ -42,7 +43,7 @@ class Acknowledgements:
                 self._expire(self._counts.popleft()[1])
             if any(mark.asked > mark.told for mark in self._marks):
                 self._counts.append((now, [mark.asked for mark in self._marks]))
-            await trio.sleep(LOOK_S)
+            await trio.sleep(LOOK_S if self._counts else REST_S)
 
     def _expire(self, counts: Sequence[int]) -> None:
         for mark, asked in zip(self._marks, counts, strict=True):

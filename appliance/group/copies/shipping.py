@@ -68,8 +68,12 @@ class Shipping:
     def look(self) -> None:
         """Answer those who wait for two disks, as far as these are; have followers sent what is new."""
         self.copied.look()
-        if any(start < upto for start, upto in map(self._core.to_ship, self.synced())):
+        if self.has_more():
             self.pace.appended()
+
+    def has_more(self) -> bool:
+        """Return whether there is something that a follower was not sent."""
+        return any(start < upto for start, upto in map(self._core.to_ship, self.synced()))
 
     def synced(self) -> Mapping[str, int]:
         """Return how far each follower's disk is."""
