@@ -77,7 +77,7 @@ def says_elsewhere(frame: bytes, address: IPv4Address, mac: bytes) -> bool:
     if len(frame) < _ARP.size:
         return False
     _, _, protocol, _, _, _, _, _, sender, ip, _, _ = _ARP.unpack_from(frame)
-    return protocol == ARP and ip == address.packed and sender != mac
+    return bool(protocol == ARP and ip == address.packed and sender != mac)
 
 
 def advertises(message: bytes, address: IPv6Address) -> bool:
