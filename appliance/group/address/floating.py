@@ -75,10 +75,9 @@ class Floating:
         try:
             with self._listening() as line:
                 line.setblocking(False)
-                mac = _mac_of(self._floating.interface)
                 while not self.held:
                     await trio.lowlevel.wait_readable(line)
-                    if self._is_elsewhere(line.recv(ANSWER_BYTES), mac):
+                    if self._is_elsewhere(line):
                         return
         except OSError:
             await trio.sleep(ANSWERED_S)
@@ -91,9 +90,11 @@ class Floating:
             return line
         return socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
 
-    def _is_elsewhere(self, data: bytes, mac: bytes) -> bool:
-        address = self.address
-        return says_elsewhere(data, address, mac) if isinstance(address, IPv4Address) else advertises(data, address)
+    def _is_elsewhere(self, line: socket.socket) -> bool:
+        data, address = line.recv(ANSWER_BYTES), self.address
+        if isinstance(address, IPv4Address):
+            return says_elsewhere(data, address, line.getsockname()[4])
+        return advertises(data, address)
 
     async def hold(self) -> None:
         """Hold the address until cancelled, and for `run` to give up; what fails is told once and tried again."""
