@@ -60,11 +60,14 @@ class HandlerSwitch:
 
     def __call__(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Return the answer to one request."""
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             if self._waiting >= MOST_WAITING:
                 return Reply(self._not_now(request))
             return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
-        answer = self._ask(self._handle, request, peer)
+        if type(peer) is Peer:  # as in `_ask`: each request passes here
+            peer.begin(self._number)
+        answer = handle(request, peer)
         if type(answer) is AsyncReply:
             return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
         return answer

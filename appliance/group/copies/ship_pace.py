@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-TOGETHER_S: Final = 0.005
+TOGETHER_S: Final = 0.01  # a frame and its report cost a leader half a millisecond, whatever is in them
 
 
 class ShipPace:
