@@ -21,6 +21,9 @@ AGAIN_S = 0.5
 # A follower has handed the send on, and gets the message in a moment:
 NOT_YET = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED))
 GROUP = "RBX_SELFTEST"
+NO_LEADER_YET = "no message was sent: its group has had no leader yet, one is elected once enough members are there"
+FOLLOWS, WAITS = "follows", "waits"
+MOST_BEHIND = 1 << 20  # bytes; a copy that follows under load
 
 
 class StepFailed(Exception):
@@ -37,9 +40,13 @@ class SelfTest:
     health: Callable[[], Mapping[str, Any]]
     way: LocalCredentials = PLAIN
     uplink: Callable[[], object] | None = None  # asks the running uplink, blocks; None: the box ships nothing
+    by_key: bool = False  # clients need keys: a follower's leader does not know the key that this box has in memory
 
     async def run(self, limit_s: float) -> dict[str, Any]:
-        """Try until every step worked in one go or the time is over; return ok, steps with seconds, failed."""
+        """Try until every step worked in one go or the time is over; return ok, steps with seconds, failed.
+
+        `waits`: why no message was sent.
+        """
         found: dict[str, Any] = {"ok": False, "steps": {}, "failed": "no time left for an attempt"}
         with trio.move_on_after(limit_s):
             while True:
@@ -51,11 +58,12 @@ class SelfTest:
 
     async def _once(self) -> dict[str, Any]:
         steps: dict[str, float] = {}
-        trial: dict[str, Callable[[], Awaitable[None]]] = {
-            "health": self._health,
-            "route": self._route,
-            "message": self._message,
-        }
+        place = place_in_group(self.health())
+        trial: dict[str, Callable[[], Awaitable[None]]] = {"health": self._health, "route": self._route}
+        if place == FOLLOWS and self.by_key:
+            trial["copy"] = self._copy
+        elif place != WAITS:
+            trial["message"] = self._message
         if self.uplink is not None:
             trial["uplink"] = self._uplink
         for name, step in trial.items():
@@ -70,7 +78,7 @@ class SelfTest:
             if failed:
                 return {"ok": False, "steps": steps, "failed": f"{name}: {failed}"}
             steps[name] = round(trio.current_time() - began_s, 4)
-        return {"ok": True, "steps": steps}
+        return {"ok": True, "steps": steps} | ({"waits": NO_LEADER_YET} if place == WAITS else {})
 
     async def _health(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -94,6 +102,17 @@ class SelfTest:
         if answer.code != ResponseCode.SUCCESS or b"brokerDatas" not in answer.body:
             raise StepFailed(f"route answered {answer.code} {answer.remark or ''}")
 
+    async def _copy(self) -> None:
+        """This follower is connected to its leader and has what that has."""
+        await trio.lowlevel.checkpoint()
+        told = self.health()["replication"]
+        members = {each["member"]: each for each in told["members"]}
+        leader, own = members.get(told["leader"], {}), members[told["member"]]
+        if not leader.get("connected"):
+            raise StepFailed(f"no connection to {told['leader']}, which leads the group")
+        if own["behind_bytes"] > MOST_BEHIND:
+            raise StepFailed(f"this copy is {own['behind_bytes']} bytes behind that of {told['leader']}")
+
     async def _message(self) -> None:
         body = b"rocketbox self-test " + os.urandom(16).hex().encode()
         async with open_channel(self.host, self.broker_port, tls=self.way.tls) as line:
@@ -101,6 +120,16 @@ class SelfTest:
             found = await _pull(line, self.way, queue_offset)
         if found != body:
             raise StepFailed("the pulled message differs from the sent one")
+
+
+def place_in_group(health: Mapping[str, Any]) -> str:
+    """Return FOLLOWS, WAITS (of a group that has had no leader yet), "" of a box that leads or is alone."""
+    told = health.get("replication") or {}
+    if told.get("role") != "member" or told.get("serves"):
+        return ""
+    if told.get("leader"):
+        return FOLLOWS if told["leader"] != told["member"] else ""
+    return WAITS if not told.get("term") else ""
 
 
 async def _produce(line: Channel, way: LocalCredentials, body: bytes) -> int:

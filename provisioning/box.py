@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import tomllib
@@ -33,6 +34,7 @@ from provisioning.session import Owner
 from provisioning.slots import NO_SLOTS, SlotError, Slots, sync_folder
 
 Progress = Callable[[str, int, int], None]
+KEY_NAME = re.compile(r"(?:[\w-][\w.-]{0,63}/)?[\w-][\w.-]{0,63}")  # in the folder of keys, or one folder below
 MAX_INLINE = 6 * 1024  # configuration and keys travel inside one frame
 
 
@@ -366,7 +368,7 @@ class Box:
 
     def _key_path(self, name: str) -> Path:
         path = self.files.keys / name
-        if path.parent != self.files.keys or name.startswith("."):
+        if not KEY_NAME.fullmatch(name):
             raise ProvisioningError("E401", f"{name!r} is not a legal name of a key")
         return path
 
@@ -375,7 +377,7 @@ class Box:
         write_file(path, data)
         if os.geteuid() == 0 and self.files.state.exists():
             product = self.files.state.stat()
-            for one in (path, path.parent):
+            for one in {path, path.parent, self.files.keys}:
                 os.chown(one, product.st_uid, product.st_gid)
 
     def _network_text(self, request: Mapping[str, Any]) -> str:

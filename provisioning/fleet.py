@@ -10,16 +10,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
 
 from provisioning.errors import LinkLost, ProvisioningError
+from provisioning.fleet_groups import GROUP_COLUMNS, WITNESS, GroupCells, group_errors
 from provisioning.flow import ProvisioningResult, load_receipt, save_receipt
 from provisioning.ownership import box_secret, receipt_fits
 
-COLUMNS = frozenset({"serial", "name", "site", "address", "gateway", "dns", "config"})
+COLUMNS = frozenset({"serial", "name", "site", "address", "gateway", "dns", "config", *GROUP_COLUMNS})
 SETTING = re.compile(r"set\.([a-z_]+)\.([a-z_]+)")
 NAME = re.compile(r"[a-z0-9-]{1,40}")
 COUNTER = re.compile(r"\{n(?::0(\d+)d)?\}")
@@ -36,11 +37,17 @@ class FleetRow:
     network: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    place: GroupCells | None = None
 
-    def fingerprint(self, config: bytes, version: str) -> str:
-        """Return what a receipt must carry for this row to count as done: row, configuration and version."""
+    @property
+    def box(self) -> bool:
+        """Whether a box is to be provisioned: a witness is a process on another machine."""
+        return self.place is None or self.place.role != WITNESS
+
+    def fingerprint(self, config: bytes, version: str, certificates: bytes = b"") -> str:
+        """Return what a receipt must carry for this row to count as done: row, configuration, version, certificates."""
         value = [self.name, self.site, sorted(self.network.items()), sorted(self.settings.items()), version]
-        return hashlib.sha256(json.dumps(value).encode() + b"\0" + config).hexdigest()
+        return hashlib.sha256(json.dumps(value).encode() + b"\0" + config + certificates).hexdigest()
 
 
 def read_rows(text: str) -> list[FleetRow]:
@@ -53,7 +60,7 @@ def read_rows(text: str) -> list[FleetRow]:
         f"line 1: unknown column {name!r}" for name in header if name not in COLUMNS and not SETTING.fullmatch(name)
     ]
     errors += [f"line 1: column {name!r} twice" for name, count in Counter(header).items() if count > 1]
-    if "name" not in header:
+    if not {"name", "group"} & set(header):
         errors.append("line 1: a column `name` is needed")
     rows: list[FleetRow] = []
     for number, cells in enumerate(table, 2):
@@ -64,21 +71,27 @@ def read_rows(text: str) -> list[FleetRow]:
             continue
         rows.append(_row(number, dict(zip(header, map(str.strip, cells), strict=True)), len(rows) + 1))
     errors += [error for row in rows for error in _row_errors(row)] + _shared_errors(rows)
+    errors += group_errors([row.place for row in rows if row.place is not None])
     if errors:
         raise ProvisioningError("E401", "; ".join(errors), errors=errors)
     return rows
 
 
 def _row(line: int, cells: Mapping[str, str], count: int) -> FleetRow:
+    given = {name: cells.get(name, "") for name in GROUP_COLUMNS}
     name = COUNTER.sub(lambda found: str(count).zfill(int(found[1] or 0)), cells.get("name", ""))
+    name = name or "-".join(filter(None, (given["group"], given["member"])))
     network = {key: cells[key] for key in ("address", "gateway", "dns") if cells.get(key)}
     settings = {}
     for column, value in cells.items():
         key = SETTING.fullmatch(column)
         if key and value:
             settings[f"{key[1]}.{key[2]}"] = value
-    config = cells.get("config", "")
-    return FleetRow(line, cells.get("serial", ""), name, cells.get("site", ""), network, config, settings)
+    place = None
+    if any(given.values()):
+        place = GroupCells(line=line, serial=cells.get("serial", ""), settings=settings, network=network, **given)
+    row = FleetRow(line, cells.get("serial", ""), name, cells.get("site", ""), network, settings=settings, place=place)
+    return replace(row, config=cells.get("config", ""))
 
 
 def _row_errors(row: FleetRow) -> list[str]:

@@ -11,8 +11,8 @@ from tests.import_path import import_path
 class Bench:
     """One technician's home and one played box."""
 
-    def __init__(self, folder: Path, serial: str = "RBX-0007") -> None:
-        self.folder, self.box = folder, folder / "box"
+    def __init__(self, folder: Path, serial: str = "RBX-0007", box: str = "box") -> None:
+        self.folder, self.box = folder, folder / box
         words = [sys.executable, "-m", "appliance", "device", "--pty", "--root", str(self.box), "--serial", serial]
         self._env = {**os.environ, "PYTHONPATH": import_path(), "HOME": str(folder / "home")}
         self.device = subprocess.Popen(words, env=self._env, stdout=subprocess.PIPE, text=True)

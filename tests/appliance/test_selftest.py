@@ -57,6 +57,35 @@ async def test_a_box_that_is_failing_or_silent_does_not_pass(served: tuple[Path,
     assert silent["failed"].startswith("message: no answer")
 
 
+def health_of(**told: object) -> dict[str, object]:
+    row = {"connected": True, "behind_bytes": 0}
+    members = [{**row, "member": "a"}, {**row, "member": "b"}]
+    replication = {"role": "member", "member": "b", "serves": False, "term": 0, "leader": "", "members": members}
+    return {"state": "ok", "replication": {**replication, **told}}
+
+
+async def test_the_first_box_of_a_group_passes_before_there_is_a_leader(served: tuple[Path, int, int]) -> None:
+    _, _, namesrv = served
+    result = await SelfTest("127.0.0.1", 1, namesrv, health_of)._once()
+    assert (result["ok"], list(result["steps"])) == (True, ["health", "route"])
+    assert "no leader yet" in result["waits"]
+    lost = await SelfTest("127.0.0.1", 1, namesrv, lambda: health_of(term=3))._once()
+    assert lost["failed"].startswith("message:")  # a group that had a leader and has none is no reason to pass
+
+
+async def test_a_follower_whose_key_the_leader_does_not_know_shows_that_it_copies(
+    served: tuple[Path, int, int],
+) -> None:
+    _, _, namesrv = served
+    follows = health_of(term=2, leader="a")
+    result = await SelfTest("127.0.0.1", 1, namesrv, lambda: follows, by_key=True)._once()
+    assert (result["ok"], list(result["steps"])) == (True, ["health", "route", "copy"])
+    for change, said in (({"behind_bytes": 2 << 20}, "2097152 bytes behind that of a"), ({}, "no connection to a")):
+        members = [{"member": "a", "connected": bool(change)}, {"member": "b", "behind_bytes": 0, **change}]
+        sick = health_of(term=2, leader="a", members=members)
+        assert said in (await SelfTest("127.0.0.1", 1, namesrv, lambda: sick, by_key=True)._once())["failed"]  # noqa: B023
+
+
 async def test_the_probe_asks_both_ports(served: tuple[Path, int, int]) -> None:
     _, broker, namesrv = served
     assert await Probe("127.0.0.1", broker, namesrv)()

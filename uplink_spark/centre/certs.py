@@ -14,6 +14,7 @@ from uplink_spark.wire.batch import BOX_NAME
 from uplink_spark.wire.tls import BOX_URI, MEMBER_URI
 
 CA_DAYS, LEAF_DAYS = 3650, 825
+LEFT_S = 30 * 86_400  # of a certificate that is kept
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 KEY_IDS = ("subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid")
 
@@ -145,3 +146,16 @@ def make_member(folder: Path, group: str, member: str, days: int = LEAF_DAYS, *,
     """Make box.key and box.crt of one box of a group; the gateway knows it as the group. Raises ConfigError."""
     names = f"subjectAltName=URI:{BOX_URI}{group},URI:{MEMBER_URI}{group}:{member}"
     _leaf(folder, "box", group, [names, "extendedKeyUsage=clientAuth,serverAuth"], days, ca=ca)
+
+
+def member_fits(folder: Path, group: str, member: str, left_s: int = LEFT_S) -> bool:
+    """Return whether a folder has a member's certificate by its ca.crt that is valid for `left_s` yet."""
+    certificate, key = folder / "box.crt", folder / "box.key"
+    try:
+        if not key.exists() or f"URI:{MEMBER_URI}{group}:{member}" not in _names(certificate):
+            return False
+        _openssl("verify", "-CAfile", str(folder / "ca.crt"), str(certificate))
+        _openssl("x509", "-in", str(certificate), "-noout", "-checkend", str(left_s))
+    except ConfigError:
+        return False
+    return True

@@ -18,11 +18,6 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
 
     here: the certificates are used where they are written.
     """
-    try:
-        from uplink_spark.centre.certs import make_ca, make_member
-    except ModuleNotFoundError as exc:
-        step = "makes certificates, which no box does: run it where the gateway's package is (pip install 'rocketbox')"
-        raise ConfigError("group init", [ConfigProblem("group init", "", step, None)]) from exc
     members = [member_given(text, "group init", "NAME=HOST:PORT") for text in texts]
     boxes = {
         box.name: configuration(group, box, texts, str((folder / box.name / "keys").absolute()) if here else INSTALLED)
@@ -32,19 +27,33 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
     }
     for name, text in boxes.items():
         load_config(text, source=name, facts=HostFacts(1 << 40, "", group))  # before anything is written
+    make_certificates(folder, group, [member.name for member in members])
+    for member in members:
+        found = boxes.get(member.name)
+        yield witness_told(group, member, texts) if found is None else _box(folder, member, found, here=here)
+    yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"
+
+
+def make_certificates(folder: Path, group: str, members: Sequence[str], *, keep: bool = False) -> None:
+    """Make a CA, unless there is one, and `<member>/keys` for each member. Raises ConfigError.
+
+    keep: a certificate that is valid for a month yet stays.
+    """
+    try:
+        from uplink_spark.centre.certs import make_ca, make_member, member_fits
+    except ModuleNotFoundError as exc:
+        step = "makes certificates, which no box does: run it where the gateway's package is (pip install 'rocketbox')"
+        raise ConfigError("group init", [ConfigProblem("group init", "", step, None)]) from exc
     try:
         make_ca(folder)
         for member in members:
-            keys = folder / member.name / "keys"
+            keys = folder / member / "keys"
             keys.mkdir(parents=True, exist_ok=True)
             (keys / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
-            make_member(keys, group, member.name, ca=folder)
-    except CertificateError as exc:
+            if not (keep and member_fits(keys, group, member)):
+                make_member(keys, group, member, ca=folder)
+    except (CertificateError, OSError) as exc:
         raise ConfigError("group init", [ConfigProblem("--dir", str(folder), str(exc), None)]) from exc
-    for member in members:
-        found = boxes.get(member.name)
-        yield _witness(group, member, texts) if found is None else _box(folder, member, found, here=here)
-    yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"
 
 
 def configuration(group: str, box: GroupMember, texts: Sequence[str], certs: str) -> str:
@@ -69,9 +78,10 @@ def _box(folder: Path, box: GroupMember, text: str, *, here: bool) -> str:
     return f"{box.name}: copy {path.parent}/* to {Path(INSTALLED).parent} of {box.host}"
 
 
-def _witness(group: str, witness: GroupMember, texts: Sequence[str]) -> str:
+def witness_told(group: str, witness: GroupMember, texts: Sequence[str], more: str = "") -> str:
+    """Return what is to be done where the witness runs."""
     listed = " ".join(f'--member "{text}"' for text in texts)
     return (
         f"{witness.name}: copy {witness.name}/keys to {witness.host} and run there\n"
-        f"  rocketbox witness --group {group} --as {witness.name} --data votes --certs keys {listed}"
+        f"  rocketbox witness --group {group} --as {witness.name} --data votes --certs keys{more} {listed}"
     )

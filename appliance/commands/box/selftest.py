@@ -41,7 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     ports, way = (config.listen.broker_port, config.listen.namesrv_port), read_credentials(path.with_name(NAME))
     admin = path.with_name(NAME)
     uplink = partial(ask, admin, "uplink.status", timeout_s=ASK_S) if config.uplink.gateway else None
-    test = SelfTest(probed_host(config.listen.host), *ports, lambda: read_health(path), way, uplink)
+    test = SelfTest(
+        probed_host(config.listen.host),
+        *ports,
+        lambda: read_health(path),
+        way,
+        uplink,
+        by_key=config.access.mode == "keys",
+    )
     if not arguments.json and not path.exists():
         print(f"no box has started here yet: trying for {LIMIT_S:.0f} s (--data DIR names another)", file=sys.stderr)
     result = trio.run(test.run, LIMIT_S)
@@ -50,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for name, took_s in result["steps"].items():
             print(f"ok      {name:10} {took_s * 1000:.0f} ms")
+        if "waits" in result:
+            print(f"waits   {result['waits']}")
         if not result["ok"]:
             print(f"failed  {result['failed']}; run `rocketbox doctor`")
     _keep(data, result)

@@ -1,14 +1,16 @@
 """`rocketbox fleet apply boxes.csv`: many boxes, several ports at a time, repeatable."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import trio
 
 from appliance.commands.device.provision import INTERRUPTED, NOT_AGREED, add_target_arguments
 from appliance.device.bench_console import Console, add_bench_arguments, load_bench, run_until_interrupted
-from appliance.device.provisioning_run import bundle_version, provision_box, render_config
+from appliance.device.fleet_members import FleetGroups, public_part
+from appliance.device.provisioning_run import bundle_version, provision_box
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows
 from provisioning.flow import DesiredState, ProvisioningResult, load_receipt
@@ -33,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="A,B,…",
         help="serial devices or socket://host:port (default: all adapters)",
+    )
+    apply.add_argument(
+        "--groups",
+        type=Path,
+        default=Path("groups"),
+        metavar="DIR",
+        help="certificates of groups: a folder for each, a CA in it is used again; keep it secret",
     )
     apply.add_argument("--jobs", type=whole(1), default=4, metavar="N", help="boxes at the same time")
     apply.add_argument(
@@ -68,38 +77,69 @@ def _agreed(planned: Sequence[tuple[FleetRow, str, str]], arguments: argparse.Na
     return False
 
 
-async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) -> int:
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """What a fleet file wants of its boxes; `configs` by line."""
+
+    rows: Sequence[FleetRow]
+    configs: Mapping[int, bytes | None]
+    groups: FleetGroups
+    version: str
+
+    def run_of(self, receipts: Path, fleet_secret: bytes) -> FleetRun:
+        """Return a run over the boxes, with the certificates that are there now."""
+        prints = {}
+        for row in self.rows:
+            certificates = public_part(self.groups.keys(row))
+            prints[row.line] = row.fingerprint(self.configs[row.line] or b"", self.version, certificates)
+        return FleetRun(self.rows, prints, receipts, fleet_secret)
+
+    def wanted(self, row: FleetRow, arguments: argparse.Namespace, fingerprint: str) -> DesiredState:
+        """Return what one box should be like."""
+        return DesiredState(
+            config=self.configs[row.line],
+            keys=self.groups.keys(row),
+            network=row.network,
+            bundle=arguments.bundle,
+            version=self.version,
+            downgrade=arguments.downgrade,
+            retry=arguments.retry,
+            row=fingerprint,
+        )
+
+
+async def read_file(arguments: argparse.Namespace) -> FleetFile:
+    """Return what the file wants. Raises E401, E303."""
     try:
         rows = read_rows(await trio.Path(arguments.file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as exc:
         raise ProvisioningError("E401", f"cannot read {arguments.file}: {exc}") from exc
-    version = bundle_version(arguments.bundle)
-    configs = {row.line: config_of(row, arguments.file.parent) for row in rows}
-    prints = {row.line: row.fingerprint(configs[row.line] or b"", version) for row in rows}
-    fleet = FleetRun(rows, prints, arguments.receipts, bench.fleet_secret)
+    groups, boxes = FleetGroups(rows, arguments.groups), [row for row in rows if row.box]
+    configs = {row.line: config_of(row, arguments.file.parent, groups) for row in boxes}
+    return FleetFile(boxes, configs, groups, bundle_version(arguments.bundle))
+
+
+async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) -> int:
+    file = await read_file(arguments)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
-    planned = fleet.assign(boxes)
+    planned = file.run_of(arguments.receipts, bench.fleet_secret).assign(boxes)
     if (arguments.dry_run or not arguments.yes) and not _agreed(planned, arguments, console):
         return NOT_AGREED
     if arguments.dry_run:
         return 0
+    file.groups.make()
+    fleet = file.run_of(arguments.receipts, bench.fleet_secret)
 
     async def work(port: str, serial: str, row: FleetRow) -> ProvisioningResult:
-        wanted = DesiredState(
-            config=configs[row.line],
-            network=row.network,
-            bundle=arguments.bundle,
-            version=version,
-            downgrade=arguments.downgrade,
-            retry=arguments.retry,
-            row=prints[row.line],
-        )
+        wanted = file.wanted(row, arguments, fleet.fingerprints[row.line])
         return await provision_box(port, wanted, bench, arguments, console, serial=serial, quiet=True)
 
     def report(result: RowResult) -> None:
         console.say(result.state.capitalize(), f"{result.row.name:<20} {result.serial:<14} {result.text}")
 
     results = await fleet.run(boxes, work, jobs=max(1, arguments.jobs), report=report)
+    for text in file.groups.told():
+        console.say("Witness", text)
     write_labels(arguments.labels, results, arguments.receipts, bench, console)
     count = {state: sum(one.state == state for one in results) for state in ("done", "skipped", "failed")}
     console.say("Total", f"{count['done']} done, {count['skipped']} skipped, {count['failed']} failed", **count)
@@ -111,13 +151,15 @@ def exit_of(result: RowResult) -> int:
     return ProvisioningError(result.text[:4], "").exit_status if result.state == "failed" else 0
 
 
-def config_of(row: FleetRow, folder: Path) -> bytes | None:
+def config_of(row: FleetRow, folder: Path, groups: FleetGroups) -> bytes | None:
     """Return a row's configuration; its file is named relative to the CSV file. Raises E401 with the line."""
     template = folder / row.config if row.config else None
     try:
-        return render_config(template, name=row.name, site=row.site, settings=row.settings)
+        return groups.configuration(row, template)
     except ProvisioningError as exc:
-        raise ProvisioningError(exc.code, f"line {row.line}: {exc.text}", **exc.facts) from exc
+        text = exc.text.replace("; column ", f"; line {row.line}, column ")
+        where = f"line {row.line}, " if text.startswith("column ") else f"line {row.line}: "
+        raise ProvisioningError(exc.code, where + text, **exc.facts) from exc
 
 
 def ports_of(arguments: argparse.Namespace, console: Console) -> list[str]:

@@ -114,7 +114,8 @@ def report(outcome: ProvisioningResult, console: Console, receipts: Path, took_s
         return
     path = save_receipt(receipts, outcome.receipt)
     checks = ", ".join((outcome.verified or {}).get("checks", [])) or "nothing to compare"
-    console.say("Verify", f"read back ok ({checks}) · self-test ok")
+    waits = ((outcome.verified or {}).get("selftest") or {}).get("waits", "")
+    console.say("Verify", f"read back ok ({checks}) · self-test ok" + (f", but {waits}" if waits else ""))
     version, slot = outcome.receipt["version"], outcome.receipt["slot"]
     took = f"{int(took_s) // 60}:{int(took_s) % 60:02d}"
     console.say("Done", f"{outcome.serial} runs {version} in slot {slot}      {took}      {path}", receipt=str(path))
