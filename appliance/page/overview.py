@@ -35,6 +35,16 @@ OWN_PRODUCER = "CLIENT_INNER_PRODUCER"  # every client library has one, for what
 Row = dict[str, Any]
 
 
+def _replication(watched: BoxView) -> Row:
+    """Return what the box says of copies of its log, and the card of its group."""
+    told = watched.replication.told() if watched.replication else None
+    if told is None or told["role"] != "member":
+        return {"replication": told, "group_card": None}
+    from appliance.page.members import group_card  # a box alone has none
+
+    return {"replication": told, "group_card": group_card(told)}
+
+
 class Overview:
     """Gathers the page's values; keeps the ages of messages that groups stand at."""
 
@@ -63,7 +73,7 @@ class Overview:
             "clients": client_rows(watched),
             "disk": await disk_of(watched),
             "uplink": await uplink_of(watched),
-            "replication": watched.replication.told() if watched.replication else None,
+            **_replication(watched),
             "now": words.moment(watched.now_ms()),
             **past,
         }

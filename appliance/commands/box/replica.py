@@ -84,9 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
 def show(status: Mapping[str, Any]) -> None:
     """Print how a group stands, as a person reads it."""
     print(sentence(status))
-    rows = [
-        [each["member"], each["address"], kind(each, status["leader"]), distance(each)] for each in status["members"]
-    ]
+    rows = []
+    for each in status["members"]:
+        rows.append([each["member"], each["address"], kind(each, status["leader"]), distance(each, status)])
     print_table(["MEMBER", "ADDRESS", "IS", "COPY"], rows)
     if cut := status["diverged"]:
         much = f"{size(cut['end'] - cut['start'])}, {cut['messages']} messages, at {cut['start']}"
@@ -118,12 +118,14 @@ def kind(each: Mapping[str, Any], leader: str) -> str:
     return "leader" if each["member"] == leader else "learner" if each["learner"] else "follower"
 
 
-def distance(each: Mapping[str, Any]) -> str:
-    """Return how far a member's copy is."""
+def distance(each: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Return how far a member's copy is; of other copies only the leader knows it."""
     if not each["connected"]:
         return "not connected"
     if each["witness"]:
         return "-"
+    if not status["serves"] and each["member"] not in (status["member"], status["leader"]):
+        return "connected"
     if not each["behind_bytes"]:
         return "has everything"
     why = f"; {each['refuses']}" if each["refuses"] else ""

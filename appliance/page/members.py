@@ -1,0 +1,70 @@
+"""What the page says of a group of boxes: who takes the messages, what each member has, in words for anybody."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from appliance.health.condition_rules import size, span
+
+GOOD, WARN, BAD = "good", "warn", "bad"
+
+
+class MemberLine(NamedTuple):
+    """One member: what it is, where, what it has; `level`: how that is to be shown."""
+
+    name: str
+    address: str
+    text: str
+    level: str = ""
+
+
+class GroupCard(NamedTuple):
+    """The card of a group."""
+
+    tag: str
+    level: str
+    sentence: str
+    lines: tuple[MemberLine, ...]
+
+
+def group_card(told: Mapping[str, Any]) -> GroupCard:
+    """Return what is shown; `told` is what the health object says of the group."""
+    own, leader = str(told["member"]), str(told["leader"])
+    lines = tuple(_line(each, told) for each in told["members"])
+    if told["serves"]:
+        return GroupCard("leader", GOOD, f"This box, {own}, takes all messages; the others copy them.", lines)
+    if leader == own:
+        text = f"This box, {own}, has been elected and takes messages in a moment."
+        return GroupCard("not ready", WARN, text, lines)
+    if leader:
+        text = (
+            f"{leader} takes the messages. This box, {own}, has a copy, hands on what clients send it, and takes over "
+        )
+        return GroupCard(f"follows {leader}", GOOD, f"{text}if {leader} fails.", lines)
+    names = [each["member"] for each in told["members"]]
+    text = f"Nobody takes messages: senders wait until {len(names) // 2 + 1} of {', '.join(names)} reach one another."
+    return GroupCard("no leader", BAD, text, lines)
+
+
+def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:
+    own = each["member"] == told["member"]
+    kind = "Witness" if each["witness"] else "Box"
+    name = f"{kind} {each['member']}" + (", this one" if own else "")
+    text, level = _state(each, told, own=own)
+    return MemberLine(name, str(each["address"]).rpartition(":")[0].strip("[]"), text, level)
+
+
+def _state(each: Mapping[str, Any], told: Mapping[str, Any], *, own: bool) -> tuple[str, str]:
+    """Return what a member has, as far as this one knows: of other copies only a leader does."""
+    if not each["connected"]:
+        return "not connected", WARN
+    if each["witness"]:
+        return "connected; it votes and has no messages", ""
+    if each["member"] == told["leader"]:
+        return "leads, has everything" if own else "leads", ""
+    learns = ", does not vote yet" if each["learner"] else ""
+    if not own and not told["serves"]:
+        return f"connected{learns}", ""
+    if each["behind_bytes"]:
+        why = f": {each['refuses']}" if each["refuses"] else ""
+        return f"{size(each['behind_bytes'])} and {span(each['behind_s'])} behind{learns}{why}", WARN
+    return f"has everything{learns}", ""
