@@ -177,7 +177,7 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     uplink, actions = _start_uplink(nursery, context, store, tables.space) if ships else (None, {})
     shipped = uplink.may_release if uplink else always
     accounts = guard.handlers(config.box.name, config.box.cluster, context.broker_address)
-    answering = standing.answering(parts.broker_handlers(accounts)), parts.namesrv_handlers()
+    answering = standing.answering(tables, parts.broker_handlers(accounts)), parts.namesrv_handlers()
     opening = partial(_open_to_clients, nursery, config, ports, guard)
     governor, ports_seen = await opening(answering, clients=standing.clients)
     calls = await _open_grpc(nursery, context, parts, ports, governor) if ports.grpc else None

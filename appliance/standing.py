@@ -57,7 +57,7 @@ class OwnConnections:
         await nursery.start(serving, handle)
 
 
-def as_they_are(handlers: dict[int, Handle]) -> dict[int, Handle]:
+def as_they_are(tables: BrokerTables, handlers: dict[int, Handle]) -> dict[int, Handle]:
     """Return the handlers of a broker that nobody else may go on with."""
     return handlers
 
@@ -82,7 +82,7 @@ class Standing(NamedTuple):
     follows: bool = False
     saves: Callable[[], bool] = lambda: True
     floor: Callable[[], int] = lambda: sys.maxsize
-    answering: Callable[[dict[int, Handle]], dict[int, Handle]] = as_they_are
+    answering: Callable[[BrokerTables, dict[int, Handle]], dict[int, Handle]] = as_they_are
     composed: Callable[[BrokerTables, MayGo], None] = told_nobody
     ports: Callable[[Ports], Ports] = own_ports
     clients: ClientPorts = OwnConnections()

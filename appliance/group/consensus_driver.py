@@ -12,50 +12,24 @@ from typing import Final
 import trio
 
 from appliance.broker.intake import NOT_COPIED
-from appliance.group.copies.common_point import cuts_something, decode_point, encode_point, point_of
-from appliance.group.copies.cut_news import decode_cuts, note_cuts
-from appliance.group.copies.feed import Feed
-from appliance.group.copies.lag import LogAges
-from appliance.group.copies.log_copy import CopyFailed, LogCopy, LogShrunk
-from appliance.group.copies.missing import MissingMessages, decode_missing, messages_of_clients
-from appliance.group.copies.shipping import Shipping
-from appliance.group.copies.topic_policies import CopiedMark
-from appliance.group.driver import Divergence, GroupRefused, MemberProgress
-from appliance.group.event_queue import DriverEvent, EventQueue, needs_turn
-from appliance.group.leadership import LEADER, LEARNER, Leadership, LeadershipState
-from appliance.group.links.frames import (
-    ACCOUNTS,
-    COMMON_POINT,
-    COPY_REFUSES,
-    CUTS,
-    HAND_OVER,
-    LEAVE,
-    MISSING,
-    MOST_TEXT,
-    WISH_REFUSED,
-    LinkFrame,
-    LinkRefused,
-    MemberHello,
-    encode_frame,
-    typed,
-)
-from appliance.group.links.greeting import hello_of, refusal_of
+from appliance.group.copies.common_point import cuts_something, encode_point, point_of
+from appliance.group.copies.cut_news import note_cuts
+from appliance.group.copies.log_copy import CopyFailed, LogShrunk
+from appliance.group.copies.missing import messages_of_clients
+from appliance.group.event_queue import DriverEvent, needs_turn
+from appliance.group.leadership import LEADER, LEARNER, LeadershipState
+from appliance.group.link_events import LinkEvents
 from appliance.group.links.link import Link
-from appliance.group.links.links import MemberLinks
-from appliance.group.links.message_frames import decode_message, encode_message
+from appliance.group.links.links import LinkUser, MemberLinks
+from appliance.group.links.message_frames import encode_message
 from appliance.group.member_files import MemberFiles
-from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
-from appliance.group.member_view import seen_members, what_is_lost, why_not_copied
-from appliance.group.membership.member_changes import removed
-from appliance.group.membership.membership_orders import MembershipOrders
-from appliance.replication.slaves import SlavesSeen
-from storage_driver.consensus.core import Core
-from storage_driver.consensus.effects import BeginTerm, Effects, LogCut, MemberStatus
+from appliance.group.member_orders import MemberOrders
+from appliance.group.member_parts import DriverParts
+from appliance.group.member_view import MemberView
+from appliance.group.wishes import LEAD, Wish
+from storage_driver.consensus.effects import BeginTerm, Effects, LogCut
 from storage_driver.consensus.members import Members
-from storage_driver.consensus.messages import Append, Synced
-from storage_driver.consensus.rules import REFUSAL_S
-from storage_driver.errors import ConsensusRefused, LogFailed, StorageError
-from storage_driver.log.lineage import AloneRange
+from storage_driver.errors import LogFailed, StorageError
 from storage_driver.log.segment import Write
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
@@ -64,106 +38,37 @@ log = logging.getLogger("appliance.group")
 RAFT_TOPIC: Final = "RBX_RAFT"
 OFTEN_S: Final = 0.02  # between two notes of what copies lack
 LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
-PROMOTE_S: Final = 10.0
-PARTING_S: Final = 4.0  # for the broker's end, its tables in the log
-PROMISE_S: Final = REFUSAL_S + 2
 FAR_BEHIND: Final = 32 << 20  # bytes: twice what may be on its way
-ROUND_S: Final = 1.0  # of an election by hand
 
 
 class ConsensusDriver:
-    """One member of a group. `run` is its life; orders of people are carried out while it runs."""
+    """Feeds the core of one member with one event after the other, and carries out what it wants before the next."""
 
     def __init__(
         self,
-        rules: MemberRules,
-        core: Core,
-        store: MemberLog,
+        parts: DriverParts,
         *,
         files: MemberFiles,
-        leadership: Leadership,
-        clocks: DriverClocks,
         session: bytes,
-        copy: LogCopy,
-        make_links: "Callable[[ConsensusDriver], MemberLinks]",
+        make_links: Callable[[LinkUser], MemberLinks],
     ) -> None:
-        self.member, self.leadership = rules.member, leadership
-        self._rules, self._core, self._store, self._files = rules, core, store, files
-        self._clocks, self._session = clocks, session
-        feed = Feed(partial(store.read_log, synced=True), segment_bytes=store.segment_bytes, synced=self._synced)
-        self._shipping = Shipping(core, feed, ship=lambda: self.links.wake(), rate=rules.catch_up_bytes_s)
-        self._copy, self._missing = copy, MissingMessages(LogAges())
-        self._events = EventQueue()
-        self._epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
+        self.leadership, self.member, self._rules = parts.leadership, parts.rules.member, parts.rules
+        self._core, self._store, self._files, self._copy = parts.core, parts.store, files, parts.copy
+        self._events, self._wishes, self._clocks = parts.events, parts.wishes, parts.clocks
+        self._shipping, self._missing = parts.shipping, parts.missing
         self._one_thread = trio.CapacityLimiter(1)
-        self._told_end = store.end  # to the core
-        self._failed, self._answer = False, ""  # whether the disk failed; why the leader does not hand over
-        self.links = make_links(self)
-        self._know(core.status.members)
-
-    def _synced(self) -> int:
-        return self._store.synced
-
-    # ---- what links ask (LinkUser)
-
-    def hello(self) -> MemberHello:
-        """Return the greeting of this member."""
-        return hello_of(self._rules, self._store, self._session)
-
-    def check(self, hello: MemberHello) -> LinkRefused | None:
-        """Return why a member's log cannot be one with this one."""
-        return refusal_of(self.hello(), hello)
-
-    def begun(self, link: Link, hello: MemberHello) -> None:
-        """A link is open."""
-        self._epochs[link.member] = hello.epochs
-        link.pump(partial(self._shipping.next_frame, link.member))
-        self._events.add(DriverEvent(partial(self._connected, link.member)))
-
-    def _connected(self, member: str, now_s: float) -> Effects:
-        return self._core.connected(now_s, member)
-
-    def ended(self, link: Link) -> None:
-        """A link is closed; what was on its way is lost."""
-        self._copy.news.refusals.forget(link.member)
-
-    async def take(self, link: Link, frame: LinkFrame) -> None:
-        """Take a frame. Raises ProtocolError."""
-        if frame.kind in (HAND_OVER, LEAVE):
-            await self._events.wait_room()
-            self._events.add(DriverEvent(partial(self._wish, kind=frame.kind, member=link.member)))
-            return
-        if frame.kind == ACCOUNTS:
-            if self._rules.accounts is not None and link.member == self._core.status.leader:
-                await self._rules.accounts.take(frame.data)
-            return
-        if frame.kind == WISH_REFUSED:
-            self._answer = typed("REFUSED", lambda: frame.fields("REFUSED").text("text"))[:MOST_TEXT]
-            return
-        if frame.kind in (MISSING, COMMON_POINT):
-            self._told_by(link.member, frame)
-            return
-        if frame.kind == CUTS:
-            if (cuts := decode_cuts(frame)) and self._core.status.role == LEADER:
-                note_cuts(self._store.lineage, link.member, cuts)
-            return
-        if frame.kind == COPY_REFUSES:
-            self._copy.news.refusals.heard(link.member, frame)
-            return
-        message = decode_message(frame)
-        event = DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
-        if isinstance(message, (Append, Synced)) and self._done_at_once(event):
-            return
-        await self._events.wait_room()
-        self._events.add(event)
-
-    def _told_by(self, member: str, frame: LinkFrame) -> None:
-        """Take what a leader says beside the core's messages. Raises ProtocolError."""
-        if member == self._core.status.leader:
-            if frame.kind == MISSING:
-                self._missing.heard(decode_missing(frame))
-            else:
-                self._copy.common = decode_point(frame)
+        self._told_end, self._failed = parts.store.end, False  # told to the core; whether the disk failed
+        self._heard = LinkEvents(parts, session, at_once=self._done_at_once)
+        self.links = make_links(self._heard)
+        self.view = MemberView(parts, self.links)
+        self.orders = MemberOrders(
+            parts,
+            self.links,
+            tell_end=lambda now_s: self._tell_appended(now_s, self._store.end),
+            publish=self._publish,
+            limiter=self._one_thread,
+        )
+        self._know(self._core.status.members)
 
     # ---- what the store tells
 
@@ -224,6 +129,7 @@ class ConsensusDriver:
             if self._rules.accounts is not None:
                 nursery.start_soon(self._rules.accounts.run, self._linked_boxes)
             nursery.start_soon(self._look_after_copy)
+            nursery.start_soon(self.orders.grant)
             await self._act()
 
     def _linked_boxes(self) -> list[tuple[str, Link]]:
@@ -257,8 +163,8 @@ class ConsensusDriver:
                 text = f"the disk took the log up to {self._store.end}, not to {self._told_end}"
                 raise LogShrunk(f"{text}: the next start goes on there")
             await self._carry_out(event.run(self._clocks.now_s()), event)
-            self.copied.look()
-            self._publish(self._core.status)
+            self._shipping.copied.look()
+            self._publish()
             self._look(self._clocks.now_s())
 
     def _look(self, now_s: float) -> None:
@@ -269,6 +175,8 @@ class ConsensusDriver:
             self._missing.note(store.committed, messages_of_clients(store))
             for member, frame in self._missing.frames(now_s, self._core.progress):
                 self.links.send(member, frame)
+            if to := self._core.wanted_leader(now_s):
+                self._wishes.add(Wish(LEAD, to, own=True))
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
             self._copy.news.refusals.tell(link, store.full, self._copy.refused)
@@ -293,7 +201,7 @@ class ConsensusDriver:
         if effects.accepted is not None:
             if self._begins_log(event):
                 await trio.to_thread.run_sync(
-                    self._store.lineage.adopt, self._epochs[event.sender], limiter=self._one_thread
+                    self._store.lineage.adopt, self._heard.epochs[event.sender], limiter=self._one_thread
                 )
             if (end := self._copy.append(effects.accepted, event.data)) is not None:
                 self._appended(end)
@@ -323,7 +231,7 @@ class ConsensusDriver:
 
     def _begins_log(self, event: DriverEvent) -> bool:
         """Return whether the sender's records are the first of this log, and say whose it is."""
-        store, epochs = self._store, self._epochs.get(event.sender)
+        store, epochs = self._store, self._heard.epochs.get(event.sender)
         return store.end == store.first and bool(epochs) and list(epochs or ()) != store.lineage.epochs
 
     def _appended(self, end: int) -> None:
@@ -369,7 +277,7 @@ class ConsensusDriver:
     def _follow(self, reason: str) -> None:
         """Take no messages of this box's own."""
         self._store.only_copies(reason)
-        self.copied.fail(f"{NOT_COPIED}: {reason}")
+        self._shipping.copied.fail(f"{NOT_COPIED}: {reason}")
         self._store.share(self._synced_to)
         self._shipping.feed.clear()
         self._events.add_first(DriverEvent(partial(self._tell_appended, log_offset=self._store.end)))
@@ -398,199 +306,13 @@ class ConsensusDriver:
             self._fail(f"the record of term {term} cannot be appended: {exc}")
             return None
 
-    def _publish(self, status: MemberStatus) -> None:
+    def _publish(self) -> None:
+        status = self._core.status
         role = LEARNER if self.member in status.members.learners else status.role
         ready = status.ready and not self.leadership.parting and self._core.lease_held(self._clocks.now_s())
         address = self._rules.directory.client_address(status.leader)
         self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready))
 
-    # ---- orders
-
-    async def _order(self, call: Callable[[float], Effects]) -> None:
-        """Give the core an order. Raises GroupRefused."""
-        done, refused = trio.Event(), list[str]()
-
-        def run(now_s: float) -> Effects:
-            done.set()
-            try:
-                return call(now_s)
-            except ConsensusRefused as exc:
-                refused.append(str(exc))
-                return Effects()
-
-        self._events.add(DriverEvent(run))
-        await done.wait()
-        if refused:
-            raise GroupRefused(refused[0])
-
-    async def promote(self, *, accept_loss: bool = False) -> None:
-        """Become the leader: by the other's hand-over if it is there, alone only with `accept_loss`."""
-        status, self._answer = self._core.status, ""
-        if status.leader not in ("", self.member) and self.links.link(status.leader) is not None and not accept_loss:
-            self.links.send(status.leader, encode_frame(HAND_OVER, {}))
-            await self._wait_lead(PROMOTE_S)
-        elif status.role != LEADER:
-            await self._campaign(forced=accept_loss)
-        if self.leadership.current.role != LEADER:
-            lost = await self._missing.lost(self._store, limiter=self._one_thread)
-            text = self._answer or (
-                "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
-                + what_is_lost(self._core, self._store.synced, self._clocks.now_s(), lost)
-            )
-            raise GroupRefused(f"{self.member} does not lead: {text}", lost_messages=lost)
-
-    async def _wait_lead(self, most_s: float) -> None:
-        with trio.move_on_after(most_s):
-            await self.leadership.wait_for(lambda state: state.role == LEADER or bool(self._answer))
-
-    async def _campaign(self, *, forced: bool) -> None:
-        """Hold elections until one is won, or what was promised to a leader that is gone has run out everywhere."""
-        until = trio.current_time() + PROMISE_S * self._rules.scale
-        while self.leadership.current.role != LEADER and trio.current_time() < until:
-            try:
-                await self._order(partial(self._core.campaign, forced=forced))
-            except GroupRefused as exc:
-                self._answer = str(exc)
-                await trio.sleep(LOOK_S)
-            else:
-                self._answer = ""
-                await self._wait_lead(ROUND_S * self._rules.scale)
-
-    def _wish(self, now_s: float, kind: int, member: str) -> Effects:
-        try:
-            if kind == LEAVE:
-                return self._core.propose_members(now_s, removed(self._core.status.members, member))
-            return self._core.transfer(now_s, member)
-        except ConsensusRefused as exc:
-            self.links.send(member, encode_frame(WISH_REFUSED, {"text": str(exc)[:MOST_TEXT]}))
-            return Effects()
-
-    async def transfer(self, to: str) -> None:
-        """Hand the leadership to a member; it has everything first. Requests wait until it leads."""
-        self._may_transfer(to)
-        self._part(True)
-        try:
-            with trio.move_on_after(PARTING_S):
-                await self.leadership.wait_broker_ended()
-            await self._order(partial(self._tell_appended, log_offset=self._store.end))
-            await self._order(partial(self._core.transfer, to=to))
-            with trio.move_on_after(PROMOTE_S):
-                await self.leadership.wait_for(lambda state: state.leader == to)
-        finally:
-            self._part(False)
-        if self.leadership.current.leader != to:
-            raise GroupRefused(f"{to} did not take over: {self.leadership.current.leader or 'nobody'} leads")
-
-    def _may_transfer(self, to: str) -> None:
-        if self.leadership.parting:
-            raise GroupRefused("a hand-over is under way: see `rocketbox group status`")
-        if (refuses := self._copy.news.refusals.of(to)) and self._store.end > self._synced_of(to):
-            raise GroupRefused(f"{to} {refuses}: it lacks what this box has")
-        try:
-            self._core.check_transfer(self._clocks.now_s(), to)
-        except ConsensusRefused as exc:
-            raise GroupRefused(str(exc)) from exc
-
-    def _synced_of(self, member: str) -> int:
-        return self._shipping.synced().get(member, 0)
-
-    def _part(self, parting: bool) -> None:
-        self.leadership.parting = parting
-        self._publish(self._core.status)
-
-    async def demote(self) -> None:
-        """Stop leading, whoever takes over."""
-        await self._order(self._core.resign)
-
-    async def solo(self) -> None:
-        """As leader, acknowledge alone from here on, until the other copy is level again."""
-        await self._order(self._core.solo)
-
-    def _changes(self) -> MembershipOrders:
-        return MembershipOrders(self._core, self._order, self._rules.directory, self.leadership)
-
-    async def join(self, member: str) -> str:
-        """As leader, let a member in, one step; return what that waits for, "" when it is done."""
-        return await self._changes().join(member)
-
-    async def remove(self, member: str) -> None:
-        """As leader, take another member out of the group."""
-        await self._changes().remove(member)
-
-    async def hand_over(self) -> None:
-        """Let another box lead if this one does."""
-        await self._changes().hand_over(self.transfer)
-
-    async def leave(self) -> None:
-        """Ask the leader to take this member out; who leads hands over first."""
-        await self.hand_over()
-        leader = self._core.status.leader
-        with trio.move_on_after(PROMOTE_S):
-            while self.links.link(leader) is not None:
-                self._answer = ""
-                self.links.send(leader, encode_frame(LEAVE, {}))
-                await trio.sleep(LOOK_S)
-        if not leader or self.links.link(leader) is not None:
-            raise GroupRefused(self._answer or f"{leader or 'a leader'} did not answer: see `rocketbox group status`")
-
-    async def resync(self, *, discard: bool = False) -> None:
-        """As follower, end this process; its next start gives the copy up and takes the leader's anew."""
-        status = self._core.status
-        if status.role == LEADER or self.links.link(status.leader) is None:
-            text = "this box leads" if status.role == LEADER else "no leader is connected"
-            raise GroupRefused(f"{text}: a copy is given up only for that of a leader that is there")
-        if self.member in status.members.witnesses:
-            raise GroupRefused("a witness has no copy")
-        try:
-            await self._copy.give_up(status.members, discard=discard)
-        except OSError as exc:
-            raise GroupRefused(f"nothing was changed: {exc.strerror}; --discard deletes this copy first") from exc
-
-    # ---- what is seen
-
-    def members(self) -> tuple[MemberProgress, ...]:
-        """Return every member as this one knows it."""
-        now_s = self._clocks.now_s()
-        return seen_members(
-            *(self._rules, self._core, self._store, self.links),
-            refuses=self._copy.news.refusals.of,
-            age_s=partial(self._missing.ages.age_s, now_s),
-        )
-
     def tell_committed(self) -> None:
         """As leader, tell the others at once what is committed."""
         self._events.add(DriverEvent(self._core.tell_committed))
-
-    def divergence(self) -> Divergence | None:
-        """Return the last cut of this log since the start."""
-        return self._copy.divergence
-
-    @property
-    def copied(self) -> CopiedMark:
-        """How far two disks have the log."""
-        return self._shipping.copied
-
-    def leads(self, term: int) -> bool:
-        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
-        return self._core.status.term == term and self._core.lease_held(self._clocks.now_s())
-
-    def alone(self) -> Sequence[AloneRange]:
-        """Return which ranges this disk has acknowledged alone."""
-        return self._store.lineage.alone
-
-    def copy_there(self) -> bool:
-        """Return whether another box is linked, or is not to be waited for."""
-        boxes = self._core.status.members.boxes
-        return self._core.alone or any(self.links.link(name) is not None for name in boxes if name != self.member)
-
-    def refused(self) -> dict[str, int]:
-        """Return how many connections to this member's port were refused or have ended, by reason."""
-        return {**self.links.statistics().refused, **self.links.at_port}
-
-    def slaves(self) -> SlavesSeen | None:
-        """Return Apache's slaves that copy from this member, None where it serves none."""
-        return self._rules.slaves.statistics() if self._rules.slaves is not None else None
-
-    def why_not_copied(self) -> str:
-        """Return why what this member has appended is not on enough disks."""
-        return why_not_copied(self._core.status, self.members(), self.member)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from appliance.group.leadership import Leadership
+from appliance.group.leadership import LEADER, Leadership
 from appliance.replication.slaves import SlavesSeen
 from storage_driver.log.lineage import AloneRange
 from storage_driver.named_tuple import NamedTuple
@@ -34,28 +34,8 @@ class Divergence(NamedTuple):
     messages: int = 0  # whole ones of clients among them
 
 
-class GroupDriver(Protocol):
-    """Runs the consensus core over store and links. Each order returns when it is done; raises GroupRefused."""
-
-    leadership: Leadership
-    member: str
-
-    def members(self) -> tuple[MemberProgress, ...]: ...
-    def tell_committed(self) -> None:
-        """As leader, tell the others at once what is committed."""
-
-    def divergence(self) -> Divergence | None: ...
-    def alone(self) -> Sequence[AloneRange]:
-        """Return which ranges this disk has acknowledged alone, the newest last."""
-
-    def refused(self) -> Mapping[str, int]:
-        """Return how many connections to this member's port were refused or have ended, by reason."""
-
-    def leads(self, term: int) -> bool:
-        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
-
-    def slaves(self) -> SlavesSeen | None:
-        """Return Apache's slaves that copy from this member, None where it serves none."""
+class GroupOrders(Protocol):
+    """What people want of a member. Each order returns when it is done; raises GroupRefused."""
 
     async def promote(self, *, accept_loss: bool = False) -> None:
         """Become the leader: by the other's hand-over if it is there, alone only with `accept_loss`."""
@@ -75,8 +55,8 @@ class GroupDriver(Protocol):
     async def remove(self, member: str) -> None:
         """As leader, take another member out of the group."""
 
-    async def hand_over(self) -> None:
-        """Let another box lead if this one does."""
+    async def hand_over(self) -> str:
+        """Let another box lead if this one does; return who leads, "" if it did not."""
 
     async def leave(self) -> None:
         """Ask the leader to take this member out; who leads hands over first."""
@@ -85,9 +65,52 @@ class GroupDriver(Protocol):
         """As follower, end this process; its next start gives the copy up and takes the leader's anew."""
 
 
+class GroupView(Protocol):
+    """What a member sees of its group."""
+
+    def members(self) -> tuple[MemberProgress, ...]: ...
+    def divergence(self) -> Divergence | None: ...
+    def alone(self) -> Sequence[AloneRange]:
+        """Return which ranges this disk has acknowledged alone, the newest last."""
+
+    def refused(self) -> Mapping[str, int]:
+        """Return how many connections to this member's port were refused or have ended, by reason."""
+
+    def leads(self, term: int) -> bool:
+        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
+
+    def slaves(self) -> SlavesSeen | None:
+        """Return Apache's slaves that copy from this member, None where it serves none."""
+
+
+class GroupDriver(Protocol):
+    """Runs the consensus core over store and links."""
+
+    member: str
+    leadership: Leadership
+
+    def tell_committed(self) -> None:
+        """As leader, tell the others at once what is committed."""
+
+    @property
+    def orders(self) -> GroupOrders: ...
+    @property
+    def view(self) -> GroupView: ...
+
+
 class GroupRefused(Exception):
     """An order was not carried out; nothing changed. The text says why and what to do."""
 
     def __init__(self, reason: str, *, lost_messages: int | None = None) -> None:
         super().__init__(reason)
         self.lost_messages = lost_messages  # acknowledged, as far as known, that the order would lose
+
+
+def must_lead(leadership: Leadership) -> None:
+    """Raise GroupRefused, which says where an order for the leader is to be given, unless this member leads."""
+    state = leadership.current
+    if state.role == LEADER:
+        return
+    if state.leader:
+        raise GroupRefused(f"this box does not lead: run it on {state.leader} ({state.address})")
+    raise GroupRefused("nobody leads this group now: see `rocketbox group status`, and run it on the leader")

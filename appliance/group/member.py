@@ -99,13 +99,13 @@ async def run_member(
 def _why_it_waits(driver: GroupDriver, *, both: bool) -> str:
     """Return for whom a leader waits that does not serve yet; "" where it waits for nobody."""
     leads = driver.leadership.current.role == LEADER
-    return who_is_missed(driver.members(), driver.member) if leads and both else ""
+    return who_is_missed(driver.view.members(), driver.member) if leads and both else ""
 
 
 async def _leave_the_lead(driver: GroupDriver) -> None:
     """Let another box lead before this one ends: nobody has to wait for an election."""
     try:
-        await driver.hand_over()
+        await driver.orders.hand_over()
     except GroupRefused as exc:
         log.warning("event=not_handed_over reason=%r next_step=none", str(exc))
 
@@ -148,7 +148,6 @@ class Turn:
         )
         self._release = read_release(parts.files)
         self._locks: SavedLocks | None = None
-        self._answers: SingleAnswers | None = None
 
     async def run(self, serve: Serve) -> None:
         """Serve until this member begins or ends to lead."""
@@ -214,10 +213,6 @@ class Turn:
 
     def _role(self, tables: BrokerTables) -> MemberRole:
         parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
-        if self._state.serves:
-            self._locks = SavedLocks(tables.locks, self._files().state_file("queueLocks", folder="rocketbox"))
-            leads = partial(parts.driver.leads, self._state.term)
-            self._answers = SingleAnswers(leads, tables.offsets, self._locks)
         reads_here = parts.context.config.group.elections != AUTOMATIC
         role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves, reads_here=reads_here)
         if parts.floating is not None:
@@ -226,9 +221,13 @@ class Turn:
             role.own_slaves = OwnSlaves(admitted(slaves), port)
         return role
 
-    def _answering(self, handlers: dict[int, Handle]) -> dict[int, Handle]:
-        """Return what the broker of this standing answers."""
-        return self._answers.over(handlers) if self._answers is not None else handlers
+    def _answering(self, tables: BrokerTables, handlers: dict[int, Handle]) -> dict[int, Handle]:
+        """Return what the broker of this standing answers: a leader as if there were no other box."""
+        if not self._state.serves:
+            return handlers
+        self._locks = SavedLocks(tables.locks, self._files().state_file("queueLocks", folder="rocketbox"))
+        leads = partial(self._parts.driver.view.leads, self._state.term)
+        return SingleAnswers(leads, tables.offsets, self._locks).over(handlers)
 
     def _composed(self, tables: BrokerTables, may_go: MayGo) -> None:
         self._tables, self._may_go = tables, may_go

@@ -1,12 +1,18 @@
-"""What one member of a group is made with: who it is, which clocks it has, what it uses of its store."""
+"""What one member of a group is made with: who it is, which clocks it has, what its tasks share."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from appliance.group.account_copies import AccountCopies
-from appliance.group.copies.log_copy import FollowerLog
+from appliance.group.copies.log_copy import FollowerLog, LogCopy
+from appliance.group.copies.missing import MissingMessages
+from appliance.group.copies.shipping import Shipping
+from appliance.group.event_queue import EventQueue
+from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberDirectory
+from appliance.group.wishes import Wishes
 from appliance.replication.slaves import Slaves
+from storage_driver.consensus.core import Core
 from storage_driver.log.commit_log import Writing
 from storage_driver.log.lineage import Lineage
 from storage_driver.named_tuple import NamedTuple
@@ -52,3 +58,18 @@ class DriverClocks(NamedTuple):
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
     random: Callable[[], float]
+
+
+class DriverParts(NamedTuple):
+    """What links, orders, view and driver of one member share; each is changed by the one whose name it has."""
+
+    rules: MemberRules
+    core: Core
+    store: MemberLog
+    leadership: Leadership
+    clocks: DriverClocks
+    events: EventQueue
+    wishes: Wishes
+    shipping: Shipping
+    copy: LogCopy
+    missing: MissingMessages

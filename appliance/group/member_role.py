@@ -53,7 +53,7 @@ class MemberRole:
 
     def _number(self, member: str) -> int:
         """Return the number of a follower: its place among the boxes; who is none of them comes last."""
-        boxes = [each.member for each in self._driver.members() if not each.witness]
+        boxes = [each.member for each in self._driver.view.members() if not each.witness]
         return boxes.index(member) + 1 if member in boxes else len(boxes) + 1
 
     @property
@@ -68,7 +68,7 @@ class MemberRole:
         """Return the leader's address at 0, where it is known, and followers' at their numbers."""
         state, own = self._state, self._driver.member
         if self._serves and state.serves:
-            others = [each for each in self._driver.members() if each.connected and each.member != own]
+            others = [each for each in self._driver.view.members() if each.connected and each.member != own]
             copies = [each for each in others if not (each.witness or each.learner)]
             return {MASTER_ID: self._held(asked_at), **{self._number(each.member): _client(each) for each in copies}}
         leader = {MASTER_ID: self._held(state.address)} if state.address and state.leader != own else {}
@@ -94,7 +94,7 @@ class MemberRole:
         """Return why this member takes no messages, and who does."""
         state = self._state
         if state.leader == self._driver.member:
-            missed = who_is_missed(self._driver.members(), self._driver.member)
+            missed = who_is_missed(self._driver.view.members(), self._driver.member)
             return f"this box leads its group, and waits for another disk with its log: {missed or 'try again later'}"
         if state.leader:
             return f"this box follows, {state.leader} at {state.address or 'an unknown address'} leads its group"
@@ -103,7 +103,9 @@ class MemberRole:
     def handle_status(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_HA_STATUS (907) of 5.x: who has how much. Source: RocketMQ 5.3 HARuntimeInfo."""
         end = self._log.committed
-        others = [each for each in self._driver.members() if each.member != self._driver.member and not each.witness]
+        others = [
+            each for each in self._driver.view.members() if each.member != self._driver.member and not each.witness
+        ]
         found = [self._connection(each, end) for each in others] if self._serves else []
         client = {} if self._serves else self._following(end)
         body = {
@@ -139,7 +141,7 @@ class MemberRole:
 
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
-        state, diverged = self._state, self._driver.divergence()
+        state, diverged = self._state, self._driver.view.divergence()
         return {
             "role": "member",
             "member": self._driver.member,
@@ -148,13 +150,13 @@ class MemberRole:
             "term": state.term,
             "leader": state.leader,
             "leader_address": state.address,
-            "members": [self._told_of(each) for each in self._driver.members()],
+            "members": [self._told_of(each) for each in self._driver.view.members()],
             "diverged": diverged._asdict() if diverged else None,
             **self._slaves(),
         }
 
     def _slaves(self) -> dict[str, object]:
-        seen = self._driver.slaves()
+        seen = self._driver.view.slaves()
         return {"slaves": slaves_told(seen, self._log.committed)} if seen is not None else {}
 
     def _told_of(self, each: MemberProgress) -> dict[str, object]:
@@ -165,7 +167,7 @@ class MemberRole:
         state = self._state
         yield "leader", int(state.serves), {}
         yield "term", state.term, {}
-        for each in self._driver.members():
+        for each in self._driver.view.members():
             if each.member == self._driver.member:
                 continue
             labels = {"member": each.member}
@@ -173,9 +175,9 @@ class MemberRole:
             if not each.witness:
                 yield "member_lag_bytes", each.behind_bytes, labels
                 yield "member_lag_seconds", each.behind_s, labels
-        for reason, count in self._driver.refused().items():
+        for reason, count in self._driver.view.refused().items():
             yield "links_refused_total", count, {"reason": reason}
-        if (seen := self._driver.slaves()) is not None:
+        if (seen := self._driver.view.slaves()) is not None:
             yield from slaves_series(seen, self._log.committed)
 
 

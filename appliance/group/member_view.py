@@ -1,50 +1,80 @@
 """How a member sees its group: every member's state, and why messages are not on enough disks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from appliance.group.driver import MemberProgress
+from appliance.group.driver import Divergence, MemberProgress
 from appliance.group.leadership import LEADER
 from appliance.group.links.links import MemberLinks
-from appliance.group.member_parts import MemberLog, MemberRules
+from appliance.group.member_parts import DriverParts
+from appliance.replication.slaves import SlavesSeen
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import MemberStatus
+from storage_driver.log.lineage import AloneRange
 
 
-def seen_members(
-    rules: MemberRules,
-    core: Core,
-    store: MemberLog,
-    links: MemberLinks,
-    *,
-    refuses: Callable[[str], str],
-    age_s: Callable[[int], float],
-) -> tuple[MemberProgress, ...]:
-    """Return every member: all of them at the leader, at a follower itself with its log and the others with links.
+class MemberView:
+    """What one member knows of all of them, now."""
 
-    refuses: why a member takes nothing. age_s: how old the first byte at or above a log offset is.
-    """
-    status, end = core.status, max(store.end, core.told_committed)
-    progress = {each.member: each for each in core.progress()}
-    found = []
-    for name in status.members.all:
-        link, own = links.link(name), name == rules.member
-        synced = store.synced if own else progress[name].synced if name in progress else 0
-        lags = (own or name in progress) and name not in status.members.witnesses
-        found.append(
-            MemberProgress(
-                name,
-                rules.directory.link_address(name),
-                witness=name in status.members.witnesses,
-                learner=name in status.members.learners,
-                connected=own or link is not None,
-                synced=synced,
-                behind_bytes=max(0, end - synced) if lags else 0,
-                behind_s=age_s(synced) if lags else 0.0,
-                refuses=refuses(name) if lags else "",
-                clock_drift_s=link.clock_drift_s if link is not None else None,
+    def __init__(self, parts: DriverParts, links: MemberLinks) -> None:
+        self._rules, self._core, self._store, self._links = parts.rules, parts.core, parts.store, links
+        self._clocks, self._copy, self._missing = parts.clocks, parts.copy, parts.missing
+        self.copied = parts.shipping.copied  # how far two disks have the log
+
+    def members(self) -> tuple[MemberProgress, ...]:
+        """Return every member: at the leader with its log, at a follower itself so and the others with links."""
+        status, end = self._core.status, max(self._store.end, self._core.told_committed)
+        progress = {each.member: each for each in self._core.progress()}
+        now_s, found = self._clocks.now_s(), []
+        for name in status.members.all:
+            link, own = self._links.link(name), name == self._rules.member
+            synced = self._store.synced if own else progress[name].synced if name in progress else 0
+            lags = (own or name in progress) and name not in status.members.witnesses
+            found.append(
+                MemberProgress(
+                    name,
+                    self._rules.directory.link_address(name),
+                    witness=name in status.members.witnesses,
+                    learner=name in status.members.learners,
+                    connected=own or link is not None,
+                    synced=synced,
+                    behind_bytes=max(0, end - synced) if lags else 0,
+                    behind_s=self._missing.ages.age_s(now_s, synced) if lags else 0.0,
+                    refuses=self._copy.news.refusals.of(name) if lags else "",
+                    clock_drift_s=link.clock_drift_s if link is not None else None,
+                )
             )
+        return tuple(found)
+
+    def divergence(self) -> Divergence | None:
+        """Return the last cut of this log since the start."""
+        return self._copy.divergence
+
+    def alone(self) -> Sequence[AloneRange]:
+        """Return which ranges this disk has acknowledged alone."""
+        return self._store.lineage.alone
+
+    def leads(self, term: int) -> bool:
+        """Return whether this member leads in a term at this moment, and nobody else can have been elected since."""
+        return self._core.status.term == term and self._core.lease_held(self._clocks.now_s())
+
+    def copy_there(self) -> bool:
+        """Return whether another box is linked, or is not to be waited for."""
+        boxes = self._core.status.members.boxes
+        return self._core.alone or any(
+            self._links.link(name) is not None for name in boxes if name != self._rules.member
         )
-    return tuple(found)
+
+    def refused(self) -> dict[str, int]:
+        """Return how many connections to this member's port were refused or have ended, by reason."""
+        return {**self._links.statistics().refused, **self._links.at_port}
+
+    def slaves(self) -> SlavesSeen | None:
+        """Return Apache's slaves that copy from this member, None where it serves none."""
+        return self._rules.slaves.statistics() if self._rules.slaves is not None else None
+
+    def why_not_copied(self) -> str:
+        """Return why what this member has appended is not on enough disks."""
+        return why_not_copied(self._core.status, self.members(), self._rules.member)
 
 
 def who_is_missed(members: Sequence[MemberProgress], own: str) -> str:

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,13 @@ from appliance.errors import ConfigError, ConfigProblem
 from appliance.group.account_copies import AccountCopies
 from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.copies.acknowledging import Acknowledgements
+from appliance.group.copies.feed import Feed
+from appliance.group.copies.lag import LogAges
 from appliance.group.copies.log_copy import LogCopy
+from appliance.group.copies.missing import MissingMessages
+from appliance.group.copies.shipping import Shipping
 from appliance.group.copies.topic_policies import TopicPolicies
+from appliance.group.event_queue import EventQueue
 from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberAddress, MemberDirectory, addresses_of
 from appliance.group.links.frames import ACCOUNTS, LinkFrameDecoder
@@ -29,8 +34,9 @@ from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.links import LinkUser, MemberLinks
 from appliance.group.links.message_frames import APPEND
 from appliance.group.member_files import MemberFiles
-from appliance.group.member_parts import DriverClocks, MemberLog, MemberRules
+from appliance.group.member_parts import DriverClocks, DriverParts, MemberLog, MemberRules
 from appliance.group.replacing import CopyReplacing
+from appliance.group.wishes import Wishes
 from appliance.group.witness_log import WitnessLog
 from appliance.replication.master import admitted
 from appliance.replication.role import BESIDE_BODY, MIB
@@ -117,9 +123,9 @@ def open_member(
     Raises ConfigError (certificates), VoteFileDamaged, StateDamaged, ConsensusRefused, OSError.
     """
     driver = make_driver(plan, store, disk, root, certificates, clock_ok=clock_ok, committed=committed)
-    marks = (store.bound_answers(), driver.copied.waiting)
-    waiting = Acknowledgements(marks, wait_s=plan.wait_ms / 1000, why=driver.why_not_copied)
-    store.policies = TopicPolicies(plan.rules, store, driver)
+    marks = (store.bound_answers(), driver.view.copied.waiting)
+    waiting = Acknowledgements(marks, wait_s=plan.wait_ms / 1000, why=driver.view.why_not_copied)
+    store.policies = TopicPolicies(plan.rules, store, driver.view)
     stock = plan.slaves.serve_one if plan.slaves is not None else None
     return OpenedMember(driver, LinkPort(driver.links, stock), waiting)
 
@@ -143,17 +149,23 @@ def make_driver(
     def begin_again(members: Members, discard: bool) -> None:
         CopyReplacing(disk, root).begin(members, discard=discard, now_ms=wall_ms())
 
-    return ConsensusDriver(
-        plan.of_member(),
-        Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s()),
-        store,
+    core = Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s())
+    copy = LogCopy(store, Truncation(disk, root).begin, CutHistory(disk, root).load(), begin_again)
+    driver = ConsensusDriver(
+        _parts_of(plan, core, store, copy, lambda: driver.links.wake()),
         files=files,
-        leadership=Leadership(),
-        clocks=DriverClocks(boottime_s, wall_ms, SystemRandom().random),
         session=secrets.token_bytes(8),
-        copy=LogCopy(store, Truncation(disk, root).begin, CutHistory(disk, root).load(), begin_again),
         make_links=partial(_make_links, plan, tls, LinkClocks(boottime_s, wall_ms)),
     )
+    return driver
+
+
+def _parts_of(plan: GroupPlan, core: Core, store: MemberLog, copy: LogCopy, ship: Callable[[], None]) -> DriverParts:
+    rules, clocks = plan.of_member(), DriverClocks(boottime_s, wall_ms, SystemRandom().random)
+    read = partial(store.read_log, synced=True)
+    feed = Feed(read, segment_bytes=store.segment_bytes, synced=lambda: store.synced)
+    shipping, missing = Shipping(core, feed, ship=ship, rate=rules.catch_up_bytes_s), MissingMessages(LogAges())
+    return DriverParts(rules, core, store, Leadership(), clocks, EventQueue(), Wishes(), shipping, copy, missing)
 
 
 def witness_plan(group: str, member: str, members: Sequence[str], scale: float) -> GroupPlan:

@@ -16,19 +16,20 @@ def group_actions(driver: GroupDriver) -> dict[str, Action]:
     return {
         "group.status": partial(_status, driver),
         "group.promote": partial(_promote, driver),
-        "group.demote": partial(_ordered, driver, driver.demote),
-        "group.solo": partial(_ordered, driver, driver.solo),
+        "group.demote": partial(_ordered, driver, driver.orders.demote),
+        "group.solo": partial(_ordered, driver, driver.orders.solo),
         "group.resync": partial(_resync, driver),
         "group.transfer": partial(_transfer, driver),
+        "group.hand_over": partial(_hand_over, driver),
         "group.join": partial(_join, driver),
         "group.remove": partial(_remove, driver),
-        "group.leave": partial(_ordered, driver, driver.leave),
+        "group.leave": partial(_ordered, driver, driver.orders.leave),
     }
 
 
 def group_status(driver: GroupDriver) -> dict[str, object]:
     """Return how a member stands, as plain values."""
-    state, diverged = driver.leadership.current, driver.divergence()
+    state, diverged = driver.leadership.current, driver.view.divergence()
     return {
         "member": driver.member,
         "role": state.role,
@@ -36,9 +37,9 @@ def group_status(driver: GroupDriver) -> dict[str, object]:
         "term": state.term,
         "leader": state.leader,
         "leader_address": state.address,
-        "members": [{**each._asdict(), "behind_s": round(each.behind_s, 1)} for each in driver.members()],
+        "members": [{**each._asdict(), "behind_s": round(each.behind_s, 1)} for each in driver.view.members()],
         "diverged": diverged._asdict() if diverged else None,
-        "alone": [each._asdict() for each in driver.alone()],
+        "alone": [each._asdict() for each in driver.view.alone()],
     }
 
 
@@ -49,7 +50,7 @@ async def _status(driver: GroupDriver, question: AdminRequest) -> object:
 
 async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
     loss = question.values.get("accept_loss") is True
-    await _ordered(driver, partial(driver.promote, accept_loss=loss), question)
+    await _ordered(driver, partial(driver.orders.promote, accept_loss=loss), question)
     with trio.move_on_after(SERVES_S):
         await driver.leadership.wait_for(lambda state: state.serves)
     return group_status(driver)
@@ -57,20 +58,28 @@ async def _promote(driver: GroupDriver, question: AdminRequest) -> object:
 
 async def _resync(driver: GroupDriver, question: AdminRequest) -> object:
     discard = question.values.get("discard") is True
-    return await _ordered(driver, partial(driver.resync, discard=discard), question)
+    return await _ordered(driver, partial(driver.orders.resync, discard=discard), question)
 
 
 async def _transfer(driver: GroupDriver, question: AdminRequest) -> object:
-    return await _ordered(driver, partial(driver.transfer, str(question.values.get("to", ""))), question)
+    return await _ordered(driver, partial(driver.orders.transfer, str(question.values.get("to", ""))), question)
+
+
+async def _hand_over(driver: GroupDriver, question: AdminRequest) -> object:
+    try:
+        to = await driver.orders.hand_over()
+    except GroupRefused as exc:
+        raise AdminRefused(str(exc)) from exc
+    return {**group_status(driver), "to": to}
 
 
 async def _remove(driver: GroupDriver, question: AdminRequest) -> object:
-    return await _ordered(driver, partial(driver.remove, str(question.values.get("member", ""))), question)
+    return await _ordered(driver, partial(driver.orders.remove, str(question.values.get("member", ""))), question)
 
 
 async def _join(driver: GroupDriver, question: AdminRequest) -> object:
     try:
-        waits = await driver.join(str(question.values.get("member", "")))
+        waits = await driver.orders.join(str(question.values.get("member", "")))
     except GroupRefused as exc:
         raise AdminRefused(str(exc)) from exc
     return {**group_status(driver), "waits": waits}

@@ -283,6 +283,11 @@ class Core:
         leaving.transfer(self._state, self._leading(), now_s, to)
         return self._done(now_s)
 
+    def wanted_leader(self, now_s: float) -> str:
+        """Return the member that this leader is to hand over to now, as an order would; "": none. Told once."""
+        part = self._state.part
+        return leaving.wanted_leader(self._state, part, now_s) if isinstance(part, Leading) else ""
+
     def check_transfer(self, now_s: float, to: str) -> None:
         """Raise ConsensusRefused where `transfer` would do so now."""
         leaving.check_transfer(self._state, self._leading(), now_s, to)

@@ -70,8 +70,6 @@ def on_tick(state: MemberState, part: Leading, now_s: float) -> bool:
         return _give_up_transfer(state, part, part.transfer, now_s)
     if state.disk_error or _stalls(state, part, now_s):
         resign(state, part, now_s)
-    else:
-        _prefer(state, part, now_s)
     return False
 
 
@@ -95,16 +93,21 @@ def _stalls(state: MemberState, part: Leading, now_s: float) -> bool:
     return part.unsynced_s is not None and now_s - part.unsynced_s > STALL_S * state.rules.scale
 
 
-def _prefer(state: MemberState, part: Leading, now_s: float) -> None:
-    """Hand over to the preferred leader once it has been level for long and the last switch is long ago."""
+def wanted_leader(state: MemberState, part: Leading, now_s: float) -> str:
+    """Return the preferred leader once it has been level for long and the last switch is long ago, else "".
+
+    It is told once, and again after as long: a transfer is an order, so that a leader's own parts end in order.
+    """
     rules = state.rules
     progress = part.progress.get(rules.preferred)
     if progress is None or rules.manual or part.transfer is not None or progress.level_s == NEVER:
-        return
+        return ""
     level_s, pause_s = PREFERRED_LEVEL_S * rules.scale, PREFERRED_PAUSE_S * rules.scale
-    if now_s - progress.level_s < level_s or now_s - part.since_s < pause_s:
-        return
+    if now_s - progress.level_s < level_s or now_s - part.wanted_s < pause_s:
+        return ""
     try:
-        transfer(state, part, now_s, rules.preferred)
+        check_transfer(state, part, now_s, rules.preferred)
     except ConsensusRefused:
-        pass  # it is not there now; the next tick looks again
+        return ""  # it is not there now; the next look tells
+    part.wanted_s = now_s
+    return rules.preferred

@@ -63,7 +63,7 @@ class Leading:
         self.transfer: Transfer | None = None
         self.lease_given_up = False
         self.solo = self.alone = solo  # alone: it commits alone; solo: until another disk has all of that
-        self.since_s = now_s
+        self.since_s = self.wanted_s = now_s  # wanted: when another member was last wanted to lead
         self.heartbeat_s = now_s  # when the next one is due
         self.unsynced_s: float | None = None  # since when the disk has not finished a sync that is due
 

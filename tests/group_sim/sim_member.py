@@ -79,6 +79,8 @@ class SimMember:
         elif self.clock() >= self.core.next_tick_s():
             core = self.core
             self.act(lambda: core.tick(self.clock(), self.world.pick.random()))
+            if self.core is core and (to := core.wanted_leader(self.clock())):
+                self.order(lambda core: core.transfer(self.clock(), to))
         else:
             self.schedule_tick()
 

@@ -19,19 +19,12 @@ def hand_over(path: Path, *, wait: Callable[[float], None] = time.sleep) -> Iter
         return  # it does not run, or belongs to no group
     if not status["serves"]:
         return
-    others = [
-        each
-        for each in status["members"]
-        if each["connected"] and each["member"] != status["member"] and not each["witness"] and not each["learner"]
-    ]
-    if not others:
-        yield "this box leads its group and no other box is connected: sends fail until it is back"
-        return
-    to = max(others, key=lambda each: int(each["synced"]))["member"]
     try:
-        ask(path, "group.transfer", {"to": to}, timeout_s=ORDER_S)
+        to = ask(path, "group.hand_over", timeout_s=ORDER_S)["to"]
     except (AdminSilent, AdminRefused) as exc:
-        yield f"{to} did not take over ({exc}): sends may fail until another box leads"
+        yield f"no other box of its group leads ({exc}): sends may fail until one does"
         return
+    if not to:
+        return  # it has stopped leading meanwhile
     yield f"{to} leads the group now; clients ask for the route within {ROUTE_S:g} s, this box reboots after that"
     wait(ROUTE_S)

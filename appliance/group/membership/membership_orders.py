@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from appliance.group.driver import GroupRefused
+from appliance.group.driver import GroupRefused, must_lead
 from appliance.group.leadership import LEADER, Leadership
 from appliance.group.links.directory import MemberDirectory, member_in
 from appliance.group.membership.member_changes import joined, removed
@@ -25,7 +25,7 @@ class MembershipOrders:
 
     async def join(self, text: str) -> str:
         """Let a member in, one step; return what it waits for, "" when it is done. Raises GroupRefused."""
-        self._must_lead()
+        must_lead(self._leadership)
         members, new = self._core.status.members, member_in(text)
         if new is not None and new.name in members.all:
             known = self._directory.link_address(new.name)
@@ -40,7 +40,7 @@ class MembershipOrders:
         try:
             await self._order(step)
         except GroupRefused as exc:
-            self._must_lead()
+            must_lead(self._leadership)
             if copies:
                 return str(exc)
             raise
@@ -50,29 +50,9 @@ class MembershipOrders:
 
     async def remove(self, name: str) -> None:
         """Take a member out. Raises GroupRefused."""
-        self._must_lead()
+        must_lead(self._leadership)
         await self._order(lambda now_s: self._core.propose_members(now_s, removed(self._core.status.members, name)))
         await self._settled()
-
-    async def hand_over(self, transfer: Callable[[str], Awaitable[None]]) -> None:
-        """Let another box lead if this one does, the one that has most first. Raises GroupRefused."""
-        reason = "there is no other box that could lead"
-        boxes = [each for each in self._core.progress() if each.member in self._core.status.members.boxes]
-        for each in sorted(boxes, key=lambda each: -each.synced):
-            if self._core.status.role != LEADER:
-                break
-            try:
-                await transfer(each.member)
-            except GroupRefused as exc:
-                reason = str(exc)
-        if self._core.status.role == LEADER:
-            raise GroupRefused(reason)
-        await self._leadership.wait_for(lambda state: state.leader != "")
-
-    def _must_lead(self) -> None:
-        status = self._core.status
-        if status.role != LEADER:
-            raise GroupRefused(f"this box does not lead: ask {status.leader or 'the leader, once there is one'}")
 
     async def _settled(self) -> None:
         with trio.move_on_after(SETTLE_S):

@@ -37,6 +37,14 @@ class HandDriver:
         if self.leadership.current.role == LEADER and not self._group.held:
             self.store.commit(log_offset)
 
+    @property
+    def orders(self) -> "HandDriver":
+        return self
+
+    @property
+    def view(self) -> "HandDriver":
+        return self
+
     def members(self) -> tuple[MemberProgress, ...]:
         found = self._group.drivers
         return tuple(
@@ -92,7 +100,7 @@ class HandDriver:
         await trio.lowlevel.checkpoint()
         raise GroupRefused(f"{member} is not a member")
 
-    async def hand_over(self) -> None:
+    async def hand_over(self) -> str:
         await trio.lowlevel.checkpoint()
         raise GroupRefused("there is no other box that could lead")
 

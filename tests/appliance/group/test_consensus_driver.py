@@ -10,8 +10,7 @@ import trio
 
 from appliance.group.copies.log_copy import LogShrunk
 from appliance.group.driver import GroupRefused
-from appliance.group.event_queue import MOST_EVENTS
-from appliance.group.links.frames import HAND_OVER, HELLO, LinkFrame
+from appliance.group.links.frames import HELLO
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.message_frames import encode_message
 from storage_driver.consensus.messages import Position, Synced, Vote
@@ -21,7 +20,6 @@ from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.appliance.group.members import MANUAL, Group, RunningMember, group
 from tests.storage_driver.test_store import message
 from tests.waiting import until
-from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.tls import TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
@@ -31,7 +29,7 @@ async def pair(made: Group) -> tuple[RunningMember, RunningMember]:
     """Start two members, let the first one lead."""
     a, b = await made.start("a", "b")
     await until(lambda: a.driver.links.statistics().linked)
-    await a.driver.promote()
+    await a.driver.orders.promote()
     await until(a.leads)
     return a, b
 
@@ -43,7 +41,7 @@ def same(one: RunningMember, other: RunningMember) -> bool:
 
 def lag(leader: RunningMember, name: str) -> tuple[int, float]:
     """Return how far a member is behind, in bytes and seconds."""
-    [found] = [each for each in leader.driver.members() if each.member == name]
+    [found] = [each for each in leader.driver.view.members() if each.member == name]
     return found.behind_bytes, found.behind_s
 
 
@@ -88,15 +86,15 @@ async def test_a_leader_says_which_copy_has_no_space_and_hands_over_to_it_only_w
         await until(lambda: same(a, b))
         b.store.full = "97 % used"
         end = a.put(b"only here")
-        await until(lambda: "97 % used" in a.driver.why_not_copied())
-        assert a.driver.why_not_copied().startswith("b has no space: 97 % used (make room")
+        await until(lambda: "97 % used" in a.driver.view.why_not_copied())
+        assert a.driver.view.why_not_copied().startswith("b has no space: 97 % used (make room")
         with pytest.raises(GroupRefused, match=r"b has no space: 97 % used .*it lacks what this box has"):
-            await a.driver.transfer("b")
+            await a.driver.orders.transfer("b")
         assert a.store.committed == before
         b.store.full = None
         await a.store.wait_committed(end)
-        await until(lambda: a.driver.why_not_copied() == "b is 0 bytes behind")
-        await a.driver.transfer("b")
+        await until(lambda: a.driver.view.why_not_copied() == "b is 0 bytes behind")
+        await a.driver.orders.transfer("b")
 
 
 async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_lineage_from_where_to_where(
@@ -107,15 +105,15 @@ async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_linea
         before = await a.put_committed(b"on both")
         await made.stop("b")
         end = a.put(b"waits")
-        await a.driver.solo()
+        await a.driver.orders.solo()
         await a.store.wait_committed(end)
-        [noted] = a.driver.alone()
+        [noted] = a.driver.view.alone()
         assert (noted.start, noted.end) == (before, None)
         assert lineage_file(a)["alone"] == [[before, None, noted.at_ms]], "on disk before it is acknowledged"
         end = await a.put_committed(b"alone")
         await made.start("b")
-        await until(lambda: a.driver.alone()[0].end is not None)
-        assert a.driver.alone() == [noted._replace(end=end)]
+        await until(lambda: a.driver.view.alone()[0].end is not None)
+        assert a.driver.view.alone() == [noted._replace(end=end)]
         await made.stop("a")
         [a] = await made.start("a")
         assert lineage_file(a)["alone"] == [[before, end, noted.at_ms]]
@@ -126,28 +124,17 @@ def lineage_file(member: RunningMember) -> dict[str, Any]:
     return dict(json.loads(raw))
 
 
-async def test_orders_of_members_wait_for_room_as_messages_do(tmp_path: Path) -> None:
-    async with group(tmp_path, "a", "b") as made:
-        a, _ = await pair(made)
-        link, most = a.driver.links.link("b"), 0
-        assert link is not None
-        for _ in range(1000):
-            await a.driver.take(link, LinkFrame(HAND_OVER, encode_map({})))
-            most = max(most, len(a.driver._events._events))
-        assert most <= MOST_EVENTS
-
-
 async def test_a_hand_over_loses_nothing_and_goes_both_ways(tmp_path: Path) -> None:
     async with group(tmp_path, "a", "b") as made:
         a, b = await pair(made)
         await a.put_committed(b"of a")
-        await b.driver.promote()
+        await b.driver.orders.promote()
         await until(b.leads)
         with pytest.raises(Full, match="b leads this group"):
             a.store.put(message())
         await b.put_committed(b"of b")
         await until(lambda: same(a, b))
-        await b.driver.transfer("a")
+        await b.driver.orders.transfer("a")
         await until(a.leads)
         await a.put_committed(b"of a again")
         await until(lambda: same(a, b))
@@ -169,13 +156,13 @@ async def test_a_leader_that_comes_back_is_cut_to_the_common_point_and_what_it_a
         [b] = await made.start("b")
         with pytest.raises(GroupRefused, match="--accept-loss"):
             with trio.fail_after(30):
-                await b.driver.promote()
-        await b.driver.promote(accept_loss=True)
+                await b.driver.orders.promote()
+        await b.driver.orders.promote(accept_loss=True)
         await b.put_committed(b"b alone")
         [a] = await made.start("a")
         await until(lambda: same(a, b))
         assert await a.bodies() == await b.bodies() == [b"common", b"b alone"]
-        cut = a.driver.divergence()
+        cut = a.driver.view.divergence()
         assert cut is not None
         assert cut.start == end
         kept = (a.store.config.root / "quarantine" / cut.quarantine).read_bytes()
@@ -201,8 +188,8 @@ async def test_a_refused_promotion_says_how_many_acknowledged_messages_this_box_
         await until(lambda: lag(b, "b")[0] > 0 and b.driver._missing._heard.messages > 0)
         await made.stop("a")
         with pytest.raises(GroupRefused) as refused:
-            await b.driver.promote()
-        await b.driver.promote(accept_loss=True)
+            await b.driver.orders.promote()
+        await b.driver.orders.promote(accept_loss=True)
         await until(b.leads)
         lost = 41 - len(await b.bodies())
         assert lost > 0
@@ -259,7 +246,7 @@ async def greeted(made: Group, name: str, member: RunningMember) -> TlsStream:
         server_side=False,
     )
     await stream.do_handshake()
-    own = member.driver.hello()
+    own = member.driver._heard.hello()
     await stream.send_all(own._replace(member=name, session=b"a liar's").encode(HELLO))
     await until(lambda: name in member.driver.links.statistics().linked)
     return stream

@@ -50,7 +50,7 @@ async def test_another_box_takes_over_with_everything_and_the_former_leader_foll
         await made.start(*boxes)
         await put_anywhere(made, b"first")
         name, leader = await led(made)
-        await until(lambda: all(each.synced for each in leader.driver.members() if each.witness))
+        await until(lambda: all(each.synced for each in leader.driver.view.members() if each.witness))
         await until(lambda: all(each.store.synced == each.store.end for each in made.running.values()))
         await made.stop(name)
         other, survivor = await led(made)

@@ -66,7 +66,7 @@ async def test_a_member_runs_as_long_as_it_is_open_and_a_lost_vote_stops_it(tmp_
         async with open_driver(config, store, listeners) as driver:
             await until(lambda: driver.leadership.current.role == "candidate")
             assert store.when_acknowledged != store.when_committed
-            assert [each.member for each in driver.members()] == ["a", "b", "w"]
+            assert [each.member for each in driver.view.members()] == ["a", "b", "w"]
         vote = store_config.root / "rocketbox" / "vote"
         vote.write_bytes(bytes(vote.stat().st_size))
         with pytest.raises(StoreRefused, match="let it join under a new id"):

@@ -13,7 +13,14 @@ from tests.appliance.page.browser import CHROMIUM, Browser, open_browser
 from tests.interop.box import Child
 from tests.ports import free_port
 
-AT = {"address": "10.1.0.9:10912", "connected": True, "witness": False, "learner": False, "behind_bytes": 0, "refuses": ""}
+AT = {
+    "address": "10.1.0.9:10912",
+    "connected": True,
+    "witness": False,
+    "learner": False,
+    "behind_bytes": 0,
+    "refuses": "",
+}
 A, B = ({**AT, "member": name, "behind_s": 0.0} for name in "ab")
 W = {**A, "member": "w", "witness": True}
 LEADS: dict[str, Any] = {"member": "a", "leader": "a", "serves": True, "members": [A, B, W]}
@@ -24,7 +31,9 @@ def texts(told: dict[str, Any]) -> list[str]:
 
 
 def test_a_leader_tells_what_the_others_have() -> None:
-    card = group_card({**LEADS, "members": [A, {**B, "behind_bytes": 3 << 20, "behind_s": 12.0, "refuses": "its disk is full"}, W]})
+    card = group_card(
+        {**LEADS, "members": [A, {**B, "behind_bytes": 3 << 20, "behind_s": 12.0, "refuses": "its disk is full"}, W]}
+    )
     assert (card.tag, card.level) == ("leader", "good")
     assert card.lines[1] == MemberLine("Box b", "10.1.0.9", "3 MiB and 12 s behind: its disk is full", "warn")
     assert [each.text for each in card.lines][::2] == [

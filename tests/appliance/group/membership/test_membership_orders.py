@@ -22,36 +22,36 @@ def address(made: Group, name: str) -> str:
 
 
 def names(member: RunningMember) -> set[str]:
-    return {each.member for each in member.driver.members()}
+    return {each.member for each in member.driver.view.members()}
 
 
 async def test_a_box_copies_the_log_then_votes_and_another_is_taken_out(tmp_path: Path) -> None:
     async with group(tmp_path, "a", "b", rules=RULES) as made:
         a, b = await made.start("a", "b")
-        await a.driver.promote()
+        await a.driver.orders.promote()
         await until(a.leads)
         await a.put_committed(*(b"%d" % number for number in range(20)))
         await made.listen("c")
         [c] = await made.start("c")
         text = address(made, "c")
-        with pytest.raises(GroupRefused, match="this box does not lead: ask a"):
-            await b.driver.join(text)
-        assert await a.driver.join(text) == "c copies the log"
+        with pytest.raises(GroupRefused, match=r"this box does not lead: run it on a \(a:10911\)"):
+            await b.driver.orders.join(text)
+        assert await a.driver.orders.join(text) == "c copies the log"
         await until(lambda: c.driver.leadership.current.role == LEARNER)
         with pytest.raises(GroupRefused, match="choose another name"):
-            await a.driver.join("c=127.0.0.1:9")
+            await a.driver.orders.join("c=127.0.0.1:9")
         await until(lambda: c.store.synced == a.store.end)
         with trio.fail_after(60):
-            while await a.driver.join(text):  # noqa: ASYNC110 it votes once it has been level for a while
+            while await a.driver.orders.join(text):  # noqa: ASYNC110 it votes once it has been level for a while
                 await trio.sleep(0.1)
-        assert not any(each.learner for each in a.driver.members())
+        assert not any(each.learner for each in a.driver.view.members())
         await until(lambda: c.driver.leadership.current.role != LEARNER)
         await until(lambda: names(b) == {"a", "b", "c"} and c.driver.links.link("b") is not None)
-        await a.driver.remove("b")
+        await a.driver.orders.remove("b")
         await until(lambda: names(c) == {"a", "c"} and a.driver.links.link("b") is None)
         await a.put_committed(b"with c alone")
         await made.stop("b")
-        await c.driver.promote()
+        await c.driver.orders.promote()
         await until(c.leads)
         await c.put_committed(b"of c")
         await until(lambda: a.store.committed == c.store.committed)
@@ -61,11 +61,11 @@ async def test_a_box_copies_the_log_then_votes_and_another_is_taken_out(tmp_path
 async def test_a_member_that_comes_back_knows_who_came_meanwhile(tmp_path: Path) -> None:
     async with group(tmp_path, "a", "b", rules=RULES) as made:
         a, _ = await made.start("a", "b")
-        await a.driver.promote()
+        await a.driver.orders.promote()
         await until(a.leads)
         await made.listen("w")
         await made.start_witness("w")
-        assert await a.driver.join(address(made, "w") + " witness") == ""
+        assert await a.driver.orders.join(address(made, "w") + " witness") == ""
         await until(lambda: a.driver.links.link("w") is not None)
         await made.stop("b")
         plain = made.listeners.pop("w")
@@ -73,7 +73,7 @@ async def test_a_member_that_comes_back_knows_who_came_meanwhile(tmp_path: Path)
         await until(lambda: names(b) == {"a", "b", "w"} and b.driver.links.link("w") is not None)
         made.listeners["w"] = plain
         with pytest.raises(GroupRefused, match="x is not a member"):
-            await a.driver.remove("x")
+            await a.driver.orders.remove("x")
 
 
 async def test_a_leader_that_leaves_hands_over_first(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_a_leader_that_leaves_hands_over_first(tmp_path: Path) -> None:
         await leader.put_committed(b"first")
         await until(lambda: all(each.store.committed == leader.store.committed for each in running))
         others = [each for each in running if each is not leader]
-        await leader.driver.leave()
+        await leader.driver.orders.leave()
         await until(lambda: any(each.leads() for each in others))
         own = leader.driver.member
         await until(lambda: all(own not in names(each) for each in others))

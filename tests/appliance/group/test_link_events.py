@@ -1,0 +1,35 @@
+"""Frames of members become wishes, news and events; what only a leader may say is taken from it alone."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.group.links.frames import HAND_OVER, MISSING, WISH_REFUSED, LinkFrame
+from appliance.group.wishes import LEAD, MOST_WISHES, Wish
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.members import group
+from tests.appliance.group.test_consensus_driver import pair
+from uplink_spark.errors import ProtocolError
+from uplink_spark.wire.cbor import encode_map
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+
+
+async def test_what_members_wish_is_bounded_and_what_a_leader_alone_may_say_is_not_taken_from_others(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, b = await pair(made)
+        link, heard = a.driver.links.link("b"), a.driver._heard
+        assert link is not None
+        for _ in range(1000):
+            await heard.take(link, LinkFrame(HAND_OVER, encode_map({})))
+            assert len(heard._wishes._waiting) <= MOST_WISHES
+        assert list(heard._wishes._waiting) == [Wish(LEAD, "b")]
+        await heard.take(link, LinkFrame(MISSING, b"not what a leader says: b leads nobody"))
+        with pytest.raises(ProtocolError):
+            await heard.take(link, LinkFrame(WISH_REFUSED, encode_map({})))
+        to_a = b.driver.links.link("a")
+        assert to_a is not None
+        await b.driver._heard.take(to_a, LinkFrame(WISH_REFUSED, encode_map({"text": "x" * 100})))
+        assert b.driver._heard._wishes.answer == "x" * 100
