@@ -239,6 +239,10 @@ async def _open_grpc(
     guard, broker, counts = context.guard, parts.broker, CallCounts()
     rights = (guard.permissions, guard.keys, counts, context.now_ms)
     served = GrpcParts(parts.tables, broker.parts, broker.pop, parts.store, *rights)
+    if parts.role is not None and context.config.replication.role == MEMBER_ROLE:
+        from appliance.replication.role import leader_host
+
+        served = served._replace(leader_host=partial(leader_host, parts.role))
     await nursery.start(serve_grpc, context.config, ports.grpc, served, governor, guard.door)
     return counts.statistics
 

@@ -13,6 +13,7 @@ from appliance.group.member_view import who_is_missed
 from appliance.group.single_answers import READS
 from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
+from appliance.replication.role import MASTER_ID
 from appliance.replication.slave import REFUSED
 from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
@@ -22,7 +23,6 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from storage_driver.interfaces import Marks
 
-MASTER_ID = 0
 IN_SYNC_BYTES = 256 << 20  # Apache's haSlaveFallbehindMax
 STATE_CODES = (  # what changes tables that go through the log, beside messages
     *(RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),

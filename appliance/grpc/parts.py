@@ -12,8 +12,16 @@ from netstack.grpc.call_counts import CallCounts
 from storage_driver.interfaces import Messages
 
 
+def here() -> str:
+    """Return no other box: this one takes messages."""
+    return ""
+
+
 class GrpcParts(NamedTuple):
-    """Tables and parts of the broker, its store, access control, counters, the clock."""
+    """Tables and parts of the broker, its store, access control, counters, the clock.
+
+    leader_host: where the box is that takes messages instead of this one, "" where there is none.
+    """
 
     tables: BrokerTables
     parts: BrokerParts
@@ -23,3 +31,4 @@ class GrpcParts(NamedTuple):
     keys: Keys
     counts: CallCounts
     now_ms: Callable[[], int]
+    leader_host: Callable[[], str] = here

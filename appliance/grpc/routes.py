@@ -1,8 +1,11 @@
 """QueryRoute and QueryAssignment: the queues of a topic, at the address that the client used to reach this box.
 
+A follower names the box that leads its group instead, at the same port: clients go on there with their next route.
+
 Source: RocketMQ 5.3 RouteActivity; Apache's names the address of its registration, which behind NAT nobody reaches.
 """
 
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
@@ -12,6 +15,7 @@ from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import READ, WRITE, Topic, TopicTable
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.outcome import Rejection, ok
+from appliance.grpc.parts import here
 from appliance.grpc.resources import group_of, topic_of
 from appliance.grpc.sent_messages import OF_TYPE
 from netstack.grpc.calls import Call
@@ -38,10 +42,11 @@ _PERMISSIONS = {
 
 
 class RouteRules(NamedTuple):
-    """The broker's name, and what it may do at all (`broker.permission`)."""
+    """The broker's name, what it may do at all (`broker.permission`), which host takes messages instead of it."""
 
     broker: str
     permission: int = READ | WRITE
+    leader_host: Callable[[], str] = here
 
 
 class Routes:
@@ -100,7 +105,19 @@ class Routes:
         ]
 
     def _broker(self, call: Call, asked: Endpoints) -> Broker:
-        return Broker(name=self._rules.broker, id=0, endpoints=reached(call, asked))
+        found = reached(call, asked)
+        if leader := self._rules.leader_host():
+            found = endpoints(leader, found.addresses[0].port)
+        return Broker(name=self._rules.broker, id=0, endpoints=found)
+
+
+def endpoints(host: str, port: int) -> Endpoints:
+    """Return one address as clients take it."""
+    try:
+        scheme = AddressScheme.IPv4 if ip_address(host).version == 4 else AddressScheme.IPv6
+    except ValueError:
+        scheme = AddressScheme.DOMAIN_NAME
+    return Endpoints(scheme=scheme, addresses=[Address(host=host, port=port)])
 
 
 def reached(call: Call, asked: Endpoints) -> Endpoints:
@@ -111,5 +128,4 @@ def reached(call: Call, asked: Endpoints) -> Endpoints:
     if len(asked.addresses) <= MOST_ENDPOINTS:
         known = [each for each in asked.addresses if each.host == host]
         port = known[0].port if known else port
-    scheme = AddressScheme.IPv4 if ip_address(host).version == 4 else AddressScheme.IPv6
-    return Endpoints(scheme=scheme, addresses=[Address(host=host, port=port)])
+    return endpoints(host, port)

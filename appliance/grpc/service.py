@@ -39,7 +39,7 @@ def make_service(config: Config, served: GrpcParts) -> Made:
         served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms), most=config.limits.clients
     )
     most_bytes = config.limits.message_mib * MIB
-    routes = Routes(RouteRules(broker, config.broker.permission), tables.topics, tables.groups)
+    routes = Routes(RouteRules(broker, config.broker.permission, served.leader_host), tables.topics, tables.groups)
     sends = GrpcSends(SendRules(most_bytes), parts.publishing)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
     rules = ConsumerRules(

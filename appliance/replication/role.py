@@ -15,7 +15,7 @@ from appliance.requests import Handle
 from storage_driver.record import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from storage_driver.store import MessageStore
 
-MIB = 1 << 20
+MIB, MASTER_ID = 1 << 20, 0
 BESIDE_BODY = MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES + 1024  # of a record, at most
 
 
@@ -38,6 +38,12 @@ class ReplicationRole(Protocol):
     def told(self) -> Mapping[str, object]: ...
     def series(self) -> Iterable[tuple[str, float, Mapping[str, str]]]:
         """Return name, value and labels of each metric."""
+
+
+def leader_host(role: ReplicationRole) -> str:
+    """Return the host of the box that leads instead of this one, "" where this one does, or nobody."""
+    leader = role.addresses("").get(MASTER_ID, "") if role.broker_id != MASTER_ID else ""
+    return leader.rpartition(":")[0].strip("[]")
 
 
 def make_role(

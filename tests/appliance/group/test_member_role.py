@@ -7,6 +7,7 @@ import pytest
 from appliance.group.leadership import FOLLOWER, LEADER, LeadershipState
 from appliance.group.member_role import MemberRole
 from appliance.health.health_file import describe
+from appliance.replication.role import leader_host
 from appliance.replication.slaves import SlaveSeen, SlavesSeen
 from appliance.testing import FakePeer
 from netstack.errors import Refused
@@ -40,6 +41,8 @@ async def test_a_leader_has_the_number_zero_and_followers_their_places(tmp_path:
         assert leader.addresses("h:1") == {0: "h:1", 2: "10.0.0.2:10911"}
         assert follower.addresses("h:1") == {0: "10.0.0.2:10911", 1: "h:1"}
         assert member(store, LeadershipState()).addresses("h:1") == {1: "h:1"}
+        assert (leader_host(leader), leader_host(follower)) == ("", "10.0.0.2")
+        assert leader_host(member(store, LeadershipState())) == ""
         leader.floating = follower.floating = "10.0.0.9"
         assert leader.addresses("h:1")[0] == "10.0.0.9:1"
         assert follower.addresses("h:1")[0] == "10.0.0.9:10911"

@@ -1,8 +1,12 @@
 """QueryRoute and QueryAssignment against a real box: queues, types, and the address that the client used."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from appliance.grpc import opening
 from netstack.grpc.v2 import definition_pb2, service_pb2
 from tests.appliance.box import ask, connected
 from tests.appliance.grpc.asking import Code, asking, grpc_box, make_topic
@@ -84,3 +88,14 @@ async def test_a_group_gets_all_queues_as_one_an_ordered_group_each_of_them(tmp_
         assert [each.message_queue.id for each in found.assignments] == [0, 1, 2]
         asked.group.name = "a b"
         assert (await client.ask("QueryAssignment", asked)).status.code == Code.ILLEGAL_CONSUMER_GROUP
+
+
+async def test_a_follower_names_the_box_that_leads_at_the_port_that_the_client_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "GrpcParts", partial(opening.GrpcParts, leader_host=lambda: "10.1.0.12"))
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        for given, wanted in (((), port), ((("10.1.0.11", 8081),), 8081)):
+            found = await client.ask("QueryRoute", route("T", *given))
+            (address,) = found.message_queues[0].broker.endpoints.addresses
+            assert (address.host, address.port) == ("10.1.0.12", wanted)
