@@ -24,7 +24,7 @@ from tests.waiting import until_it
 from uplink_spark.centre.certs import LEAF_DAYS, member_fits
 
 pytestmark = [pytest.mark.slow, needs_openssl]
-HEAD = "serial,group,member,role,link,set.group.timing"
+HEAD = "serial,group,member,role,link,set.group.timing,set.access.mode"
 
 
 @contextmanager
@@ -56,15 +56,15 @@ class ProvisionedMember(RealMember):
             del os.environ["ROCKETBOX_GROUP_CERTS"]
 
 
-def fleet_file(folder: Path, members: str, witness: str = "") -> list[str]:
+def fleet_file(folder: Path, members: str, witness: str = "", access: str = "") -> list[str]:
     """Write boxes.csv; return where each member is reached."""
     links = [f"127.0.0.1:{RealMember(folder / f'port-{name}').broker_port + 1}" for name in members]
     if witness:
         links[-1] = f"127.0.0.1:{free_port()}"
-    rows = [
-        f"{'' if name == witness else f'RBX-{name}'},press,{name},{'witness' if name == witness else ''},{link},0.5"
-        for name, link in zip(members, links, strict=True)
-    ]
+    rows = []
+    for name, link in zip(members, links, strict=True):
+        serial, role = ("", "witness") if name == witness else (f"RBX-{name}", "")
+        rows.append(f"{serial},press,{name},{role},{link},0.5,{access}")
     (folder / "boxes.csv").write_text("\n".join([HEAD, *rows, ""]))
     return links
 
@@ -88,14 +88,15 @@ async def selftest(box: ProvisionedMember) -> str:
     return done.stdout.decode()
 
 
-async def sends(box: ProvisionedMember) -> bool:
-    """Return whether a message goes through a member."""
-    return "message" in await selftest(box)
+async def passes(box: ProvisionedMember, step: str) -> bool:
+    """Return whether a step of the self-test was made and passed."""
+    return f"ok      {step}" in await selftest(box)
 
 
 @pytest.mark.soak
-async def test_three_boxes_are_provisioned_one_by_one_and_elect_a_leader(tmp_path: Path) -> None:
-    links = fleet_file(tmp_path, "abc")
+@pytest.mark.parametrize("access", ["", "keys"])
+async def test_three_boxes_are_provisioned_one_by_one_and_elect_a_leader(tmp_path: Path, access: str) -> None:
+    links = fleet_file(tmp_path, "abc", access=access)
     with benches(tmp_path, "abc") as made:
         dry = made[0].run("fleet", "apply", "boxes.csv", "--port", made[0].port, "--dry-run")
         assert (dry.returncode, "Plan      press-a: RBX-a" in dry.stdout) == (0, True), dry.stderr
@@ -115,7 +116,8 @@ async def test_three_boxes_are_provisioned_one_by_one_and_elect_a_leader(tmp_pat
                 assert "no leader yet" in await selftest(box)
         await formed(boxes)
         for box in boxes:
-            await until_it(partial(sends, box))
+            by_copy = access == "keys" and not await box.serves()
+            await until_it(partial(passes, box, "copy" if by_copy else "message"))
 
 
 async def test_two_boxes_and_a_witness_from_one_file(tmp_path: Path) -> None:
