@@ -3,9 +3,10 @@
 python tests/bench/bench_cost.py [--load sends] [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
 
 A box of each commit runs as a process of its own and takes the same requests from one raw client; its processor time
-comes from /proc. Loads: `sends` of 1 KiB, `batches` of 50 of them, `pulls` of one message each that is in memory,
-`backlog` of 32 messages a pull, `waits` (a pull waits, a send wakes it; the figure is for both). The figure is for one
-message. With --against the other commit is checked out below .build.
+comes from /proc. It grows when others share the processor, so the time of a million additions is told beside it.
+Loads: `sends` of 1 KiB, `batches` of 50 of them, `pulls` of one message each that is in memory, `backlog` of 32
+messages a pull, `waits` (a pull waits, a send wakes it; the figure is for both). The figure is for one message. With
+--against the other commit is checked out below .build.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from netstack.wire.command import encode_command, request
 from netstack.wire.frame import FrameDecoder
+from tests.bench.harness import pace_ms
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -227,11 +229,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load = Load(given.load)
     trees = {"this tree": ROOT} | ({given.against: with_library(checked_out(given.against))} if given.against else {})
     costs: dict[str, list[float]] = {name: [] for name in trees}
+    paces = []
     for _ in range(given.rounds):
         for name, tree in trees.items():
             costs[name].append(cost_us(tree, load))
+            paces.append(pace_ms())
     for name, values in costs.items():
         print(f"{name}: median {statistics.median(values):.2f} us, least {min(values):.2f} us, of {given.rounds}")
+    print(f"a million additions: median {statistics.median(paces):.0f} ms, least {min(paces):.0f} ms")
     if not given.against:
         return 0
     medians = [statistics.median(values) for values in costs.values()]
