@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from appliance.health.condition_rules import size, span
 
+PAIR = 2  # boxes without a witness elect nobody
 GOOD, WARN, BAD = "good", "warn", "bad"
 
 
@@ -36,13 +37,13 @@ def group_card(told: Mapping[str, Any]) -> GroupCard:
         text = f"This box, {own}, has been elected and takes messages in a moment."
         return GroupCard("not ready", WARN, text, lines)
     if leader:
-        text = (
-            f"{leader} takes the messages. This box, {own}, has a copy, hands on what clients send it, and takes over "
-        )
-        return GroupCard(f"follows {leader}", GOOD, f"{text}if {leader} fails.", lines)
+        text = f"{leader} takes the messages. This box, {own}, has a copy and hands on what clients send it; "
+        return GroupCard(f"follows {leader}", GOOD, f"{text}it can take over if {leader} fails.", lines)
     names = [each["member"] for each in told["members"]]
-    text = f"Nobody takes messages: senders wait until {len(names) // 2 + 1} of {', '.join(names)} reach one another."
-    return GroupCard("no leader", BAD, text, lines)
+    until = f"{len(names) // 2 + 1} of {', '.join(names)} reach one another"
+    if len(names) == PAIR:
+        until = "a box leads: `rocketbox replica promote` on the one that is to"
+    return GroupCard("no leader", BAD, f"Nobody takes messages: senders wait until {until}.", lines)
 
 
 def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:
@@ -56,9 +57,12 @@ def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:
 def _state(each: Mapping[str, Any], told: Mapping[str, Any], *, own: bool) -> tuple[str, str]:
     """Return what a member has, as far as this one knows: of other copies only a leader does."""
     if not each["connected"]:
-        return "not connected", WARN
+        lost = "if a box fails now, nobody leads" if each["witness"] else "it copies what it lacks once it is back"
+        return f"not connected; {lost}" if told["serves"] else "not connected", WARN
     if each["witness"]:
         return "connected; it votes and has no messages", ""
+    if own and not told["leader"]:
+        return "runs", ""
     if each["member"] == told["leader"]:
         return "leads, has everything" if own else "leads", ""
     learns = ", does not vote yet" if each["learner"] else ""

@@ -41,7 +41,8 @@ def test_a_leader_tells_what_the_others_have() -> None:
         "connected; it votes and has no messages",
     ]
     away = texts({**LEADS, "members": [A, {**B, "learner": True}, {**W, "connected": False}]})
-    assert away[1:] == ["has everything, does not vote yet", "not connected"]
+    assert away[1:] == ["has everything, does not vote yet", "not connected; if a box fails now, nobody leads"]
+    assert texts({**LEADS, "members": [A, {**B, "connected": False}]})[1].endswith("what it lacks once it is back")
 
 
 def test_a_follower_tells_of_itself_and_not_what_it_cannot_know() -> None:
@@ -55,6 +56,9 @@ def test_without_a_leader_the_card_says_what_has_to_be_there() -> None:
     card = group_card({**LEADS, "leader": "", "serves": False})
     assert (card.tag, card.level) == ("no leader", "bad")
     assert "until 2 of a, b, w reach one another" in card.sentence
+    assert card.lines[0].text == "runs"
+    pair = group_card({**LEADS, "leader": "", "serves": False, "members": [A, {**B, "connected": False}]})
+    assert "`rocketbox replica promote` on the one that is to" in pair.sentence
     assert group_card({**LEADS, "serves": False}).tag == "not ready"
 
 
