@@ -164,7 +164,7 @@ def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> M
         running.callback(box.stop)
     opened = [socket.create_connection(("127.0.0.1", boxes[0].broker_port)) for _ in range(connections)]
     drive(opened, sends(64 * connections))
-    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(64 * connections * 20)
+    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(64 * connections * 100)
     before, began = [sum(each.cpu_times()[:2]) for each in processes], time.monotonic()
     drive(opened, frames)
     took = time.monotonic() - began
