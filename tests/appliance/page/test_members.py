@@ -1,5 +1,6 @@
 """The card of a group says in words who takes the messages and what each member has, as far as this box knows."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import trio
 
 from appliance.page.members import MemberLine, group_card
 from tests.appliance.group.certificates import certificates, needs_openssl
+from tests.appliance.group.hand_driven import HandGroup
 from tests.appliance.group.real_group import RealMember, start, wait_for
+from tests.appliance.metrics.test_gather import fetched
 from tests.appliance.page.browser import CHROMIUM, Browser, open_browser
 from tests.interop.box import Child
 from tests.ports import free_port
@@ -60,6 +63,22 @@ def test_without_a_leader_the_card_says_what_has_to_be_there() -> None:
     pair = group_card({**LEADS, "leader": "", "serves": False, "members": [A, {**B, "connected": False}]})
     assert "`rocketbox replica promote` on the one that is to" in pair.sentence
     assert group_card({**LEADS, "serves": False}).tag == "not ready"
+
+
+@pytest.mark.slow
+async def test_the_page_of_a_member_opens_whether_it_leads_or_not(tmp_path: Path) -> None:
+    group, port = HandGroup(), free_port()
+    async with group.box("a", tmp_path / "a", f"[page]\nport = {port}\n"):
+        for leader, said in (("", "Nobody takes messages"), ("a", "This box, a, takes all messages")):
+            group.lead(leader)
+            with trio.fail_after(60):
+                while True:
+                    with suppress(OSError):  # no port is open between two standings
+                        code, text = await fetched(f"http://127.0.0.1:{port}/")
+                        assert code == 200, text
+                        if said in text:
+                            break
+                    await trio.sleep(0.1)
 
 
 async def pictured(browser: Browser, url: str, folder: Path, name: str, said: str) -> None:
