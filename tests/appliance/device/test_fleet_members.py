@@ -24,7 +24,7 @@ from tests.waiting import until_it
 from uplink_spark.centre.certs import LEAF_DAYS, member_fits
 
 pytestmark = [pytest.mark.slow, needs_openssl]
-HEAD = "serial,group,member,role,link,set.group.timing,set.access.mode"
+HEAD = "serial,group,member,role,link,set.group.timing,set.access.mode,set.listen.namesrv_port"
 
 
 @contextmanager
@@ -46,7 +46,6 @@ class ProvisionedMember(RealMember):
         self.config = box / "etc/rocketbox/rocketbox.toml"
         self.certs = box / "etc/rocketbox/keys/group"
         self.command = ["-m", "appliance", "serve", "--data", str(self.data), "--config", str(self.config)]
-        self.command += ["--namesrv-port", str(self.namesrv_port)]
 
     def start(self) -> None:
         os.environ["ROCKETBOX_GROUP_CERTS"] = str(self.certs)  # on a box: /etc/rocketbox/keys/group
@@ -64,7 +63,7 @@ def fleet_file(folder: Path, members: str, witness: str = "", access: str = "") 
     rows = []
     for name, link in zip(members, links, strict=True):
         serial, role = ("", "witness") if name == witness else (f"RBX-{name}", "")
-        rows.append(f"{serial},press,{name},{role},{link},0.5,{access}")
+        rows.append(f"{serial},press,{name},{role},{link},0.5,{access},{free_port()}")
     (folder / "boxes.csv").write_text("\n".join([HEAD, *rows, ""]))
     return links
 
