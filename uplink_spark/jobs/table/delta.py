@@ -257,6 +257,7 @@ def creation(schemas: Schemas, inputs: Iterable[str]) -> dict[str, Any]:
         "configuration": {
             INPUTS: ",".join(inputs),
             "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+            "delta.enableChangeDataFeed": "true",  # costs nothing: commits add or remove whole files
             "delta.logRetentionDuration": f"interval {KEEP_LOG_DAYS} days",
             "delta.dataSkippingStatsColumns": ",".join(name for name in STATISTICS if name in names),
         },

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,22 @@ def test_where_the_table_stands_is_in_each_of_its_versions(tmp_path: Path) -> No
     }
     assert list(table.snapshot(1).files) == paths[:1]
     assert table.snapshot(1).end == {"0": 1}
+
+
+def test_the_change_feed_has_new_rows_and_those_that_left_but_nothing_of_compaction(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for day, count in ((DAY, 5), ("2026-11-04", 7)):
+        add(table, day, count)
+    (first,) = (file for file in table.snapshot().files.values() if file.day == DAY)
+    rows = pa.record_batch([["a"] * 5, ["T"] * 5, list(range(5))], schema=COLUMNS)
+    joined = write_file(table.root, DAY, COLUMNS, [rows], part="data")
+    table.replace(table.snapshot(), [first], [joined])
+    (joined_now,) = (file for file in table.snapshot().files.values() if file.day == DAY)
+    table.replace(table.snapshot(), [joined_now], [], rows_leave=True)
+    feed = pa.table(DeltaTable(str(tmp_path)).load_cdf(starting_version=1))
+    changes = Counter(zip(feed["_change_type"].to_pylist(), feed["_commit_version"].to_pylist(), strict=True))
+    assert changes == {("insert", 1): 5, ("insert", 2): 7, ("delete", 4): 5}
+    assert DeltaTable(str(tmp_path)).protocol().min_reader_version == 1
 
 
 def test_the_files_of_a_snapshot_are_those_of_its_version(tmp_path: Path) -> None:
