@@ -24,6 +24,7 @@ from uplink_spark.jobs.table.commits import DataFile, NewFile, Snapshot, TableEr
 from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.table.parquet import write_file
 from uplink_spark.jobs.table.swap import swap
+from uplink_spark.jobs.z_order import AXES, PLACE, with_place
 
 MIB = 1 << 20
 TARGET_BYTES = 256 * MIB
@@ -46,8 +47,11 @@ class CareResult:
     rows: int
 
 
-def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TARGET_BYTES) -> CareResult:
-    """Rewrite the files of a landed day, of each part into files of about target_bytes, sorted by box, topic, time.
+def compact(
+    spark: SparkSession, root: str, day: str, *, target_bytes: int = TARGET_BYTES, z_order: bool = False
+) -> CareResult:
+    """Rewrite the files of a landed day, of each part into files of about target_bytes, sorted by box, topic, time, or
+    along a z-curve over box and topic.
 
     Raises TableError where the rows would not be the same, or another program changed the same files meanwhile.
     """
@@ -56,18 +60,21 @@ def compact(spark: SparkSession, root: str, day: str, *, target_bytes: int = TAR
     old = [file for file in before.files.values() if file.day == day]
     left = 0
     for part in sorted({file.part for file in old}):
-        left += _compact_part(spark, table, [file for file in old if file.part == part], target_bytes)
+        of_part = [file for file in old if file.part == part]
+        left += _compact_part(spark, table, of_part, target_bytes, z_order=z_order)
     return CareResult(len(old), left, sum(file.rows for file in old if file.part == "data"))
 
 
-def _compact_part(spark: SparkSession, table: Table, old: list[DataFile], target_bytes: int) -> int:
+def _compact_part(
+    spark: SparkSession, table: Table, old: list[DataFile], target_bytes: int, *, z_order: bool = False
+) -> int:
     """Return how many files stand for the old ones."""
     count = max(1, round(sum(file.bytes for file in old) / target_bytes))
     if len(old) <= count:
         return len(old)
     schema = tables.spark_schema(table, old[0].part)
     rows = tables.read_files(spark, table, old, schema)
-    new = _rewrite(rows, table, old[0], count)
+    new = _rewrite(arranged(rows, count, z_order=z_order), table, old[0])
     stop_at("C1")
     written = tables.read_files(spark, table, [DataFile(file.path, file.rows, file.bytes) for file in new], schema)
     if _key_sum(rows) != _key_sum(written):
@@ -76,16 +83,23 @@ def _compact_part(spark: SparkSession, table: Table, old: list[DataFile], target
     return len(new)
 
 
-def _rewrite(rows: DataFrame, table: Table, like: DataFile, count: int) -> list[NewFile]:
+def arranged(rows: DataFrame, count: int, *, z_order: bool = False) -> DataFrame:
+    """Return the rows in `count` partitions: sorted, or along a z-curve where they have topics."""
     order = [name for name in ORDER if name in rows.columns]
-    arranged = rows.repartitionByRange(count, *order).sortWithinPartitions(*order)
+    if z_order and set(AXES) <= set(rows.columns):
+        placed = with_place(rows)
+        return placed.repartitionByRange(count, PLACE, *order).sortWithinPartitions(PLACE, *order).drop(PLACE)
+    return rows.repartitionByRange(count, *order).sortWithinPartitions(*order)
+
+
+def _rewrite(rows: DataFrame, table: Table, like: DataFile) -> list[NewFile]:
     schema, root, day, part = to_arrow_schema(rows.schema, timezone="UTC"), table.root, like.day, like.part
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         file = write_file(root, day, schema, (_as(batch, schema) for batch in batches), part=part)
         yield pa.RecordBatch.from_pylist([{"file": json.dumps(asdict(file))}], pa.schema([("file", pa.string())]))
 
-    written = [NewFile(**json.loads(row["file"])) for row in arranged.mapInArrow(write, "file string").collect()]
+    written = [NewFile(**json.loads(row["file"])) for row in rows.mapInArrow(write, "file string").collect()]
     return [file for file in written if file.rows]
 
 

@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--day", type=landed_day, help="a landed day, for example 2026-11-03")
     which.add_argument("--all", action="store_true", help="every landed day except today")
     made.add_argument("--target-mib", type=whole(1), default=256, help="size of a file (256)")
+    made.add_argument("--z-order", action="store_true", help="along a z-curve over box and topic instead of sorted")
     made.add_argument("--master", help="Spark master (local[*])")
     given = made.parse_args(arguments)
 
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return
         spark = open_session("rocketbox compact", master=given.master)
         for day in days:
-            done = care.compact(spark, given.table, day, target_bytes=given.target_mib * care.MIB)
+            target_bytes = given.target_mib * care.MIB
+            done = care.compact(spark, given.table, day, target_bytes=target_bytes, z_order=given.z_order)
             print(f"compact day={day} files={done.files_before}->{done.files_after} rows={done.rows}", flush=True)
 
     return run_job("compact", job)
