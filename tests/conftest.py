@@ -32,6 +32,7 @@ LANES = (
 PROOFS = {
     "test_grpc_kills",
     "test_kills",
+    "test_rounds_of_kills",
     "test_store_files",
     "test_power_cut",
     "test_ext4",

@@ -22,9 +22,10 @@ COUNT = 4000
 class Site:
     """One box, one gateway, their folders; every process is ended at the end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zone: str = "") -> None:
         self.folder, self.port = folder, free_port()
         self.landing, self.store = folder / "landing", folder / "store"
+        self.zone = zone or str(self.landing)  # a URL where it is in a bucket
         self._all: list[subprocess.Popen[str]] = []
 
     def _start(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -44,7 +45,7 @@ class Site:
     ) -> subprocess.Popen[str]:
         where = [
             "--landing",
-            str(self.landing),
+            self.zone,
             "--listen",
             f"127.0.0.1:{port or self.port}",
             "--linger-ms",

@@ -38,9 +38,12 @@ class Cluster:
         """Return when the master listens: a worker that comes earlier tries again only after many seconds."""
         self._run("master.Master", "--port", str(self._port), "--webui-port", str(self._web))
         self._wait(self._listens)
-        for number in range(self._workers):
-            work = str(self._folder / f"work{number}")
-            self._run("worker.Worker", "--webui-port", "0", "-c", "1", "-m", "1500m", "-d", work, self.master)
+        for _ in range(self._workers):
+            self.add_worker()
+
+    def add_worker(self) -> None:
+        work = str(self._folder / f"work{free_port()}")
+        self._run("worker.Worker", "--webui-port", "0", "-c", "1", "-m", "1500m", "-d", work, self.master)
 
     def wait_for_workers(self) -> None:
         self._wait(lambda: self._alive() == self._workers)
