@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apache-tests apt release test-wheel test-packages test-quickstart test-spark-versions help lock audit setup run test interop bench soak group-sim power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
+.PHONY: apache-tests apt release test-wheel test-packages test-quickstart test-spark-page test-spark-versions help lock audit setup run test interop bench soak group-sim power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo 'make test-systemd      (root) test the box under real systemd'
 	@echo 'make test-packages     (root) run the container images; test the Debian package in bookworm and trixie, from installation to purge'
 	@echo 'make test-quickstart  (root) run the commands of README and docs/quickstart-box.md on an empty Debian'
+	@echo 'make test-spark-page  (root) run the commands of docs/spark.md on a standalone cluster'
 	@echo 'make test-spark-versions  source, jobs and connectors with PySpark 4.0 to 4.3, an environment for each (some GB)'
 	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
 
@@ -282,6 +283,10 @@ test-packages: .venv/.ready
 # The pages' commands as they are written, by a user on an empty Debian: ten minutes, and a gigabyte to fetch.
 test-quickstart: .venv/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s --soak tests/systemd/test_quickstart.py $(ARGS)
+
+# The walk of docs/spark.md as it is written: a gateway, two boxes, a cluster of two workers, an S3 server; some minutes.
+test-spark-page: .venv/java/.ready compiled
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs -s --soak tests/uplink_spark/jobs/test_spark_page.py $(ARGS)
 
 # Source, jobs and connectors with other versions of PySpark: an environment for each, connectors by Maven.
 test-spark-versions: .venv/.ready
