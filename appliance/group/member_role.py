@@ -18,6 +18,7 @@ from appliance.replication.slave import REFUSED
 from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
+from netstack.serving.limits import is_loopback
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -75,8 +76,12 @@ class MemberRole:
         return {**leader, self._number(own): asked_at}
 
     def _held(self, address: str) -> str:
-        """Return the leader's address: the floating one, where there is one, with its port."""
-        return joined(self.floating, int(address.rpartition(":")[2])) if self.floating else address
+        """Return the leader's address: the floating one, where there is one, with its port.
+
+        Who asks on this box itself, as its administrator, stays on loopback.
+        """
+        host, _, port = address.rpartition(":")
+        return joined(self.floating, int(port)) if self.floating and not is_loopback(host.strip("[]")) else address
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""

@@ -45,6 +45,7 @@ async def test_a_leader_has_the_number_zero_and_followers_their_places(tmp_path:
         assert leader_host(member(store, LeadershipState())) == ""
         leader.floating = follower.floating = "10.0.0.9"
         assert leader.addresses("h:1")[0] == "10.0.0.9:1"
+        assert leader.addresses("127.0.0.1:1")[0] == "127.0.0.1:1", "its administrator stays one"
         assert follower.addresses("h:1")[0] == "10.0.0.9:10911"
         assert leader.own_slaves is None
         assert leader.loops(()) == ()
