@@ -1,4 +1,4 @@
-"""A program on a foreign client that sends and consumes until it is told to end, with what it was told."""
+"""A program on a foreign client that sends until it is told to end and consumes all of it, with what it was told."""
 
 import json
 import subprocess
@@ -14,11 +14,12 @@ from tests.interop.client import unique
 from tests.interop.programs import Program
 
 Row = dict[str, Any]
+CONSUMED_S = 90.0  # a pull that was under way when its leader was lost waits for half a minute
 BACK_S = 90.0  # until acknowledgements go on after a switch; the route of a client may be 30 s old
 
 
 class Stream:
-    """The program's subcommand `stream NAMESRV TOPIC GROUP`, which ends when its standard input does."""
+    """The program's subcommand `stream NAMESRV TOPIC GROUP`, which stops sending when its standard input ends."""
 
     def __init__(self, program: Program, namesrv: str, topic: str) -> None:
         self._command = [*program.command, "stream", namesrv, topic, unique("group")]
@@ -28,7 +29,7 @@ class Stream:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the program; it has ended well when this returns."""
+        """Run the program; when this returns it has consumed what was acknowledged to it."""
         pipe = subprocess.PIPE
         process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         assert process.stdin
@@ -44,13 +45,29 @@ class Stream:
         try:
             yield
             process.stdin.close()
-            until(lambda: process.poll() is not None, seconds=90, what=lambda: f"it does not end: {self._errors()}")
+            until(lambda: self._has_ended, seconds=60, what=lambda: f"it does not stop sending: {self._errors()}")
+            until(lambda: not self._missing(), seconds=CONSUMED_S, what=self._missing_told)
         finally:
             process.kill()
             process.wait()
             for each in readers:
                 each.join()
-        assert any("ended" in row for _, row in self._rows), self._errors()
+
+    @property
+    def _has_ended(self) -> bool:
+        with self._lock:
+            return any("ended" in row for _, row in self._rows)
+
+    def _seen(self) -> list[Row]:
+        with self._lock:
+            return [row for _, row in self._rows if "seen" in row]
+
+    def _missing(self) -> set[str]:
+        return self._acknowledged() - {row["seen"] for row in self._seen()}
+
+    def _missing_told(self) -> str:
+        missing = sorted(self._missing())
+        return f"{len(missing)} acknowledged messages were not consumed: {missing[:10]}"
 
     def _errors(self) -> str:
         return "".join(self._said)[-2000:]
@@ -88,12 +105,9 @@ class Stream:
         return [str(row["failed"]) for at, row in self._told("sync") if at >= began and "failed" in row]
 
     def check(self) -> None:
-        """What was acknowledged was consumed; a queue has what the synchronous sender sent in its order."""
-        seen = [row for _, row in self._rows if "seen" in row]
+        """A queue has what the synchronous sender sent in its order."""
+        seen, in_order = self._seen(), self._acknowledged()
         bodies = {row["seen"] for row in seen}
-        in_order = self._acknowledged()
-        missing = in_order - bodies
-        assert not missing, f"{len(missing)} acknowledged messages were not consumed: {sorted(missing)[:10]}"
         newest, first = dict[int, int](), set[str]()
         for row in sorted(seen, key=lambda row: (row["queue_id"], row["queue_offset"])):
             if row["seen"] in first or row["seen"] not in in_order:

@@ -262,9 +262,8 @@ func stream(namesrv, topic, group string) {
 	io.Copy(io.Discard, os.Stdin)
 	close(stop)
 	pending.Wait()
-	time.Sleep(5 * time.Second) // what was sent last is consumed, too
 	say(map[string]interface{}{"ended": true})
-	os.Exit(0)
+	select {} // consumes until it is killed
 }
 
 func main() {

@@ -89,8 +89,7 @@ async function stream(namesrv, topic, group) {
     say({ ...row, at_ms: Date.now() });
     await rest(5);
   }
-  await rest(5000); // what was sent last is consumed, too
-  say({ ended: true });
+  say({ ended: true }); // and it consumes until it is killed
 }
 
 async function main([ how, namesrv, topic, third, fourth, tags ]) {
