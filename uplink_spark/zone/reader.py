@@ -21,15 +21,18 @@ def status_paths(files: Files, shard: int, *, since: str = "", newest: int | Non
     """Return the newest files below status/<shard> whose names are not before `since`, oldest first.
 
     On a disk there is one for a day; in a bucket one for a minute, each day's in a folder, so that no day is listed
-    that is not asked for.
+    that is not asked for. Gateways of earlier versions put them beside these folders.
     """
     folder = f"status/{shard:04x}"
     here = files.names(folder)
-    found = [name for name in here if name.endswith(".jsonl") and name >= since]
-    for day in sorted((name for name in here if DAY.fullmatch(name) and name >= since[:10]), reverse=True):
+    beside = [name for name in here if name.endswith(".jsonl") and name >= since]
+    folders = {name for name in here if DAY.fullmatch(name) and name >= since[:10]}
+    found = list[str]()
+    for day in sorted(folders.union(name[:10] for name in beside), reverse=True):
         if newest is not None and len(found) >= newest:
             break
-        names = files.names(f"{folder}/{day}")
+        found += [name for name in beside if name[:10] == day]
+        names = files.names(f"{folder}/{day}") if day in folders else []
         found += [f"{day}/{name}" for name in names if name.endswith(".jsonl") and name >= since]
     found.sort(key=lambda path: path.rpartition("/")[2])
     return found if newest is None else found[-newest:]

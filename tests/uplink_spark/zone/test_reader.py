@@ -135,7 +135,7 @@ def test_a_zone_may_be_named_by_a_url(landing: MadeLanding) -> None:
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    moto_server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
+    moto_server = pytest.importorskip("moto.server", reason="moto's server is missing: make setup")
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -197,3 +197,8 @@ def test_of_status_no_day_is_listed_that_is_not_asked_for(tmp_path: Path) -> Non
     assert folders[2:] == ["status/0000", f"status/0000/{last}", f"status/0000/{before}"]
     assert status_paths(files, 0)[0] == "2026-10-31-00000000000007.jsonl"
     assert len(status_paths(files, 0)) == 61
+    for number in range(3):  # of an earlier gateway on the day of its update
+        (tmp_path / f"status/0000/{last}-0000000000000{number}.jsonl").touch()
+    assert status_paths(files, 0, newest=1) == [f"{last}/{last}-{2:014d}.jsonl"]
+    (tmp_path / "status/0000/2026-12-01.jsonl").touch()
+    assert status_paths(files, 0, newest=2)[-1] == "2026-12-01.jsonl"
