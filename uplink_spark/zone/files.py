@@ -120,7 +120,14 @@ class RemoteFiles:
         self.final = urlparse(url).scheme in OBJECT_STORES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy for another process opens the store by that one's credentials: this one's do not travel."""
+        """A copy for another process opens the store by that one's credentials: this one's do not travel.
+
+        Raises LandingError for a URL with a key in it.
+        """
+        if has_key(self._url):
+            raise LandingError(
+                f"{self.root}: a URL with a key goes to no other process; give the key by the environment"
+            )
         return RemoteFiles, (self._url,)
 
     def read(self, path: str, at: int) -> bytes | None:

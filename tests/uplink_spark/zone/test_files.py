@@ -58,6 +58,11 @@ def test_credentials_do_not_travel_with_files_that_are_pickled(monkeypatch: pyte
     assert (pickle.loads(sent).root, pickle.loads(sent).final) == (files.root, True)
 
 
+def test_files_at_a_url_with_a_key_go_to_no_other_process() -> None:
+    with pytest.raises(LandingError, match=r"s3://\*\*\*@bucket/zone\?region=x: a URL with a key goes to no other"):
+        pickle.dumps(RemoteFiles("s3://key:secret@bucket/zone?region=x"))
+
+
 def test_a_key_of_an_azure_account_in_the_environment_is_that_of_the_account_in_the_url(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
