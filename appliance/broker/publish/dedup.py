@@ -136,9 +136,10 @@ class DedupWindow:
 
     def _unanswered(self, sent: FirstCopy, topic: str, peer: RequestPeer, age_s: float) -> bool:
         """Return whether the sender may be without its answer, so that it sends again."""
-        if age_s > DEFAULT_WINDOW_S:
-            return False  # also where a topic's mark lags: it may have had another policy when the first was answered
-        if sent.end > self._answered(topic):
+        unanswered = sent.end > self._answered(topic)
+        if age_s > DEFAULT_WINDOW_S and not (unanswered and sent.end > self._durable()):
+            return False  # also where a topic's mark alone lags: it may have had another policy when that was answered
+        if unanswered:
             return sent.peer is not peer or age_s >= RETRY_AFTER_S
         return sent.peer is None or not self._connected(sent.peer)
 

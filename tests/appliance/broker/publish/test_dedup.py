@@ -68,6 +68,15 @@ def test_a_key_is_no_repeat_for_ever_where_the_mark_of_its_topic_lags() -> None:
     assert box.find(7, "both") is None
 
 
+def test_what_no_disk_but_one_has_is_a_repeat_however_late_it_comes_again() -> None:
+    box = Window()
+    box.window.remember(7, box.sent())
+    box.now_s += 600  # the second disk was away; nobody was answered
+    assert box.find(7, "T") is not None
+    box.durable = 100
+    assert box.find(7, "T") is None
+
+
 def test_the_policy_of_a_topic_tells_whether_its_sender_was_answered() -> None:
     box = Window()
     sent = box.sent()
