@@ -19,6 +19,7 @@ from storage_driver.record import Message
 
 log = logging.getLogger("appliance.group")
 MOST_PACE_S = PERIOD_S = 1.0
+TOLD_SOON = {"config/topics"}  # a client that has made a topic may ask any member for its route
 WAIT_S = 3.0  # for the second disk; then whoever waits is told, and the change may still come to be
 
 
@@ -32,7 +33,7 @@ class Opening(Protocol):
 class StateLog:
     """Appends changes, as long as this member leads; `following`: the number after that of the newest record.
 
-    `on_committed` is called when a change is safe, before who waits for it goes on: the others are to know it soon.
+    `on_committed` is called when a change that the others are to know soon is safe, before who waits for it goes on.
     """
 
     def __init__(
@@ -63,8 +64,11 @@ class StateLog:
             raise OSError(f"the change is not in the log: {exc}") from exc
         return mark
 
-    async def wait(self, mark: int) -> None:
-        """Return once the log is committed up to a mark. Raises OSError when that takes too long, or will not be."""
+    async def wait(self, mark: int, *, tells: bool = False) -> None:
+        """Return once the log is committed up to a mark. Raises OSError when that takes too long, or will not be.
+
+        tells: the others are to know of it at once; each time costs a heartbeat to every member.
+        """
         ended, failed = False, ""
         with trio.move_on_after(WAIT_S):
             async with trio.open_nursery() as nursery:
@@ -77,7 +81,7 @@ class StateLog:
                 nursery.cancel_scope.cancel()
         if not ended:
             raise OSError(failed or self._reason or f"the change is not on the second disk after {WAIT_S:g} s")
-        if mark > self._told:
+        if tells and mark > self._told:
             self._told = mark
             self._on_committed()
 
@@ -96,7 +100,7 @@ class LogTable:
 
     def __init__(self, state: StateLog, table: str, file: StateFile, told: "Told" = dict) -> None:
         self._state, self._file, self._differ, self._told = state, file, Differ(table), told
-        self._mark, self._one = 0, trio.Lock()
+        self._mark, self._one, self._tells = 0, trio.Lock(), table in TOLD_SOON
         self.path, self._took_s, self.period_s = file.path, 0.0, PERIOD_S
 
     @property
@@ -144,7 +148,7 @@ class LogTable:
             except OSError:
                 self._differ.forget()  # some of it may be in the log, and some not
                 raise
-        await self._state.wait(self._mark)
+        await self._state.wait(self._mark, tells=self._tells)
 
 
 Told = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -129,7 +129,9 @@ class Differ:
 
     def change_of(self, section: str, rows: Mapping[str, Any]) -> TableChange | None:
         """Return what is different of some rows of a section, None as a row: it is gone. The rest is as it was."""
-        known, changed, gone = (self._known or {}).setdefault(section, {}), dict[str, Any](), list[str]()
+        if self._known is None:
+            raise ValueError("nobody knows what the log holds")
+        known, changed, gone = self._known.setdefault(section, {}), dict[str, Any](), list[str]()
         for name, row in rows.items():
             if row is None:
                 gone += [name] if known.pop(name, None) is not None else []

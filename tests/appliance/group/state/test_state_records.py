@@ -65,6 +65,14 @@ def test_rows_by_themselves_lead_to_the_same_table_as_whole_tables() -> None:
     assert differ.change_to({"rows": table}) is None
 
 
+def test_a_row_of_a_table_that_was_empty_is_known_from_then_on() -> None:
+    differ = Differ("t")
+    differ.take({})
+    assert differ.change_of("rows", {"a": 1}) is not None
+    assert differ.change_of("rows", {"a": 1}) is None
+    assert differ.change_of("rows", {"a": None}) is not None
+
+
 def test_an_empty_section_is_there_too() -> None:
     (change,) = sent(whole("namesrv/kv", {"configTable": {}}))
     assert applied(None, change) == {"configTable": {}}
