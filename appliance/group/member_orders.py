@@ -145,8 +145,14 @@ class MemberOrders:
                 except GroupRefused as exc:
                     reason = str(exc)
                 if self._core.status.role != LEADER:
-                    return (await self._leadership.wait_for(lambda state: state.leader != "")).leader
+                    return await self._next_leader()
         raise GroupRefused(reason)
+
+    async def _next_leader(self) -> str:
+        """Return who leads now. Raises GroupRefused: whoever was about to has gone as well."""
+        with trio.move_on_after(PROMOTE_S):
+            return (await self._leadership.wait_for(lambda state: state.leader != "")).leader
+        raise GroupRefused(f"this box leads no longer, and nobody does after {PROMOTE_S:g} s: see the other boxes")
 
     def _may_lead(self, to: str) -> None:
         """Raise GroupRefused where a member cannot take over now."""

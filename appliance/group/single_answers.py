@@ -68,7 +68,12 @@ class SingleAnswers:
         if not self._leads():
             run, large = partial(self._while_led, handle, request, peer), len(request.body) > LARGE
             return AsyncReply(run, before=self._until_led, after=after, needs_body=large)
-        answer = handle(request, peer)
+        try:
+            answer = handle(request, peer)
+        except Refused as refused:
+            if after is None or self._is_saved(request):
+                raise
+            return AsyncReply(partial(self._refuse_once_saved, request, refused))
         if after is None or (type(answer) is Reply and self._is_saved(request)):
             return answer
         if type(answer) is AsyncReply:
@@ -99,6 +104,11 @@ class SingleAnswers:
         if not self._leads():
             raise _not_now("this box does not know whether it leads its group still")
         return await settled(handle(request, peer))
+
+    async def _refuse_once_saved(self, request: RemotingCommand, refused: Refused) -> Told:
+        """Raise a refusal once the log has what it tells: that there is no offset is told of a table, too."""
+        await self._once_saved(request, None)
+        raise refused
 
     async def _once_saved(self, request: RemotingCommand, told: Told) -> Told:
         """Return an answer once the log has what it tells; what is read is told also when the log takes nothing now."""

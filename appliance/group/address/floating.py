@@ -66,7 +66,8 @@ class Floating:
                     continue  # it leads again
                 end(True)
                 await trio.sleep(LOOK_S)  # the ends of connections leave from this address
-                self.give_up()
+                if not self.held:
+                    self.give_up()
         finally:
             self.give_up()
 

@@ -9,7 +9,7 @@ import trio
 from appliance.broker.intake import NOT_COPIED
 
 LOOK_S: Final = 0.05
-REST_S: Final = 0.25  # while nobody waited
+REST_S: Final = 0.25  # while nobody waited; the first who comes then is taken for one who came at its beginning
 
 
 class WaitingClients(Protocol):
@@ -37,12 +37,14 @@ class Acknowledgements:
 
     async def run(self) -> None:
         """Answer those who have waited long enough, until cancelled."""
+        looked = trio.current_time()
         while True:
             now = trio.current_time()
             while self._counts and self._counts[0][0] + self._wait_s <= now:
                 self._expire(self._counts.popleft()[1])
             if any(mark.asked > mark.told for mark in self._marks):
-                self._counts.append((now, [mark.asked for mark in self._marks]))
+                self._counts.append((looked, [mark.asked for mark in self._marks]))
+            looked = now
             await trio.sleep(LOOK_S if self._counts else REST_S)
 
     def _expire(self, counts: Sequence[int]) -> None:

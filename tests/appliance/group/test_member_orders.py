@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from appliance.group import member_orders
 from appliance.group.driver import GroupRefused
 from storage_driver.consensus import leaving
 from tests.appliance.group.certificates import needs_openssl
@@ -66,6 +67,16 @@ async def test_who_hands_over_takes_the_next_box_when_the_first_does_not_come(
         assert await leader.driver.orders.hand_over() == there
         await until(made.running[there].leads)
         assert await leader.driver.orders.hand_over() == ""
+
+
+async def test_who_handed_over_to_one_that_is_gone_hears_that_nobody_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_orders, "PROMOTE_S", 0.1)
+    async with group(tmp_path, "a", "b", rules=MANUAL) as made:
+        [a] = await made.start("a")
+        with pytest.raises(GroupRefused, match="this box leads no longer, and nobody does after"):
+            await a.driver.orders._next_leader()
 
 
 async def test_an_order_for_the_leader_says_where_it_is_to_be_given(tmp_path: Path) -> None:

@@ -35,13 +35,15 @@ class Leader:
     """Handlers of a leader: a commit changes the table."""
 
     def __init__(self) -> None:
-        self.leads, self.asked, self.offsets, self.locks = True, 0, Table(), Table()
+        self.leads, self.refuses, self.asked, self.offsets, self.locks = True, False, 0, Table(), Table()
         codes = (Code.QUERY_CONSUMER_OFFSET, Code.UPDATE_CONSUMER_OFFSET, Code.LOCK_BATCH_MQ, Code.GET_MAX_OFFSET)
         answers = SingleAnswers(lambda: self.leads, self.offsets, self.locks)
         self.handlers = answers.over({**dict.fromkeys(codes, self._handle), Code.HEART_BEAT: self._handle})
 
     def _handle(self, command: RemotingCommand, peer: RequestPeer) -> Answer:
         self.asked += 1
+        if self.refuses:
+            raise Refused(Code.QUERY_CONSUMER_OFFSET, "no offset")
         if command.code == Code.UPDATE_CONSUMER_OFFSET:
             self.offsets.is_saved, self.offsets.unsaved = False, {"g"}
         return Reply(command.reply())
@@ -75,6 +77,19 @@ async def test_what_the_log_has_is_told_at_once_though_it_lacks_other_rows() -> 
     assert type(leader.ask(Code.QUERY_CONSUMER_OFFSET, group="other")) is AsyncReply
     await settled(leader.ask(Code.LOCK_BATCH_MQ, group="other"))
     assert (leader.offsets.saves, leader.locks.saves) == (1, 1)
+
+
+async def test_that_there_is_no_offset_is_told_once_the_log_has_it() -> None:
+    leader = Leader()
+    leader.refuses = True
+    with pytest.raises(Refused, match="no offset"):
+        leader.ask(Code.QUERY_CONSUMER_OFFSET)
+    leader.offsets.is_saved, leader.offsets.unsaved = False, {"g"}  # they were dropped a moment ago
+    answer = leader.ask(Code.QUERY_CONSUMER_OFFSET)
+    assert type(answer) is AsyncReply
+    with pytest.raises(Refused, match="no offset"):
+        await settled(answer)
+    assert leader.offsets.saves == 1
 
 
 async def test_a_large_body_is_read_by_who_has_the_turn_and_the_waits_are_outside_of_it() -> None:

@@ -90,3 +90,17 @@ async def test_no_counts_are_kept_while_nobody_waits(autojump_clock: trio.testin
         await trio.sleep(10)
         assert not waiting._counts
         nursery.cancel_scope.cancel()
+
+
+async def test_who_comes_right_after_a_look_at_rest_waits_no_longer_than_he_is_to(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    mark, told = Mark(0), list[str]()
+    waiting = Acknowledgements([mark], wait_s=2.9, why=str)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        await trio.sleep(0.001)
+        mark.when(10, lambda reason: told.append("first"))
+        await trio.sleep(2.95)
+        assert told == ["first"]
+        nursery.cancel_scope.cancel()
