@@ -4,6 +4,7 @@ Apache writes maps with bare integer keys, which is not JSON; they are read, nev
 """
 
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class StateFile:
         self.failure: OSError | None = None  # of the last save
         self._disk = disk
         self._backup, self._temporary = path.with_name(path.name + ".bak"), path.with_name(path.name + ".tmp")
-        self._one_thread = trio.CapacityLimiter(1)
+        self._one_thread, self._one_save = trio.CapacityLimiter(1), threading.Lock()
 
     def load(self) -> Any:
         """Return the table, that of the `.bak` when the file is missing or damaged, None when there is neither.
@@ -105,12 +106,13 @@ class StateFile:
         self._save(raw)
 
     def _save(self, raw: bytes) -> None:
-        try:
-            self._replace(raw)
-        except OSError as exc:
-            self.failure = exc
-            raise
-        self.failure = None
+        with self._one_save:  # threads of several owners share the temporary file
+            try:
+                self._replace(raw)
+            except OSError as exc:
+                self.failure = exc
+                raise
+            self.failure = None
 
     def _replace(self, raw: bytes) -> None:
         disk = self._disk

@@ -196,12 +196,12 @@ class Timers:
         """Save what changed; time that passes without a delivery is no change: it writes nothing to a disk at rest."""
         state = self.index.state()
         if state._replace(emitted_ms=self._saved.emitted_ms) != self._saved or self._took_some:
-            took_some, self._took_some = self._took_some, False
+            took_some, self._took_some, written = self._took_some, False, False
             try:
                 await self._file.write(state.to_json())
-            except OSError:
-                self._took_some = took_some
-                raise
+                written = True
+            finally:  # not written: an error, or a stop, of which the next save is the last one
+                self._took_some = self._took_some or (took_some and not written)
             self._saved = state
             await trio.to_thread.run_sync(self.index.remove_emptied)
 

@@ -1,5 +1,6 @@
 import errno
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,11 @@ def test_an_error_at_any_step_leaves_the_old_or_the_new_table() -> None:
             steps = number
             break
     assert 4 < steps < 20
+
+
+def test_two_threads_that_save_at_once_leave_a_whole_table(tmp_path: Path) -> None:
+    file, wide = StateFile(RealDisk(), tmp_path / "t.json"), "x" * 10_000
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(file.save, {"v": number, "wide": wide}) for number in range(40)]:
+            future.result()
+    assert file.load()["wide"] == wide

@@ -219,6 +219,21 @@ async def test_after_a_restart_what_waits_still_comes_and_what_came_does_not_com
         assert [message.body for message in await b.small.wait_for("T", 2)] == [b"before", b"after"]
 
 
+async def test_a_save_that_a_stop_cut_short_is_made_at_its_end(tmp_path: Path, clock: Clock) -> None:
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(TIMER_DELAY_MS="20"))
+        await until(lambda: len(b.timers.index) == 1)
+        await b.timers.flush()
+        clock.ms += 20
+        await b.small.wait_for("T", 1)
+        await until(lambda: len(b.timers.index) == 0)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await b.timers.flush()
+        await b.timers.flush()
+        assert b.timers.checkpoint().delivered_ms == clock.ms
+
+
 async def test_time_that_passes_without_a_delivery_writes_nothing(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
