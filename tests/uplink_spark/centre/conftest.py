@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
-    moto_server: Any = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
+    moto_server: Any = pytest.importorskip("moto.server", reason="moto's server is missing: make setup")
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

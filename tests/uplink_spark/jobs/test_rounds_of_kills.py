@@ -47,7 +47,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         if request.param == "folder":
             yield Places(str(tmp_path / "landing"), str(tmp_path / "bronze"))
             return
-        pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
+        pytest.importorskip("moto.server", reason="moto's server is missing: make setup")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         address = stack.enter_context(running_s3(tmp_path))

@@ -41,7 +41,7 @@ DAY = "2026-11-03"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[s3]' boto3")
+    pytest.importorskip("moto.server", reason="moto's server is missing: make setup")
     with running_s3(tmp_path_factory.mktemp("s3")) as address:
         yield address
 
