@@ -16,7 +16,7 @@ from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
 from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
-from netstack.grpc.open_calls import OpenCalls
+from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
 from netstack.grpc.uploads import Uploads
 from netstack.serving.governor import Governor
@@ -63,7 +63,7 @@ class GrpcConnection:
     ) -> None:
         self.peer = peer
         self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
-        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, serving.calls)
+        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, OwnCalls(serving.calls))
         self._open: dict[int, _Open] = {}
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass

@@ -16,7 +16,7 @@ from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, u
 from netstack.grpc.header_block import HeaderFrames, is_head, plain_field
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.link_state import LinkState, first_window_change, opens_window, reports_error
-from netstack.grpc.open_calls import OpenCalls
+from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
 from netstack.grpc.uploads import Grant, Uploads
 
@@ -53,9 +53,9 @@ class Http2Server:
     """`feed` gives events, `outgoing` gives bytes. After a ProtocolError only `outgoing` is of use."""
 
     def __init__(
-        self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float], calls: OpenCalls | None = None
+        self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float], calls: OwnCalls | None = None
     ) -> None:
-        self._limits, self._uploads, self._now, self._calls = limits, uploads, now, calls or OpenCalls()
+        self._limits, self._uploads, self._now, self._calls = limits, uploads, now, calls or OwnCalls(OpenCalls())
         self._gate, self._link = FrameGate(limits, now()), LinkState(limits, CONNECTION_WINDOW)
         self._headers = HeaderFrames(limits.header_bytes)
         self._streams: dict[int, _Stream] = {}
@@ -164,12 +164,12 @@ class Http2Server:
         if not number & 1:
             raise ProtocolError(f"call {number}: a client's are odd")
         link.called(number)
-        own, limits = len(self._streams), self._limits
-        if self.blocked_bytes > limits.blocked_bytes or own >= limits.streams or not self._calls.may_open(own):
+        limits, size = self._limits, self._headers.size
+        full = self.blocked_bytes > limits.blocked_bytes or len(self._streams) >= limits.streams
+        if full or not self._calls.open(size):
             self._reset(number, ErrorCodes.REFUSED_STREAM)
             return
-        self._streams[number] = _Stream(limits.window_bytes, link.first_window, now, self._headers.size)
-        self._calls.opened(self._headers.size)
+        self._streams[number] = _Stream(limits.window_bytes, link.first_window, now, size)
         if metadata.get(b":method") != b"POST" or not metadata.get(b"content-type", b"").startswith(CONTENT):
             self._reject(number, GrpcStatus.INVALID_ARGUMENT, "this is a gRPC service of RocketMQ clients", found)
         elif metadata.get(b"grpc-encoding", b"identity") != b"identity":

@@ -1,24 +1,48 @@
-"""The calls that are open on all connections of a port, and the bytes of their headers."""
+"""The calls that are open on all connections of a port, and the bytes of their headers.
 
-MOST, MOST_BYTES = 16_384, 32 << 20
-FREE = 64  # calls of a connection that it may always have
+Connections share most of what there is; the rest is for the first calls of each, whatever the others do.
+"""
+
+SHARED, SHARED_BYTES = 16_384, 16 << 20
+MOST, MOST_BYTES = 24_576, 32 << 20  # with those first ones: of 1,024 connections
+FIRST, FIRST_BYTES = 8, 16 << 10  # of a connection
 
 
 class OpenCalls:
-    """Counts the calls of all connections; a connection with few may open one more whatever the others do."""
+    """Counts the calls of all connections."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(
+        self, shared: tuple[int, int] = (SHARED, SHARED_BYTES), most: tuple[int, int] = (MOST, MOST_BYTES)
+    ) -> None:
+        self._shared, self._most = shared, most
         self.count = self.header_bytes = 0
 
-    def may_open(self, own: int) -> bool:
-        """Tell whether a connection that has so many calls may open one more."""
-        return own < FREE or (self.count < self._most and self.header_bytes < self._most_bytes)
+    def has_room(self, header_bytes: int, first: bool) -> bool:
+        """Tell whether one more call may open; `first`: it is among the first of its connection."""
+        calls, most_bytes = self._most if first else self._shared
+        return self.count < calls and self.header_bytes + header_bytes <= most_bytes
 
-    def opened(self, header_bytes: int) -> None:
-        self.count += 1
-        self.header_bytes += header_bytes
+
+class OwnCalls:
+    """Counts the calls of one connection, there and here."""
+
+    def __init__(self, of_all: OpenCalls) -> None:
+        self._all = of_all
+        self.count = self.header_bytes = 0
+
+    def open(self, header_bytes: int) -> bool:
+        """Count one more call; False where there is no room for it."""
+        first = self.count < FIRST and self.header_bytes + header_bytes <= FIRST_BYTES
+        if not self._all.has_room(header_bytes, first):
+            return False
+        self._change(1, header_bytes)
+        return True
 
     def closed(self, header_bytes: int) -> None:
-        self.count -= 1
-        self.header_bytes -= header_bytes
+        self._change(-1, -header_bytes)
+
+    def _change(self, count: int, header_bytes: int) -> None:
+        self.count += count
+        self.header_bytes += header_bytes
+        self._all.count += count
+        self._all.header_bytes += header_bytes

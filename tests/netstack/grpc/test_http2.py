@@ -12,7 +12,7 @@ from netstack.errors import ProtocolError
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, HalfClosed, Received, Rejected
 from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
-from netstack.grpc.open_calls import OpenCalls
+from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.testing import enveloped
 from netstack.grpc.uploads import Uploads
 
@@ -322,8 +322,8 @@ def test_the_call_beyond_the_most_is_refused_and_the_others_go_on() -> None:
 
 
 def test_calls_count_for_all_connections_until_they_end() -> None:
-    calls = OpenCalls(most=1)
-    server = Http2Server(GrpcLimits(), Uploads(MIB), lambda: 0.0, calls)
+    calls = OpenCalls(shared=(1, MIB))
+    server = Http2Server(GrpcLimits(), Uploads(MIB), lambda: 0.0, OwnCalls(calls))
     server.feed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
     server.feed(b"".join(frame(1, 4, number, BLOCK) for number in (1, 3, 5)))
     assert (calls.count, calls.header_bytes > 3 * 150) == (3, True), "few calls of one connection are always there"
