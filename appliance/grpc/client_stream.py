@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from appliance.grpc.clients import ClientSession
 from appliance.grpc.received_messages import message_of
 from appliance.grpc.transactions import transaction_id
 from netstack.errors import AskTimeout, ChannelClosed, Refused
@@ -48,11 +49,12 @@ class _Question:
 
 
 class ClientStream:
-    """The stream of one client. `settings` are those it gave last."""
+    """The stream of one client. `session` is that client once it has said who it is, `fifo` what it was told."""
 
     def __init__(self, call: Call, started_ms: int) -> None:
         self._call, self._started_ms = call, started_ms
-        self.settings = Settings()
+        self.session: ClientSession | None = None
+        self.fifo = False
         self._questions: dict[tuple[str, str], _Question] = {}
         self._ended = False
 
@@ -78,7 +80,9 @@ class ClientStream:
 
     async def _running_info(self, header: ConsumerRunningInfoHeader, timeout_s: float) -> RemotingCommand:
         """The box knows what it is asked for but the stacks."""
-        stacks = None
+        stacks, settings = None, None if self.session is None else self.session.settings
+        if settings is None:
+            raise ChannelClosed(str(self._call.peer), "the client has left")
         if header.jstack_enable:
             command, nonce = _command(), secrets.token_hex(8)
             command.print_thread_stack_trace_command.nonce = nonce
@@ -86,7 +90,7 @@ class ClientStream:
             _check(report.status)
             stacks = report.thread_stack_trace.thread_stack_trace
         version = self._call.text(b"x-mq-client-version")[:64]
-        return _reply(running_info(self.settings, self._started_ms, version, stacks))
+        return _reply(running_info(settings.read(), self._started_ms, version, fifo=self.fifo, stacks=stacks))
 
     async def _consume(self, record: bytes, timeout_s: float) -> RemotingCommand:
         stored, command, nonce = decode_record(record), _command(), secrets.token_hex(8)
@@ -135,14 +139,16 @@ class ClientStream:
             question.done.set()
 
 
-def running_info(settings: Settings, started_ms: int, version: str, stacks: str | None) -> ConsumerRunningInfo:
+def running_info(
+    settings: Settings, started_ms: int, version: str, *, fifo: bool, stacks: str | None
+) -> ConsumerRunningInfo:
     """Return what tools read of a consumer. Source: RocketMQ 4.9.8 ConsumerRunningInfo.analyzeSubscription."""
     passive = settings.client_type == ClientType.PUSH_CONSUMER
     kind = ConsumeType.CONSUME_PASSIVELY if passive else ConsumeType.CONSUME_ACTIVELY
     properties = {
         "PROP_CLIENT_VERSION": version,
         "PROP_CONSUME_TYPE": kind.value,
-        "PROP_CONSUMEORDERLY": str(settings.subscription.fifo).lower(),
+        "PROP_CONSUMEORDERLY": str(fifo).lower(),
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         "PROP_NAMESERVER_ADDR": "",
         "PROP_THREADPOOL_CORE_SIZE": "0",

@@ -19,11 +19,12 @@ from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import NOBODY, Need, Signer
 from appliance.broker.tables.clients import GRPC, Member
 from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
+from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.renewals import Leases, Renew
 from netstack.errors import ChannelClosed
 from netstack.grpc.calls import Call
-from netstack.grpc.v2.definition_pb2 import Code, Settings
+from netstack.grpc.v2.definition_pb2 import Code
 from netstack.serving.peer import Peer
 from netstack.wire.command import RemotingCommand
 from netstack.wire.versions import version_number
@@ -36,6 +37,7 @@ CLIENT_ID, LANGUAGE, VERSION, DATE_TIME, AUTHORIZATION = (
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_ID = 1024
 MOST_GUESTS = 64  # clients of one connection that said nothing of themselves
+MOST_SETTINGS_BYTES = 16 << 20  # of all clients together; those of one have 64 KiB at most, of stock ones some hundred
 MOST_CONNECTIONS = 8  # of one client, those whose end is noticed
 SILENT_S, SILENT_ALONE_S = 40.0, 25.0  # clients send a heartbeat every ten seconds; without a stream of telemetry
 LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO"}  # where remoting's names differ
@@ -80,7 +82,7 @@ class ClientSession:
         self.signer: Signer | None = None
         self.connections: dict[Peer, None] = {}
         self.leases, self.heard_s = Leases(renew), 0.0
-        self.settings: Settings | None = None
+        self.settings: KeptSettings | None = None
         self.stream: Commands | None = None
         self._callbacks: list[Callable[[], None]] = []
 
@@ -182,7 +184,8 @@ class ClientSessions:
         self._gate, self._keys, self._renew, self._most = gate, keys, renew, most
         self._rooms, self._lines = AnswerRooms(), dict[Peer, _Line]()
         self._known: dict[tuple[str, str], ClientSession] = {}
-        self._settled = 0  # with settings
+        self._settled: dict[ClientSession, int] = {}  # with settings, of so many bytes
+        self._settings_bytes = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -208,18 +211,28 @@ class ClientSessions:
         """Return the room for answers of a connection that a client has called on."""
         return self._line(peer).room
 
-    def settle(self, session: ClientSession, settings: Settings) -> None:
-        """Keep what a client says of itself. Raises Rejection where as many have done so as there may be."""
-        if session.settings is None:
-            if self._settled >= self._most:
-                text = f"{self._settled} clients, limits.clients allows {self._most}"
-                raise Rejection(Code.TOO_MANY_REQUESTS, text)
-            self._settled += 1
+    def settle(self, session: ClientSession, settings: KeptSettings) -> None:
+        """Keep what a client says of itself. Raises Rejection where clients have said as much as they may."""
+        change = len(settings) - self._settled.get(session, 0)
+        self._check_room(session, change)
+        if session not in self._settled:
             for peer in session.connections:
                 self._lines[peer].guests.pop(session, None)
-            session.on_close(self._unsettled)
+            session.on_close(lambda: self._unsettled(session))
+        self._settled[session] = len(settings)
+        self._settings_bytes += change
         session.settings = settings
         self._called(session, session.connection)
+
+    def _check_room(self, session: ClientSession, change: int) -> None:
+        if session not in self._settled and len(self._settled) >= self._most:
+            text = f"{len(self._settled)} clients, limits.clients allows {self._most}"
+        elif change > 0 and self._settings_bytes + change > MOST_SETTINGS_BYTES:
+            text = f"the settings of all clients have {self._settings_bytes} bytes, at most {MOST_SETTINGS_BYTES}"
+            text = f"{text} are allowed and these need {change}: subscribe to fewer topics"
+        else:
+            return
+        raise Rejection(Code.TOO_MANY_REQUESTS, text)
 
     def renewed(self) -> list[Leases]:
         """Return the leases that go on; clients that seem to have died give back theirs."""
@@ -278,8 +291,8 @@ class ClientSessions:
             else:
                 session.left()
 
-    def _unsettled(self) -> None:
-        self._settled -= 1
+    def _unsettled(self, session: ClientSession) -> None:
+        self._settings_bytes -= self._settled.pop(session, 0)
 
     def _ended(self, key: tuple[str, str], session: ClientSession) -> None:
         if self._known.get(key) is session:

@@ -85,14 +85,8 @@ class Receives:
 
     async def handle(self, call: Call) -> None:
         """Serve one receive. Raises CallFailed."""
-        raw = await call.receive()
-        if raw is None:
-            raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
-        check_small(raw)
-        request = decoded(ReceiveMessageRequest, raw)
         try:
-            session = self._sessions.of(call)
-            asked = self._asked(session, call, request)
+            session, asked = self._read(call, await call.receive())
             await self._receive(session, call, asked)
         except REFUSALS as exc:
             await self._refuse(call, status_told(exc))
@@ -103,11 +97,20 @@ class Receives:
         self._refusals["ReceiveMessage", Code.Name(status.code)] += 1
         await self._say(call, status)
 
+    def _read(self, call: Call, raw: bytes | None) -> tuple[ClientSession, _Asked]:
+        """Return who receives what, all that is kept of a request while it waits. Raises as `_asked`, CallFailed."""
+        if raw is None:
+            raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
+        check_small(raw)
+        request = decoded(ReceiveMessageRequest, raw)
+        session = self._sessions.of(call)
+        return session, self._asked(session, call, request)
+
     def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:
         """Return what a request wants. Raises Rejection, Refused."""
         if session.settings is None:
             raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        if not session.settings.HasField("subscription"):
+        if not session.settings.consumes:
             raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
         topic_name, group_name = topic_of(request.message_queue.topic), group_of(request.group)
         poll_s = polling_s(request, call.deadline - trio.current_time(), self._rules.min_poll_s)
@@ -142,6 +145,7 @@ class Receives:
         left = {
             self._handle(wanted, found, offset, answer): None for found in answer.slices for offset in found.offsets
         }
+        messages: list[_Found] = []
         try:
             gone = asked.renewed and session.settings is None  # nobody would renew them, or give them back
             messages = [] if gone else [each async for each in self._fit(asked, answer, left)]
@@ -151,12 +155,13 @@ class Receives:
             if asked.renewed:
                 session.heard()
                 for each in messages:
-                    session.leases.add(each.handle)
+                    session.leases.add(each.handle, call.peer)
             await self._send(call, messages, left)
         finally:
             room.hold(-size)
+            for each in messages if left else ():  # the call has failed, and clients may drop what they got of it
+                session.leases.drop(each.handle)
             for handle in left:  # not sent: the client has gone, or reads nothing
-                session.leases.drop(handle)
                 engine.renew(handle, GIVEN_BACK_MS)
 
     async def _send(self, call: Call, messages: list[_Found], left: dict[Handle, None]) -> None:

@@ -1,6 +1,9 @@
 """Messages of push consumers: their time goes on while their client lives, three hours at most.
 
 The handle of a message stays the same. A client that goes gives its messages back at once, one that is silent soon.
+What was sent on a connection that has ended is not renewed, though its client lives on another: nobody knows what it
+read. It comes again within INVISIBLE_MS unless the client acknowledges it before; given back at once, what a client
+works on would come twice each time that a proxy changes its connections.
 Source: RocketMQ 5.3 DefaultReceiptHandleManager, where handles change with each renewal.
 """
 
@@ -10,6 +13,7 @@ from collections.abc import Callable, Iterable
 import trio
 
 from appliance.broker.pop.pop_table import Handle, Renewed
+from netstack.serving.peer import Peer
 
 INVISIBLE_MS = 60_000
 EVERY_S, BEFORE_S = 5.0, 20.0  # renewed when no more than this is left
@@ -21,10 +25,12 @@ Renew = Callable[[Handle, int], Renewed | None]
 
 
 class _Lease:
-    __slots__ = ("began_s", "due_s")
+    """A message; `peer` is the connection that it was sent on."""
 
-    def __init__(self, now_s: float) -> None:
-        self.began_s, self.due_s = now_s, now_s + INVISIBLE_MS / 1000
+    __slots__ = ("began_s", "due_s", "peer")
+
+    def __init__(self, peer: Peer, now_s: float) -> None:
+        self.peer, self.began_s, self.due_s = peer, now_s, now_s + INVISIBLE_MS / 1000
 
 
 class Leases:
@@ -36,8 +42,8 @@ class Leases:
     def __len__(self) -> int:
         return len(self._of)
 
-    def add(self, handle: Handle) -> None:
-        self._of[handle] = _Lease(trio.current_time())
+    def add(self, handle: Handle, peer: Peer) -> None:
+        self._of[handle] = _Lease(peer, trio.current_time())
 
     def drop(self, handle: Handle) -> None:
         """The client has done with a message, or says itself when it is to come again."""
@@ -50,12 +56,12 @@ class Leases:
         self._of.clear()
 
     async def renew(self) -> None:
-        """Renew what is due; forget what is done with, or was held for too long."""
+        """Renew what is due; forget what is done with, held for too long or sent on a connection that has ended."""
         now_s = trio.current_time()
         due = deque(row for row in self._of.items() if row[1].due_s - now_s <= BEFORE_S)
         for number, (handle, lease) in enumerate(due):
-            too_long = now_s - lease.began_s > LONGEST_S
-            if too_long or self._renew(handle, INVISIBLE_MS) is None:
+            over = now_s - lease.began_s > LONGEST_S or lease.peer.closed.is_set()
+            if over or self._renew(handle, INVISIBLE_MS) is None:
                 self.drop(handle)
             else:
                 lease.due_s = now_s + INVISIBLE_MS / 1000

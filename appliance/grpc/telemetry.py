@@ -12,6 +12,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.grpc.client_stream import ClientStream
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers
+from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.methods import decoded
 from appliance.grpc.outcome import Rejection, ok, status_of
 from appliance.grpc.resources import topic_of
@@ -58,23 +59,35 @@ class ClientStreams:
         The client stays what it said it is until it leaves, is silent for long or its connection ends: a stream that
         breaks alone is opened again, and receives go on meanwhile. Source: RocketMQ 5.3 GrpcClientSettingsManager.
         """
-        session: ClientSession | None = None
         stream = ClientStream(call, self._now_ms())
         try:
-            while (raw := await call.receive()) is not None:
-                check_command(raw)
-                command = decoded(TelemetryCommand, raw)
-                session = self._session(call)
-                if command.WhichOneof("command") == "settings":
-                    in_force = self._settle(session, command.settings)
-                    session.stream, stream.settings = stream, kept(in_force)
-                    await call.send(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
-                else:
-                    stream.reported(command)
+            while await self._take(call, stream):
+                pass
         finally:
             stream.end()
+            session = stream.session
             if session is not None and session.stream is stream:
                 session.stream = None
+
+    async def _take(self, call: Call, stream: ClientStream) -> bool:
+        """Take the client's next command, False where there is none. It is not kept while the next is waited for."""
+        answer = self._answer(call, stream, await call.receive())
+        if answer:
+            await call.send(answer)
+        return answer is not None
+
+    def _answer(self, call: Call, stream: ClientStream, raw: bytes | None) -> bytes | None:
+        if raw is None:
+            return None
+        check_command(raw)
+        command = decoded(TelemetryCommand, raw)
+        session = stream.session = self._session(call)
+        if command.WhichOneof("command") != "settings":
+            stream.reported(command)
+            return b""
+        in_force = self._settle(session, command.settings)
+        session.stream, stream.fifo = stream, in_force.subscription.fifo
+        return bytes(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
 
     def _session(self, call: Call) -> ClientSession:
         try:
@@ -87,7 +100,7 @@ class ClientStreams:
         known = session.settings is not None
         try:
             check_settings(given)
-            self._sessions.settle(session, kept(given))
+            self._sessions.settle(session, KeptSettings(given))
             self._join(session, given)
         except (Rejection, Refused) as exc:
             if not known:
@@ -146,22 +159,10 @@ def check_settings(given: Settings) -> None:
         raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, text)
 
 
-def kept(settings: Settings) -> Settings:
-    """Return what of a client's settings is looked at later, and bounded in the tables of clients."""
-    made = Settings(client_type=settings.client_type)
-    if settings.HasField("subscription"):
-        made.subscription.CopyFrom(settings.subscription)
-    else:
-        made.publishing.SetInParent()
-        made.publishing.topics.extend(settings.publishing.topics)
-    made.DiscardUnknownFields()
-    return made
-
-
 def _settings_of(session: ClientSession) -> Settings:
     if session.settings is None:
         raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-    return session.settings
+    return session.settings.read()
 
 
 def _failed(exc: Rejection | Refused) -> CallFailed:

@@ -18,6 +18,7 @@ from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.grpc.acks import Acks
 from appliance.grpc.clients import ClientSessions
 from appliance.grpc.consumers import ConsumerRules, Consumers
+from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.methods import OnceDurable
 from appliance.grpc.receives import ReceiveRules, Receives
 from appliance.testing import MemoryStateFile
@@ -63,7 +64,7 @@ class GrpcDoor:
         self._acks = Acks("box", lambda: engine, now_ms)
         self._peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
         self._session = sessions.of(self._call([]))
-        sessions.settle(self._session, consumer_settings(GROUP, TOPIC))
+        sessions.settle(self._session, KeptSettings(consumer_settings(GROUP, TOPIC)))
 
     def _call(self, answers: list[bytes]) -> Call:
         def send(messages: Sequence[bytes], _now: bool) -> bool:

@@ -11,7 +11,17 @@ import trio
 
 from appliance.broker.access.accounts import Account
 from appliance.broker.pop.pop_queue import PopKey
-from appliance.grpc.clients import MOST_GUESTS, SILENT_ALONE_S, SILENT_S, ClientSessions, credentials, proves
+from appliance.grpc.clients import (
+    MOST_GUESTS,
+    MOST_SETTINGS_BYTES,
+    SILENT_ALONE_S,
+    SILENT_S,
+    ClientSessions,
+    credentials,
+    proves,
+)
+from appliance.grpc.kept_settings import KeptSettings
+from appliance.grpc.outcome import Rejection
 from appliance.grpc.renewals import GIVEN_BACK_MS
 from netstack.grpc.calls import Call
 from netstack.grpc.v2 import definition_pb2, service_pb2
@@ -170,6 +180,28 @@ async def test_more_clients_than_are_allowed_are_told_so(tmp_path: Path) -> None
         await one.told(await one.telemetry(producer_settings()), 1)
 
 
+async def test_the_settings_of_all_clients_have_a_budget_in_bytes() -> None:
+    sessions, peer = ClientSessions(Open(), Open(), lambda handle, time_ms: None), peer_with_outbox()
+    large, small = (KeptSettings(consumer_settings("G", *["T"] * count)) for count in (5000, 1))
+    kept = [sessions.of(call_of(peer, "large@0"))]
+    for number in range(MOST_SETTINGS_BYTES // len(large)):
+        kept.append(sessions.of(call_of(peer, f"large@{number + 1}")))
+        sessions.settle(kept[-2], large)
+    one = kept.pop()
+    with pytest.raises(Rejection) as refused:
+        sessions.settle(one, large)
+    assert (refused.value.status.code, one.settings) == (Code.TOO_MANY_REQUESTS, None)
+    for _ in range(3):
+        sessions.settle(kept[0], large)  # counts once
+    sessions.settle(kept[0], small)
+    sessions.settle(one, large)
+    with pytest.raises(Rejection):
+        sessions.settle(kept[0], large)
+    assert kept[0].settings is small, "those before stay in force"
+    kept[1].left()
+    sessions.settle(kept[0], large)
+
+
 async def test_a_silent_client_gives_its_messages_back_while_others_share_its_connection(
     autojump_clock: object,
 ) -> None:
@@ -178,9 +210,9 @@ async def test_a_silent_client_gives_its_messages_back_while_others_share_its_co
     peer = peer_with_outbox()
     lives, silent, cut = (sessions.of(call_of(peer, name)) for name in ("lives@1", "silent@1", "cut@1"))
     for each in (lives, silent, cut):
-        sessions.settle(each, consumer_settings("G", "T", push=True))
+        sessions.settle(each, KeptSettings(consumer_settings("G", "T", push=True)))
         each.stream = NeverAsked() if each is not cut else None
-        each.leases.add((PopKey("G", MessageQueue("T", 0)), 7, 1000))
+        each.leases.add((PopKey("G", MessageQueue("T", 0)), 7, 1000), peer)
     await trio.sleep(SILENT_ALONE_S + 1)
     sessions.of(call_of(peer, "lives@1"))
     assert set(map(id, sessions.renewed())) == {id(lives.leases), id(silent.leases)}

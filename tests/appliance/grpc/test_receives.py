@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import trio
 
+from appliance.grpc import receives, renewals
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.receives import polling_s
 from netstack.grpc.testing import enveloped
 from netstack.grpc.v2 import definition_pb2
+from netstack.grpc.v2.service_pb2 import HeartbeatRequest
 from tests.appliance.box import ask, connected, send
 from tests.appliance.grpc.asking import (
     PATH,
@@ -151,6 +153,56 @@ async def test_a_push_consumer_that_goes_gives_its_messages_back(tmp_path: Path)
         _, (again,) = await other.receive(receiving("G", "T", poll_s=20))
         assert (again.body, again.system_properties.delivery_attempt) == (b"hello", 2)
         assert trio.current_time() - began < 5
+
+
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("INVISIBLE_MS", 2000), ("EVERY_S", 0.1), ("BEFORE_S", 1.5)):
+        monkeypatch.setattr(renewals, name, value)
+    monkeypatch.setattr(receives, "INVISIBLE_MS", 2000)
+
+
+@pytest.mark.slow
+async def test_what_a_lost_connection_had_comes_again_though_its_client_lives(
+    tmp_path: Path, short_leases: None
+) -> None:
+    async with (
+        grpc_box(tmp_path) as (_, port),
+        asking(port) as lost,
+        asking(port) as lives,
+        asking(port, "o@2") as other,
+    ):
+        await joined(lives, push=True)
+        await joined(other)
+        await other.ask("SendMessage", sending(message("T")))
+        assert await bodies(lost, receiving("G", "T")) == [b"hello"]
+        await lost.client.stream.aclose()
+        assert (await lives.ask("Heartbeat", HeartbeatRequest())).status.code == Code.OK
+        _, (again,) = await other.receive(receiving("G", "T", invisible_s=30, poll_s=20))
+        assert (again.body, again.system_properties.delivery_attempt) == (b"hello", 2)
+
+
+@pytest.mark.slow
+async def test_what_a_push_consumer_got_of_a_receive_that_failed_is_not_renewed(
+    tmp_path: Path, short_leases: None
+) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "o@2") as other:
+        await joined(client, push=True)
+        await joined(other)
+        client.client.acknowledging = False
+        for number in range(2):
+            await other.ask("SendMessage", sending(message("T", bytes(60_000), f"01{number}")))
+        number = await client.client.begin(f"{PATH}ReceiveMessage", {**client.metadata, "grpc-timeout": "30S"})
+        await client.client.send(number, enveloped(receiving("G", "T").SerializeToString()), end=True)
+        while len(client.client.calls[number].body) < 65_000:
+            await client.client.wait_changed()
+        client.client.h2.reset_stream(number)
+        await client.client.flush()
+        found: set[str] = set()
+        while len(found) < 2:
+            _, messages = await other.receive(receiving("G", "T", invisible_s=30, poll_s=20))
+            assert messages
+            found |= {each.system_properties.message_id for each in messages}
 
 
 @pytest.mark.slow
