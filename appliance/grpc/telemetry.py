@@ -7,6 +7,8 @@ RocketMQ 5.3 ClientActivity, GrpcClientSettingsManager.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import trio
+
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.clients import ClientTable
 from appliance.grpc.client_stream import ClientStream
@@ -24,6 +26,8 @@ from netstack.grpc.v2.definition_pb2 import ClientType, Code, Settings
 from netstack.grpc.v2.service_pb2 import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
 
 MOST_PROPERTIES, MOST_PROPERTY_BYTES = 32, 4096
+FEW_BYTES, MOST_UNREAD_BYTES = 4096, 8 << 20  # of answers to be read: one that does not count, and all others
+UNREAD_S = 30.0
 ATTEMPTS, FIRST_S, LONGEST_S, TIMES = 3, 0.01, 1.0, 2.0  # of a producer that sends again
 SERVED = {
     "publishing": (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED),
@@ -51,7 +55,7 @@ class ClientStreams:
         now_ms: Callable[[], int],
     ) -> None:
         self._rules, self._sessions, self._clients, self._now_ms = rules, sessions, clients, now_ms
-        self._consumers = consumers
+        self._consumers, self._unread = consumers, 0
 
     async def handle(self, call: Call) -> None:
         """Serve one stream until the client ends it. Raises CallFailed.
@@ -73,8 +77,23 @@ class ClientStreams:
         """Take the client's next command, False where there is none. It is not kept while the next is waited for."""
         answer = self._answer(call, stream, await call.receive())
         if answer:
-            await call.send(answer)
+            await self._send(call, answer)
         return answer is not None
+
+    async def _send(self, call: Call, answer: bytes) -> None:
+        """Send settings; large ones of many streams that are not read would fill the memory. Raises CallFailed."""
+        size = len(answer) if len(answer) > FEW_BYTES else 0
+        if size and self._unread + size > MOST_UNREAD_BYTES:
+            text = f"settings of {size} bytes, and clients are still to read {self._unread}: come again later"
+            raise CallFailed(GrpcStatus.RESOURCE_EXHAUSTED, text)
+        self._unread += size
+        try:
+            with trio.move_on_after(UNREAD_S) as reading:
+                await call.send(answer)
+        finally:
+            self._unread -= size
+        if reading.cancelled_caught:
+            raise CallFailed(GrpcStatus.CANCELLED, f"the client did not read its settings for {UNREAD_S:g} s")
 
     def _answer(self, call: Call, stream: ClientStream, raw: bytes | None) -> bytes | None:
         if raw is None:

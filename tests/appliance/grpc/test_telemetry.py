@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.grpc import telemetry
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.telemetry import check_settings
 from netstack.grpc.v2 import definition_pb2, service_pb2
@@ -90,6 +91,30 @@ async def test_settings_without_a_role_end_the_stream(tmp_path: Path) -> None:
         await outcome.ended.wait()
         assert outcome.status == 3
         assert "no publishing or subscription data" in outcome.text
+
+
+async def test_large_settings_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "MOST_UNREAD_BYTES", 100_000)
+    large = producer_settings(*["T"] * 13_000)  # the first fills the window
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        client.client.acknowledging = False
+        numbers = [await client.telemetry(large) for _ in range(3)]
+        refused = client.client.calls[numbers[2]]
+        await refused.ended.wait()
+        assert (refused.status, "still to read" in refused.text) == (8, True)
+
+
+async def test_a_stream_whose_client_does_not_read_its_settings_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "UNREAD_S", 0.05)
+    large = producer_settings(*["T"] * 13_000)
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        client.client.acknowledging = False
+        numbers = [await client.telemetry(large) for _ in range(2)]
+        stuck = client.client.calls[numbers[1]]
+        await stuck.ended.wait()
+        assert stuck.status == 1
 
 
 def test_client_properties_have_bounds() -> None:
