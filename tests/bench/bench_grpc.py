@@ -3,6 +3,8 @@
     make bench BENCH=tests/bench/bench_grpc.py ARGS='--seconds 8 --rounds 3'
 
 `cpu` is the server's processor time per message. Every figure is taken from both in turn; compare those of one run.
+Receives take what `send:256` left. A loop that began while the client warmed up counts with its whole time: those of a
+cold client take seconds with either server.
 """
 
 import argparse
@@ -53,7 +55,7 @@ class Load:
     def run(self, served: Served, load: tuple[str, int], warm_s: int, run_s: int, group: str) -> dict[str, float]:
         """Run one load and return its figures, with the server's processor time per message in µs."""
         mode, threads = load
-        words = [served.endpoint, f"grpc_{threads if mode == 'send' else 64}", mode, str(threads)]
+        words = [served.endpoint, f"grpc_{threads if mode == 'send' else 256}", mode, str(threads)]
         before = processor_s(served.contender)
         command = [*self._command, *words, str(warm_s), str(run_s), group]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
@@ -136,7 +138,7 @@ def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=int, default=6, help="of each load (6)")
-    parser.add_argument("--warm", type=int, default=4, help="seconds before it counts (4)")
+    parser.add_argument("--warm", type=int, default=8, help="seconds before it counts: the client compiles itself (8)")
     parser.add_argument("--rounds", type=int, default=2, help="of every load, their median counts (2)")
     parser.add_argument(
         "--loads", default="", help="some of send:1,send:64,send:256,receive:1,receive:64,receive:256 (all)"
