@@ -3,8 +3,7 @@
     make bench BENCH=tests/bench/bench_grpc.py ARGS='--seconds 8 --rounds 3'
 
 `cpu` is the server's processor time per message. Every figure is taken from both in turn; compare those of one run.
-Receives take what `send:256` left. A loop that began while the client warmed up counts with its whole time: those of a
-cold client take seconds with either server.
+Receives take what `send:256` left.
 """
 
 import argparse
@@ -138,7 +137,7 @@ def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=int, default=6, help="of each load (6)")
-    parser.add_argument("--warm", type=int, default=8, help="seconds before it counts: the client compiles itself (8)")
+    parser.add_argument("--warm", type=int, default=8, help="seconds before it counts (8)")
     parser.add_argument("--rounds", type=int, default=2, help="of every load, their median counts (2)")
     parser.add_argument(
         "--loads", default="", help="some of send:1,send:64,send:256,receive:1,receive:64,receive:256 (all)"
