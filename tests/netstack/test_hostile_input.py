@@ -15,7 +15,7 @@ from netstack.wire.command import RemotingCommand, encode_command, request
 from tests.waiting import until, until_it
 
 GARBAGE = {
-    "garbage": b"GET / HTTP/1.1\r\nHost: box\r\n\r\n",
+    "garbage": b"SSH-2.0-client\r\n",
     "length of 2 GiB": bytes.fromhex("7fffffff00000002") + b"{}",
     "length below zero": bytes.fromhex("ffffffff"),
     "length of three": bytes.fromhex("0000000300"),

@@ -167,8 +167,8 @@ def test_a_zone_in_an_object_store_is_read_object_by_object(s3_endpoint: str, mo
     (batch, *more) = read_batches(fresh.files, refs, EVERYTHING)
     assert [body for part in (batch, *more) for body in part["body"].to_pylist()] == [b"1", b"2", b"3"]
     assert fresh.at_landed(5_002) == {0: 2}
-    parsed = parse_options({"path": url.replace("//", "//test:test@", 1)})
-    with pytest.raises(LandingError, match=r"needs seq 9 of shard 0, s3://\*\*\*@fleet/zone.* ends at 4"):
+    parsed = parse_options({"path": url})
+    with pytest.raises(LandingError, match=r"needs seq 9 of shard 0, s3://fleet/zone.* ends at 4"):
         StreamReader(parsed, MessageRows(parsed)).partitions({"0": 0}, {"0": 9})
 
 
