@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
-from appliance.broker.tables.saving import RowChanges, SharedSave, TableFile, load_table, row_writer_of
+from appliance.broker.tables.saving import RowSave, SharedSave, TableFile, load_table
 from storage_driver.record import MessageQueue
 
 SAVE_S = 1.0
@@ -81,28 +81,20 @@ class SavedLocks:
     """Keeps the owners in a file, for a box that goes on with them: a lock counts from the moment it is loaded."""
 
     def __init__(self, locks: QueueLocks, file: TableFile) -> None:
-        self._locks, self._file, self._write_rows = locks, file, row_writer_of(file)
+        self._locks = locks
         content = load_table(file, "queue locks").get(SECTION)
         for name, client_id in (content if isinstance(content, dict) else {}).items():
             if (key := _key_of(name)) is not None:
                 locks.lock(key[0], str(client_id), [key[1]])
-        self._unsaved: RowChanges[LockKey] = RowChanges()
+        self._unsaved: RowSave[LockKey] = RowSave(file, SECTION, row=self._row, whole=self._encoded)
         locks.watch = self._unsaved.note
-        self._save = SharedSave("queue_locks", lambda: locks.changes, self._write)
+        self._save = SharedSave("queue_locks", lambda: locks.changes, self._unsaved.write)
 
-    async def _write(self) -> None:
-        keys, saved = self._unsaved.begin(), False
-        try:
-            if keys is None or not await self._write_some(keys):
-                await self._file.write_bytes(await trio.to_thread.run_sync(_encoded, self._locks.owners()))
-            saved = True
-        finally:
-            self._unsaved.end(saved)
+    def _row(self, key: LockKey) -> tuple[str, object]:
+        return _row_of(key), self._locks.owner(*key)
 
-    async def _write_some(self, keys: set[LockKey]) -> bool:
-        """Write these locks alone; False where the file wants all."""
-        rows = {_row_of(key): self._locks.owner(*key) for key in keys}
-        return self._write_rows is not None and await self._write_rows(SECTION, rows)
+    async def _encoded(self) -> bytes:
+        return await trio.to_thread.run_sync(_encoded, self._locks.owners())
 
     def has_saved(self, group: str, queues: Iterable[MessageQueue]) -> bool:
         """Whether the file has the owners of all these queues."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from appliance.broker.tables.saving import RowChanges, SharedSave, TableFile, load_table, row_writer_of, rows_of
+from appliance.broker.tables.saving import RowSave, SharedSave, TableFile, load_table, rows_of
 from appliance.broker.tables.topics import MOST_QUEUES
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
@@ -37,13 +37,12 @@ class OffsetTable:
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
         self._changes = 0
-        self._write_rows = row_writer_of(file)
-        self._unsaved: RowChanges[str] | None = RowChanges() if self._write_rows is not None else None
+        self._unsaved: RowSave[str] = RowSave(file, "offsetTable", row=self._row, whole=self.encoded)
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
         self.load_again()
-        self._save = SharedSave("offsets", lambda: self._changes, self._write)
+        self._save = SharedSave("offsets", lambda: self._changes, self._unsaved.write)
 
     def load_again(self) -> None:
         """Take what the file says: at the start, and what others wrote since."""
@@ -86,8 +85,7 @@ class OffsetTable:
 
     def _note(self, name: str) -> None:
         self._changes += 1
-        if self._unsaved is not None:
-            self._unsaved.note(name)
+        self._unsaved.note(name)
 
     def note_given(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember up to where a group was given messages, as long as the box runs, of what it has an offset of."""
@@ -187,25 +185,9 @@ class OffsetTable:
         text = ",".join(filter(None, rows))
         return f'{{"offsetTable":{{{text}}}}}'.encode("utf-8", "surrogatepass")
 
-    async def _write(self) -> None:
-        unsaved, saved = self._unsaved, False
-        names = unsaved.begin() if unsaved is not None else None
-        try:
-            if names is None or not await self._write_some(names):
-                await self._file.write_bytes(await self.encoded())
-            saved = True
-        finally:
-            if unsaved is not None:
-                unsaved.end(saved)
-
-    async def _write_some(self, names: set[str]) -> bool:
-        """Write the rows of these names alone; False where the file wants all."""
-        rows: dict[str, object] = {}
-        for name in names:
-            queues = self._offsets.get(name)
-            rows[name] = None if queues is None else dict(queues)
-        write = self._write_rows
-        return write is not None and await write("offsetTable", rows)
+    def _row(self, name: str) -> tuple[str, object]:
+        queues = self._offsets.get(name)
+        return name, None if queues is None else dict(queues)
 
     async def run(self, *, save_s: float = SAVE_S) -> None:
         """Save every save_s while something changed, until cancelled."""
@@ -213,7 +195,7 @@ class OffsetTable:
 
     def has_saved(self, group: str, topic: str) -> bool:
         """Whether the offsets of a group on a topic are saved as they are."""
-        return self._save.is_done or (self._unsaved is not None and not self._unsaved.has(f"{topic}@{group}"))
+        return self._save.is_done or not self._unsaved.has(f"{topic}@{group}")
 
     @property
     def is_saved(self) -> bool:

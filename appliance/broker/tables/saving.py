@@ -55,15 +55,6 @@ def period_of(file: TableFile, usual_s: float) -> float:
     return found
 
 
-def row_writer_of(file: TableFile) -> WriteRows | None:
-    """Return what writes some rows of a section alone, where a file takes them; None as a row: it is gone.
-
-    False: not this time, it wants the whole table.
-    """
-    found: WriteRows | None = getattr(file, "write_rows", None)
-    return found
-
-
 def load_table(file: TableFile, what: str) -> dict[str, Any]:
     """Return the stored table, an empty one when there is none or nothing of it can be read: damage prevents no start.
 
@@ -210,6 +201,50 @@ class RowChanges(Generic[Name]):
             both = None if self._new is None or self._going is None else self._new | self._going
             self._new = None if both is None or len(both) > self._most else both
         self._going = set()
+
+
+class RowSave(Generic[Name]):
+    """Writes the rows of a section that changed, where the table's file takes rows, else the whole table."""
+
+    def __init__(
+        self,
+        file: TableFile,
+        section: str,
+        *,
+        row: Callable[[Name], tuple[str, object]],
+        whole: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        """row: how the file names a row, and what it holds, None: it is gone. whole: the table as JSON in UTF-8."""
+        self._file, self._section, self._row, self._whole = file, section, row, whole
+        self._write_rows: WriteRows | None = getattr(file, "write_rows", None)
+        self._changes: RowChanges[Name] | None = RowChanges() if self._write_rows is not None else None
+
+    def note(self, row: Name) -> None:
+        """A row was changed, made or dropped."""
+        if self._changes is not None:
+            self._changes.note(row)
+
+    def has(self, row: Name) -> bool:
+        """Whether a row may be otherwise than it was saved."""
+        return self._changes is None or self._changes.has(row)
+
+    async def write(self) -> None:
+        """Write what changed since the last one that succeeded. Raises OSError."""
+        if self._changes is None:
+            await self._file.write_bytes(await self._whole())
+            return
+        changed, saved = self._changes.begin(), False
+        try:
+            if changed is None or not await self._write_some(changed):
+                await self._file.write_bytes(await self._whole())
+            saved = True
+        finally:
+            self._changes.end(saved)
+
+    async def _write_some(self, changed: set[Name]) -> bool:
+        """Write these rows alone; False where the file wants all."""
+        rows = dict(map(self._row, changed))
+        return self._write_rows is not None and await self._write_rows(self._section, rows)
 
 
 class SharedSave:
