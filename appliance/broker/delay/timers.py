@@ -196,13 +196,8 @@ class Timers:
         """Save what changed; time that passes without a delivery is no change: it writes nothing to a disk at rest."""
         state = self.index.state()
         if state._replace(emitted_ms=self._saved.emitted_ms) != self._saved or self._took_some:
-            took_some, self._took_some, written = self._took_some, False, False
-            try:
-                await self._file.write(state.to_json())
-                written = True
-            finally:  # not written: an error, or a stop, of which the next save is the last one
-                self._took_some = self._took_some or (took_some and not written)
-            self._saved = state
+            await self._file.write(state.to_json())
+            self._saved, self._took_some = state, False  # only now: after an error, or a stop, the next save writes it
             await trio.to_thread.run_sync(self.index.remove_emptied)
 
     # from the log into the index
