@@ -134,19 +134,17 @@ class Responder:
 
         What an answer waits for before or after that (a lease, a client that is asked, the disk) keeps nobody waiting.
         """
-        told: RemotingCommand | bytes | None = None
         async with self._large:
             found = handle(request, peer)
-            reading = found if isinstance(found, AsyncReply) and found.needs_body else None
-            if reading is not None and reading.before is None:
-                told = await reading.run()
-        if reading is None:
+        if not isinstance(found, AsyncReply) or not found.needs_body:
             return await settled(found)
-        if reading.before is not None:
-            await reading.before()
-            async with self._large:
-                told = await reading.run()
-        return told if reading.after is None else await reading.after(told)
+        return await settled(AsyncReply(partial(self._in_turn, found.run), before=found.before, after=found.after))
+
+    async def _in_turn(
+        self, run: Callable[[], Awaitable[RemotingCommand | bytes | None]]
+    ) -> RemotingCommand | bytes | None:
+        async with self._large:
+            return await run()
 
     def statistics(self) -> ResponderStatistics:
         """Return what was asked so far."""
