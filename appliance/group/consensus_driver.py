@@ -231,8 +231,8 @@ class ConsensusDriver:
 
     def _begins_log(self, event: DriverEvent) -> bool:
         """Return whether the sender's records are the first of this log, and say whose it is."""
-        store, epochs = self._store, self._heard.epochs.get(event.sender)
-        return store.end == store.first and bool(epochs) and list(epochs or ()) != store.lineage.epochs
+        store, epochs = self._store, list(self._heard.epochs.get(event.sender, ()))
+        return store.end == store.first and bool(epochs) and epochs != store.lineage.epochs
 
     def _appended(self, end: int) -> None:
         """This log ends here now: the core hears it before anything else."""

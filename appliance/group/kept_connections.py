@@ -65,9 +65,7 @@ class HandlerSwitch:
             if self._waiting >= MOST_WAITING:
                 return Reply(self._not_now(request))
             return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
-        if type(peer) is Peer:  # as in `_ask`: each request passes here
-            peer.begin(self._number)
-        answer = handle(request, peer)
+        answer = self._ask(handle, request, peer)
         if type(answer) is AsyncReply:
             return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
         return answer

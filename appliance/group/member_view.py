@@ -79,10 +79,10 @@ class MemberView:
 
 def who_is_missed(members: Sequence[MemberProgress], own: str) -> str:
     """Return which other boxes a leader waits for, and why; "" while all take what it sends."""
-    boxes = [each for each in members if each.member != own and not each.witness]
+    boxes = _other_boxes(members, own)
     if gone := [each.member for each in boxes if not each.connected]:
         return f"{' and '.join(gone)} cannot be reached"
-    return who_refuses(boxes)
+    return ", ".join(f"{each.member} {each.refuses}" for each in boxes if each.refuses)
 
 
 def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own: str) -> str:
@@ -93,13 +93,11 @@ def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own:
         return status.trouble
     if missed := who_is_missed(members, own):
         return missed
-    boxes = [each for each in members if each.member != own and not each.witness]
-    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in boxes)
+    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in _other_boxes(members, own))
 
 
-def who_refuses(members: Sequence[MemberProgress]) -> str:
-    """Return which copies take nothing, and why; "" where none has told that."""
-    return ", ".join(f"{each.member} {each.refuses}" for each in members if each.refuses)
+def _other_boxes(members: Sequence[MemberProgress], own: str) -> list[MemberProgress]:
+    return [each for each in members if each.member != own and not each.witness]
 
 
 def what_is_lost(core: Core, synced: int, now_s: float, messages: int) -> str:
