@@ -38,7 +38,7 @@ class IndexWriter:
         """While a copy is far behind its log the index rests, so that the copy is there sooner; then it catches up."""
         if rests and not self._rests:
             self._dispatcher.take_backlog()
-            self._dispatcher.backlog_lost, self.far_behind = True, False
+            self.rest()
         self._rests = rests
 
     def begin(self, position: CheckpointValues | None, end: int, boot: bytes) -> None:
