@@ -1,5 +1,8 @@
 """Clients wait for other disks as long as they are told to, and hear why it was in vain."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 import trio.testing
 
@@ -41,13 +44,21 @@ async def test_a_client_hears_of_the_commit_or_after_a_while_why_there_is_none(
     assert refused.remark.startswith("service not available now: no other disk has the message")
 
 
+@asynccontextmanager
+async def waited_at(*, wait_s: float) -> AsyncIterator[tuple[Mark, Acknowledgements]]:
+    mark = Mark(0)
+    waiting = Acknowledgements([mark], wait_s=wait_s, why=str)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run)
+        yield mark, waiting
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_asks_again_for_the_same_message_waits_as_long_as_the_first_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    mark, told = Mark(0), list[str]()
-    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
+    told = list[str]()
+    async with waited_at(wait_s=3.0) as (mark, _):
         mark.when(10, lambda reason: told.append("first"))
         await trio.sleep(2)
         mark.when(10, lambda reason: told.append("again"))
@@ -57,16 +68,13 @@ async def test_who_asks_again_for_the_same_message_waits_as_long_as_the_first_ti
         assert told == ["first"]
         await trio.sleep(0.6)
         assert told == ["first", "again"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_who_waits_still_when_others_behind_were_given_up_is_not_forgotten(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    mark, told = Mark(0), list[str]()
-    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
+    told = list[str]()
+    async with waited_at(wait_s=3.0) as (mark, _):
         mark.when(10, lambda reason: told.append("kept"))
         mark.when(20, lambda reason: told.append("cut"))
         await trio.sleep(1)
@@ -74,14 +82,10 @@ async def test_who_waits_still_when_others_behind_were_given_up_is_not_forgotten
         assert told == ["cut"]
         await trio.sleep(3.2)
         assert told == ["cut", "kept"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_no_counts_are_kept_while_nobody_waits(autojump_clock: trio.testing.MockClock) -> None:
-    mark = Mark(0)
-    waiting = Acknowledgements([mark], wait_s=3.0, why=str)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
+    async with waited_at(wait_s=3.0) as (mark, waiting):
         for at in range(1, 20):
             mark.when(at, lambda reason: None)
             await trio.sleep(0.01)
@@ -89,18 +93,14 @@ async def test_no_counts_are_kept_while_nobody_waits(autojump_clock: trio.testin
             await trio.sleep(0.2)
         await trio.sleep(10)
         assert not waiting._counts
-        nursery.cancel_scope.cancel()
 
 
 async def test_who_comes_right_after_a_look_at_rest_waits_no_longer_than_he_is_to(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    mark, told = Mark(0), list[str]()
-    waiting = Acknowledgements([mark], wait_s=2.9, why=str)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run)
+    told = list[str]()
+    async with waited_at(wait_s=2.9) as (mark, _):
         await trio.sleep(0.001)
         mark.when(10, lambda reason: told.append("first"))
         await trio.sleep(2.95)
         assert told == ["first"]
-        nursery.cancel_scope.cancel()
