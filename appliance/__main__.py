@@ -85,6 +85,20 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    try:
+        try:
+            return _main(arguments)
+        finally:  # help leaves by SystemExit
+            sys.stdout.flush()
+    except KeyboardInterrupt:  # of a command that has nothing to put away
+        return INTERRUPTED
+    except BrokenPipeError:
+        if not _reader_gone():
+            raise
+        return 0
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
     gc.disable()  # nothing is garbage while modules load, and looking for some is a tenth of their time
@@ -117,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed, unknown = parser.parse_known_args(given)
     if unknown:
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return _run(parsed)
+    return int(parsed.run(parsed))
 
 
 def _told(given: Sequence[str]) -> bool:
@@ -133,19 +147,6 @@ def _told(given: Sequence[str]) -> bool:
     else:
         return False
     return True
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    try:
-        code = int(parsed.run(parsed))
-        sys.stdout.flush()
-    except KeyboardInterrupt:  # of a command that has nothing to put away
-        return INTERRUPTED
-    except BrokenPipeError:
-        if not _reader_gone():
-            raise
-        return 0
-    return code
 
 
 def _reader_gone() -> bool:

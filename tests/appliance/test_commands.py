@@ -320,7 +320,9 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["config", "show", "--origin"], ["completion", "bash"]])
+@pytest.mark.parametrize(
+    "command", [["config", "show", "--origin"], ["completion", "bash"], ["--help"], ["send", "--help"]]
+)
 def test_output_that_nobody_reads_to_its_end_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
