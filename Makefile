@@ -136,7 +136,8 @@ run: .venv/java/.ready compiled
 # container stays on one of them (tests/conftest.py).
 LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
 
-# All of them as pure Python; then those of the hot path and of durability with the compiled modules.
+# All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with
+# the compiled modules.
 HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
@@ -150,10 +151,13 @@ test: .venv/java/.ready compiled
 	step 'ruff format' .venv/bin/ruff format --check . ; \
 	step 'mypy --strict' .venv/bin/mypy $(TYPED) ; \
 	wait $$collected; step 'compiled modules' wait $$library; \
+	if [ -n "$(strip $(ARGS))" ]; then hot=; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
+	  nice -n 5 env ROCKETBOX_PURE=0 $(PY) -m pytest -q $(LANES) $(HOT) >.build/tmp/compiled.log 2>&1 & hot=$$!; \
+	else hot=none; fi; trap 'kill $$hot 2>/dev/null' INT TERM; \
+	pytest_compiled() { wait $$hot; local end=$$?; cat .build/tmp/compiled.log; return $$end; }; \
 	step 'pytest, pure Python' env ROCKETBOX_PURE=1 $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
-	if [ -n "$(strip $(ARGS))" ]; then :; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
-	step 'pytest, compiled' env ROCKETBOX_PURE=0 $(PY) -m pytest -q $(LANES) $(HOT) ; \
-	else echo '== pytest, compiled: left out, nothing is compiled here'; fi ; \
+	case "$$hot" in '') ;; none) echo '== pytest, compiled: left out, nothing is compiled here' ;; \
+	*) step 'pytest, compiled' pytest_compiled ;; esac ; \
 	if [ -n "$$bad" ]; then echo "failed:$${bad#;}"; exit 1; fi
 
 bench: .venv/java/.ready compiled

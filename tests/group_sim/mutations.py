@@ -14,7 +14,7 @@ from tests.group_sim import scripts
 
 
 class Mutation(NamedTuple):
-    """One line less. `shapes`: the kinds of groups in which it shows, by number in SHAPES."""
+    """One line less. `shapes`: kinds of groups that show it, by number in SHAPES. `first`: the turn to look from."""
 
     name: str
     owner: Any
@@ -22,6 +22,7 @@ class Mutation(NamedTuple):
     instead: Callable[..., Any]
     shapes: tuple[int, ...] = (0, 1, 2, 3, 4)
     also: tuple[tuple[Any, str, Callable[..., Any]], ...] = ()
+    first: int = 0
 
 
 def _yes(*_: object, **__: object) -> bool:
@@ -64,11 +65,11 @@ SCRIPTED = (  # too rare for chance
     ),
 )
 MUTATIONS = (
-    Mutation("a new disk votes as if it knew", safety, "may_elect", _yes, (0, 2)),
+    Mutation("a new disk votes as if it knew", safety, "may_elect", _yes, (0, 2), first=250),
     Mutation("a vote for any log", safety, "has_all", _yes),
     Mutation("the longer log wins, not the later term", safety, "has_all", lambda t, e, ot, oe: (e, t) >= (oe, ot)),
     Mutation("a witness forgets its row when it votes", safety, "row_counts", lambda hard, t, e: (t, e), (3,)),
-    Mutation("two votes in a term", safety, "vote_is_free", _yes),
+    Mutation("two votes in a term", safety, "vote_is_free", _yes, first=140),
     Mutation("a vote that is not synced", MemberState, "promise", _forget),
     Mutation("voters ignore a living leader", safety, "refuses_to_vote", _no, (0, 1, 2, 3)),
     Mutation("a lease that does not end", safety, "lease_holds", _yes, (0, 1, 2, 3)),
@@ -78,6 +79,7 @@ MUTATIONS = (
         "lease_holds",
         lambda now_s, sent_s, lease_s, given_up: now_s < sent_s + lease_s,
         (0, 1, 2, 3),
+        first=140,
     ),
     Mutation("committed above the own disk", safety, "bounded_by_own", lambda log_offset, own: log_offset, (0, 1)),
     Mutation("reports before the logs match", safety, "may_report", _yes),
