@@ -90,11 +90,6 @@ def remembered(read: Callable[[], Read], every_s: float = REREAD_S) -> Callable[
     return current
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine reach an address."""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
 def own_address(host: str, interfaces: Callable[[], Interfaces]) -> str:
     """Return the address that stands for this machine: the one bound, else the first that others can reach."""
     try:

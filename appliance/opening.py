@@ -12,9 +12,9 @@ from appliance.access.guard import Guard
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.configuration.parts import store_config
 from appliance.configuration.settings import Config
-from appliance.namesrv.address import joined
 from appliance.ports import Ports
 from appliance.supervision import Supervision
+from netstack.serving.addresses import host_port
 from storage_driver.errors import StoreUnwritable
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.memory_layer import MemoryLayer
@@ -39,7 +39,7 @@ class ServeContext(NamedTuple):
 
     @property
     def broker_address(self) -> str:
-        return joined(self.own, self.ports.broker_port)
+        return host_port(self.own, self.ports.broker_port)
 
     @property
     def store_host(self) -> bytes:

@@ -24,7 +24,7 @@ from appliance.health.condition_watch import ConditionSources
 from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
 from appliance.interfaces import LOCAL, LOOPBACK, own_address, read_interfaces, remembered
-from appliance.namesrv.address import AnsweredAddress, joined
+from appliance.namesrv.address import AnsweredAddress
 from appliance.namesrv.composition import kv_file, namesrv_state
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
 from appliance.observation import observe
@@ -33,6 +33,7 @@ from appliance.ports import Ports
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.standing import ClientPorts, Standing
 from appliance.supervision import HealthParts, Supervision, package_version
+from netstack.serving.addresses import host_port
 from netstack.serving.governor import Governor
 from netstack.serving.server import serve_remoting
 from netstack.wire.codes import RequestCode
@@ -140,7 +141,7 @@ async def _serve_as(
             if registrar:
                 nursery.start_soon(registrar.run)
             verdict = store.verdict.verdict
-            ready(Ready(joined(own, ports.namesrv_port), context.broker_address, context.data, verdict))
+            ready(Ready(host_port(own, ports.namesrv_port), context.broker_address, context.data, verdict))
     finally:
         if standing.saves():
             await _save((*broker.flushes, namesrv.kv_saver.flush))

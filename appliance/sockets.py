@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 import trio
 
 from appliance.errors import ConfigError, ConfigProblem, PortTaken
-from netstack.serving.limits import plain_address
+from netstack.serving.addresses import plain_address
 
 FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 BACKLOG = 1024

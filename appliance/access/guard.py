@@ -14,8 +14,9 @@ from appliance.device.probe import LocalCredentials
 from appliance.errors import ApplianceError, ConfigError, ConfigProblem
 from appliance.health.condition_rules import certificate
 from appliance.health.conditions import Condition
-from appliance.interfaces import Network, everywhere, is_loopback, read_addresses, read_networks, remembered
+from appliance.interfaces import Network, everywhere, read_addresses, read_networks, remembered
 from appliance.requests import Handle, deferred
+from netstack.serving.addresses import is_loopback
 from netstack.serving.tls import ClientAuth, TlsConfig, TlsDoor, TlsMode, TlsStatistics, TlsUnusable, client_context
 from netstack.wire.codes import RequestCode
 from storage_driver.log.clock import wall_ms

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from appliance.configuration.config_rules import Choice, Many, Real, Section, Text, Whole, key
 from appliance.errors import ConfigError, ConfigProblem
-from netstack.serving.limits import host_port
+from netstack.serving.addresses import host_port, split_host_port
 from storage_driver.named_tuple import NamedTuple
 
 LOCAL, ONE, BOTH = "local", "one", "both"
@@ -76,8 +76,7 @@ def read_member(text: str) -> GroupMember:
     """Return one item of `members`, which follows the rule."""
     name, _, rest = text.partition("=")
     address, _, kind = rest.partition(" ")
-    host, _, port = address.rpartition(":")
-    return GroupMember(name, host.strip("[]"), int(port), kind == "witness")
+    return GroupMember(name, *split_host_port(address), kind == "witness")
 
 
 def member_given(text: str, command: str, argument: str) -> GroupMember:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from appliance.broker.delay.levels import parse_levels
 from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config, PageSection
-from netstack.serving.limits import Limits, host_port, is_loopback
+from netstack.serving.addresses import host_port, is_loopback
+from netstack.serving.limits import Limits
 from storage_driver.config import StoreConfig
 from storage_driver.retention.rules import RetentionClass, RetentionRules
 

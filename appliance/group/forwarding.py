@@ -14,6 +14,7 @@ from appliance.group.leadership import Leadership, LeadershipState
 from appliance.group.single_answers import ONCE
 from appliance.requests import Answer, AsyncReply, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
+from netstack.serving.addresses import split_host_port
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -45,9 +46,9 @@ class Forwarder:
         while True:
             await self._wanted.wait()
             state = await self._leadership.wait_for(self._is_elsewhere)
-            host, _, port = state.address.rpartition(":")
+            host, port = split_host_port(state.address)
             try:
-                async with open_channel(host.strip("[]"), int(port), connect_timeout_s=CONNECT_S) as channel:
+                async with open_channel(host, port, connect_timeout_s=CONNECT_S) as channel:
                     self._use(channel)
                     await self._while_it_leads(channel, state.leader)
             except OSError:

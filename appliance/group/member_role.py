@@ -11,14 +11,13 @@ from appliance.group.forwarding import HANDED_ON, Forwarder
 from appliance.group.leadership import LeadershipState
 from appliance.group.member_view import who_is_missed
 from appliance.group.single_answers import READS
-from appliance.namesrv.address import joined
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.role import MASTER_ID
 from appliance.replication.slave import REFUSED
 from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
-from netstack.serving.limits import is_loopback
+from netstack.serving.addresses import host_port, is_loopback, split_host_port
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -80,8 +79,8 @@ class MemberRole:
 
         Who asks on this box itself, as its administrator, stays on loopback.
         """
-        host, _, port = address.rpartition(":")
-        return joined(self.floating, int(port)) if self.floating and not is_loopback(host.strip("[]")) else address
+        host, port = split_host_port(address)
+        return host_port(self.floating, port) if self.floating and not is_loopback(host) else address
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -188,5 +187,5 @@ class MemberRole:
 
 def _client(member: MemberProgress) -> str:
     """Return where a box's broker is, host:port: its port is the one below that of its link."""
-    host, _, port = member.address.rpartition(":")
-    return f"{host}:{int(port) - BROKER_BELOW}"
+    host, port = split_host_port(member.address)
+    return host_port(host, port - BROKER_BELOW)

@@ -18,7 +18,7 @@ from appliance.grpc.sent_messages import (
     TRANSACTION,
 )
 from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, Message, MessageType
-from netstack.serving.limits import plain_address
+from netstack.serving.addresses import plain_address
 from storage_driver.record import StoredMessage, decode_host
 
 COMPRESSED = 1

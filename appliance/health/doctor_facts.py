@@ -20,6 +20,7 @@ from appliance.health.doctor import SHIPPED_SYSCTL
 from appliance.health.duplicate_address import duplicates
 from appliance.health.health_file import read_health
 from appliance.interfaces import everywhere, read_interfaces
+from netstack.serving.addresses import split_host_port
 from netstack.serving.tls import client_context
 from provisioning.factory import sync_latency
 from watchdog.notes import read_json, read_lines
@@ -253,14 +254,14 @@ def uplink(gateway: str, data: Path) -> dict[str, Any]:
     """Try to reach the gateway: name, then connection; the newest receipt is the ledger's time."""
     if not gateway:
         return {}
-    host, _, port = gateway.rpartition(":")
+    host, port = split_host_port(gateway)
     found: dict[str, Any] = {"gateway": gateway}
     try:
-        socket.getaddrinfo(host.strip("[]"), int(port))
+        socket.getaddrinfo(host, port)
     except (OSError, UnicodeError):
         return found | {"resolved": False}
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ASK_S).close()
+        socket.create_connection((host, port), ASK_S).close()
         found["connected"] = True
     except OSError as exc:
         found |= {"connected": False, "error": exc.strerror or "no answer within 3 s"}

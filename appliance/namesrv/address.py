@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from appliance.configuration.settings import AdvertiseRule
-from netstack.serving.limits import host_port
+from netstack.serving.addresses import host_port
 
 Interfaces = Mapping[str, Sequence[str]]
 """Interface name → its addresses, IPv4 and IPv6, without zone."""
@@ -29,8 +29,8 @@ class AnsweredAddress:
     def __call__(self, reached: str, asker: str) -> str:
         rule = self._rule_for(plain(asker))
         if rule:
-            return joined(rule.address, rule.port or self._port)
-        return joined(self._best(plain(reached)), self._port)
+            return host_port(rule.address, rule.port or self._port)
+        return host_port(self._best(plain(reached)), self._port)
 
     def _rule_for(self, asker: str) -> AdvertiseRule | None:
         if not self._rules:
@@ -57,7 +57,3 @@ def plain(address: str) -> str:
         return bare
     parsed = IPv6Address(bare)
     return str(parsed.ipv4_mapped or parsed)
-
-
-def joined(address: str, port: int) -> str:
-    return f"{address}:{port}" if address.startswith("[") else host_port(address, port)

@@ -18,6 +18,7 @@ from appliance.broker.admin.topics import config_of
 from appliance.broker.tables.topics import PROBE_TOPIC, READ, WRITE, TopicTable
 from appliance.requests import Answer, DeferredReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
+from netstack.serving.addresses import host_port, split_host_port
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.bodies_route import DataVersion, KvTable, RegisterBrokerBody, TopicConfigTable
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -104,11 +105,11 @@ class Registrar:
         self._changed = trio.Event()
 
     async def _keep_registered(self, server: str) -> None:
-        host, _, port = server.rpartition(":")
+        host, port = split_host_port(server)
         failure = ""
         while True:
             try:
-                async with open_channel(host.strip("[]"), int(port)) as channel:
+                async with open_channel(host, port) as channel:
                     failure = ""
                     await self._over(channel, server)
             except (OSError, AskTimeout, ChannelClosed) as exc:
@@ -179,12 +180,12 @@ class Registrar:
             configs = {name: replace(config, perm=permission) for name, config in configs.items()}
         version = DataVersion(self._topics.version.counter, self._topics.version.timestamp_ms)
         body = RegisterBrokerBody(TopicConfigTable(configs, version), ()).to_bytes()
-        host, _, port = address.rpartition(":")
+        host, port = split_host_port(address)
         header = RegisterBrokerHeader(
             rules.broker,
             address,
             rules.cluster,
-            f"{host}:{self._rules.ha_port or int(port) + 1}",
+            host_port(host, self._rules.ha_port or port + 1),
             self._rules.broker_id,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )

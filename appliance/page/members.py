@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from appliance.health.condition_rules import size, span
+from netstack.serving.addresses import split_host_port
 
 PAIR = 2  # boxes without a witness elect nobody
 GOOD, WARN, BAD = "good", "warn", "bad"
@@ -51,7 +52,7 @@ def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:
     kind = "Witness" if each["witness"] else "Box"
     name = f"{kind} {each['member']}" + (", this one" if own else "")
     text, level = _state(each, told, own=own)
-    return MemberLine(name, str(each["address"]).rpartition(":")[0].strip("[]"), text, level)
+    return MemberLine(name, split_host_port(each["address"])[0], text, level)
 
 
 def _state(each: Mapping[str, Any], told: Mapping[str, Any], *, own: bool) -> tuple[str, str]:

@@ -15,12 +15,12 @@ from appliance.box_view import BoxView
 from appliance.broker.tables.clients import REMOTING
 from appliance.broker.tables.topics import DEAD_PREFIX, RETRY_PREFIX
 from appliance.health.lag import Ages, lag_of
-from appliance.interfaces import Interfaces, is_loopback, read_interfaces, remembered
+from appliance.interfaces import Interfaces, read_interfaces, remembered
 from appliance.metrics.topics import age_of, is_system, oldest_unshipped_s
 from appliance.page import words
 from appliance.page.history import HOUR, REACHES, CurveHistory, Point, Reach
 from appliance.page.vitals import HostVitals
-from netstack.serving.limits import host_port
+from netstack.serving.addresses import host_port, is_loopback
 from netstack.wire.versions import version_text
 from storage_driver.record import MessageQueue
 from watchdog.notes import read_lines

@@ -6,11 +6,11 @@ from ipaddress import ip_address, ip_network
 
 import trio
 
-from appliance.interfaces import is_loopback
 from appliance.namesrv.handlers import OwnSlaves
 from appliance.replication.slaves import CommittedLog, Slaves, SlavesSeen
 from appliance.replication.slaves_told import slaves_series, slaves_told
 from appliance.requests import Answer, Handle, Reply, RequestPeer
+from netstack.serving.addresses import is_loopback
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand

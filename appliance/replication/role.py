@@ -12,6 +12,7 @@ from appliance.replication.master import Master, MasterRules
 from appliance.replication.slave import Slave, SlaveRules
 from appliance.replication.table_sync import CopiedTables
 from appliance.requests import Handle
+from netstack.serving.addresses import split_host_port
 from storage_driver.record import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from storage_driver.store import MessageStore
 
@@ -42,8 +43,8 @@ class ReplicationRole(Protocol):
 
 def leader_host(role: ReplicationRole) -> str:
     """Return the host of the box that leads instead of this one, "" where this one does, or nobody."""
-    leader = role.addresses("").get(MASTER_ID, "") if role.broker_id != MASTER_ID else ""
-    return leader.rpartition(":")[0].strip("[]")
+    leader = role.addresses("").get(MASTER_ID) if role.broker_id != MASTER_ID else None
+    return split_host_port(leader)[0] if leader else ""
 
 
 def make_role(

@@ -13,6 +13,7 @@ from appliance.replication.master_queries import MasterQueries
 from appliance.replication.table_sync import CopiedTables, TableSync
 from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
+from netstack.serving.addresses import split_host_port
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -52,9 +53,8 @@ class Slave:
     ha_port, own_slaves = 0, None
 
     def __init__(self, rules: SlaveRules, log: CopiedLog, tables: CopiedTables, *, now_ms: Callable[[], int]) -> None:
-        host, _, port = rules.master.rpartition(":")
         self.rules, self.broker_id, self._now_ms = rules, rules.broker_id, now_ms
-        self._queries = MasterQueries(host.strip("[]"), int(port))
+        self._queries = MasterQueries(*split_host_port(rules.master))
         follow = FollowRules(self._queries.host, self._queries.port + HA_ABOVE, rules.most_record_bytes)
         self._follower = Follower(follow, log, self)
         self._sync = TableSync(self, tables)

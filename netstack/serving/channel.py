@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from netstack.serving.addresses import plain_address
 from netstack.serving.connection import Connection, Handle
 from netstack.serving.governor import Governor
-from netstack.serving.limits import Limits, plain_address
+from netstack.serving.limits import Limits
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.wire.command import RemotingCommand

@@ -3,9 +3,9 @@
 Whatever a peer can grow has a limit here and a stated behaviour at it. Times are those of one monotonic clock.
 """
 
-from ipaddress import ip_address
 from typing import NamedTuple
 
+from netstack.serving.addresses import is_loopback
 from netstack.serving.slots import share_of
 from netstack.wire.frame import KIB, MAX_FRAME, MAX_HEADER, MIB
 
@@ -34,29 +34,6 @@ class Limits(NamedTuple):
     unsent_in_all: int = 24 * MIB  # per process: then each connection's reader stops at 256 KiB
     unsent_s: float = 30.0  # without progress while something is unsent: close
     idle_s: float = 120.0
-
-
-def is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
-
-
-def plain_address(address: str) -> str:
-    """Return the address without the IPv6 dress of an IPv4 peer and without a zone."""
-    return address.partition("%")[0].removeprefix("::ffff:")
-
-
-def host_port(host: str, port: int) -> str:
-    """Return host:port; an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def host_bytes(address: str, port: int) -> bytes:
-    """Return 4 or 16 bytes of address and the port as i32: how a message keeps where it was born."""
-    try:
-        packed = ip_address(address).packed
-    except ValueError:
-        packed = bytes(4)  # not an internet socket
-    return packed + port.to_bytes(4, "big")
 
 
 class ConnectionCounts:

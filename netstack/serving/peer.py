@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import trio
 
 from netstack.errors import AskTimeout, ChannelClosed
-from netstack.serving.limits import host_bytes, host_port
+from netstack.serving.addresses import host_bytes, host_port
 from netstack.serving.outbox import Outbox
 from netstack.wire.command import ExtFields, RemotingCommand, encode_command, request
 from netstack.wire.conversation import PendingRequests

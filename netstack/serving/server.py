@@ -11,9 +11,10 @@ from typing import Protocol
 import trio
 
 from netstack.errors import ProtocolError
+from netstack.serving.addresses import is_loopback, plain_address
 from netstack.serving.connection import Connection, Handle
 from netstack.serving.governor import Governor
-from netstack.serving.limits import Limits, is_loopback, plain_address
+from netstack.serving.limits import Limits
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.slots import Slot

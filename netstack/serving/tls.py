@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import trio
 
 from netstack.errors import ProtocolError
-from netstack.serving.limits import is_loopback, plain_address
+from netstack.serving.addresses import is_loopback, plain_address
 
 GREETING = 0x16
 CHECK_S = 30.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from netstack.serving.limits import is_loopback, plain_address
+from netstack.serving.addresses import is_loopback, plain_address
 from netstack.serving.slots import share_of
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.interfaces import everywhere, is_loopback, own_address, read_interfaces, read_networks, remembered
+from appliance.interfaces import everywhere, own_address, read_interfaces, read_networks, remembered
+from netstack.serving.addresses import is_loopback
 
 ADDRESSES = {"lo": ["127.0.0.1", "::1"], "eth0": ["fe80::1", "2001:db8::5", "10.1.2.3"], "eth1": ["192.168.0.9"]}
 

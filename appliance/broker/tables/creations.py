@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.broker.tables.saving import SavedTable, TableFile, load_table
-from netstack.serving.limits import is_loopback
+from netstack.serving.addresses import is_loopback
 from netstack.serving.slots import share_of
 from storage_driver.named_tuple import NamedTuple
 

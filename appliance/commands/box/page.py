@@ -8,7 +8,8 @@ from appliance.access.page_token import new_token, read_token
 from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder
 from appliance.configuration.config import Config
 from appliance.errors import ConfigError
-from appliance.interfaces import is_loopback, own_address, read_interfaces
+from appliance.interfaces import own_address, read_interfaces
+from netstack.serving.addresses import is_loopback
 
 EXAMPLE = """examples:
   rocketbox page --token

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from appliance.configuration.group_settings import BROKER_BELOW, MEMBER, GroupMember, read_member
 from appliance.group.links.links import LinkPeer
-from netstack.serving.limits import host_port
+from netstack.serving.addresses import host_port
 from storage_driver.consensus.members import Members
 from storage_driver.named_tuple import NamedTuple
 
