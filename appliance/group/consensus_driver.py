@@ -26,6 +26,7 @@ from appliance.group.member_files import MemberFiles
 from appliance.group.member_orders import MemberOrders
 from appliance.group.member_parts import DriverParts
 from appliance.group.member_view import MemberView
+from appliance.group.told_log import ToldLog
 from appliance.group.wishes import LEAD, Wish
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut
 from storage_driver.consensus.members import Members
@@ -57,14 +58,14 @@ class ConsensusDriver:
         self._events, self._wishes, self._clocks = parts.events, parts.wishes, parts.clocks
         self._shipping, self._missing = parts.shipping, parts.missing
         self._one_thread = trio.CapacityLimiter(1)
-        self._told_end, self._failed = parts.store.end, False  # told to the core; whether the disk failed
+        self._told, self._failed = ToldLog(parts.core, parts.store), False  # whether the disk failed
         self._heard = LinkEvents(parts, session, at_once=self._done_at_once)
         self.links = make_links(self._heard)
         self.view = MemberView(parts, self.links)
         self.orders = MemberOrders(
             parts,
             self.links,
-            tell_end=lambda now_s: self._tell_appended(now_s, self._store.end),
+            tell_end=lambda now_s: self._told.appended(now_s, self._store.end),
             publish=self._publish,
             limiter=self._one_thread,
         )
@@ -73,11 +74,23 @@ class ConsensusDriver:
     # ---- what the store tells
 
     def _synced_to(self, log_offset: int) -> None:
-        self._tell(self._core.synced, log_offset)
+        if self._told.waits and not self._shipping.copied.waits:
+            self._told.commit(log_offset)
+        else:
+            self._tell(self._core.synced, log_offset)
 
     def _writing(self, writes: Sequence[Write], end: int) -> None:
         self._shipping.feed.batch(writes, end)
-        self._tell(self._tell_appended, end)
+        if self._told.waits and not self._shipping.copied.waits:
+            self._told.writing(end)
+            self._shipping.pace.appended(end)
+        else:
+            self._tell(self._told.appended, end)
+
+    def ship(self) -> None:
+        """Have followers sent what there is."""
+        self._told.tell(self._clocks.now_s())
+        self.links.wake()
 
     def _tell(self, tell: Callable[[float, int], Effects], log_offset: int) -> None:
         """Tell the core of a log offset: at once, or when it listens, unless the log has been cut until then."""
@@ -97,10 +110,10 @@ class ConsensusDriver:
 
         What comes of it and needs the disk or the loop is done first in the next turn.
         """
-        if not self._events.rests or self._store.failure is not None or self._store.end < self._told_end:
+        if not self._events.rests or self._store.failure is not None or self._store.end < self._told.end:
             return False
         now_s, leads = self._clocks.now_s(), self._core.status.role == LEADER
-        effects = event.run(now_s)
+        effects = self._hear(event, now_s)
         if (
             needs_turn(effects)
             or self._core.alone != self._store.lineage.is_alone
@@ -117,6 +130,10 @@ class ConsensusDriver:
         if now_s - self._missing.noted_s > OFTEN_S:
             self._look(now_s)
         return True
+
+    def _hear(self, event: DriverEvent, now_s: float) -> Effects:
+        self._told.tell(now_s)
+        return event.run(now_s)
 
     async def run(self) -> None:
         """Take part until cancelled. Raises CutAtStart, CopyGivenUp, LogShrunk, OSError: the process ends."""
@@ -159,10 +176,10 @@ class ConsensusDriver:
                 self._core.retained(first)
             if self._store.failure is not None:
                 self._fail(self._store.failure)
-            elif self._store.end < self._told_end:
-                text = f"the disk took the log up to {self._store.end}, not to {self._told_end}"
+            elif self._store.end < self._told.end:
+                text = f"the disk took the log up to {self._store.end}, not to {self._told.end}"
                 raise LogShrunk(f"{text}: the next start goes on there")
-            await self._carry_out(event.run(self._clocks.now_s()), event)
+            await self._carry_out(self._hear(event, self._clocks.now_s()), event)
             self._shipping.copied.look()
             self._publish()
             self._look(self._clocks.now_s())
@@ -236,16 +253,9 @@ class ConsensusDriver:
 
     def _appended(self, end: int) -> None:
         """This log ends here now: the core hears it before anything else."""
-        appended = DriverEvent(partial(self._tell_appended, log_offset=end))
+        appended = DriverEvent(partial(self._told.appended, log_offset=end))
         if not self._done_at_once(appended):
             self._events.add_first(appended)
-
-    def _tell_appended(self, now_s: float, log_offset: int) -> Effects:
-        """Tell the core where the log ends now, unless it knows of more."""
-        if log_offset <= self._told_end:
-            return Effects()
-        self._told_end = log_offset
-        return self._core.appended(now_s, log_offset)
 
     async def _note_alone(self) -> None:
         """Have it in the lineage before anything is acknowledged by this disk alone, and when that has ended."""
@@ -266,7 +276,7 @@ class ConsensusDriver:
         except (LogFailed, ValueError, CopyFailed) as exc:
             self._fail(f"cut at {cut.log_offset}: {exc}")
             return
-        self._told_end = cut.log_offset
+        self._told.cut(cut.log_offset)
         self._events.add_first(DriverEvent(lambda now_s: self._core.cut_done(now_s, cut.log_offset)))
 
     def _know(self, members: Members) -> None:
@@ -280,7 +290,7 @@ class ConsensusDriver:
         self._shipping.copied.fail(f"{NOT_COPIED}: {reason}")
         self._store.share(self._synced_to)
         self._shipping.feed.clear()
-        self._events.add_first(DriverEvent(partial(self._tell_appended, log_offset=self._store.end)))
+        self._events.add_first(DriverEvent(partial(self._told.appended, log_offset=self._store.end)))
 
     def _lead(self, begin: BeginTerm) -> None:
         """Append the term's first record; from now on followers are sent what is appended."""

@@ -152,7 +152,7 @@ def make_driver(
     core = Core(plan.member, plan.rules, Start(hard, table, store.first, store.end, committed), boottime_s())
     copy = LogCopy(store, Truncation(disk, root).begin, CutHistory(disk, root).load(), begin_again)
     driver = ConsensusDriver(
-        _parts_of(plan, core, store, copy, lambda: driver.links.wake()),
+        _parts_of(plan, core, store, copy, lambda: driver.ship()),
         files=files,
         session=secrets.token_bytes(8),
         make_links=partial(_make_links, plan, tls, LinkClocks(boottime_s, wall_ms)),

@@ -186,6 +186,10 @@ class Core:
 
     def appended(self, now_s: float, end: int) -> Effects:
         """The own log now ends here: the leader appended records, or the bytes of `accepted` are in the log."""
+        self._append(now_s, end)
+        return self._done(now_s)
+
+    def _append(self, now_s: float, end: int) -> None:
         state, part = self._state, self._state.part
         if end < state.log.end:
             raise ValueError(f"the log ends at {state.log.end}, an append cannot end at {end}")
@@ -198,10 +202,13 @@ class Core:
                 leading.know_members(state, part)
             if part.unsynced_s is None:
                 part.unsynced_s = now_s
-        return self._done(now_s)
 
     def synced(self, now_s: float, log_offset: int) -> Effects:
         """Everything below is on this disk."""
+        self._sync(now_s, log_offset)
+        return self._done(now_s)
+
+    def _sync(self, now_s: float, log_offset: int) -> None:
         state, part, log = self._state, self._state.part, self._state.log
         log.synced = max(log.synced, min(log_offset, log.end))
         if isinstance(part, Leading):
@@ -210,7 +217,14 @@ class Core:
             leading.advance_witness(state, part, now_s)
         elif isinstance(part, Following) and state.cutting is None:
             following.report(state, part)
-        return self._done(now_s)
+
+    def note_log(self, now_s: float, end: int, synced: int) -> None:
+        """The own log ends here and is on this disk up to there; what comes of it is with the next event's Effects.
+
+        For a leader that `commits_own_disk`: nothing waits for what it has to say of that.
+        """
+        self._append(now_s, end)
+        self._sync(now_s, synced)
 
     def retained(self, first: int) -> None:
         """The log now begins here."""
@@ -256,6 +270,13 @@ class Core:
         """Whether this member leads and a person said that it is to go on alone."""
         part = self._state.part
         return isinstance(part, Leading) and part.alone
+
+    @property
+    def commits_own_disk(self) -> bool:
+        """Whether what is on the disk of this leader is committed, whatever others have."""
+        state, part = self._state, self._state.part
+        begun = isinstance(part, Leading) and part.first_end is not None and not part.alone
+        return begun and not state.rules.counts_copies
 
     @property
     def waits_for_copies(self) -> bool:

@@ -68,12 +68,16 @@ class Shipping:
     def look(self) -> None:
         """Answer those who wait for two disks, as far as these are; have followers sent what is new."""
         self.copied.look()
-        if self.has_more():
-            self.pace.appended()
+        if end := self._sendable():
+            self.pace.appended(end)
 
     def has_more(self) -> bool:
         """Return whether there is something that a follower was not sent."""
-        return any(start < upto for start, upto in map(self._core.to_ship, self.synced()))
+        return self._sendable() > 0
+
+    def _sendable(self) -> int:
+        """Return the log offset up to which there is something that a follower was not sent; 0: there is nothing."""
+        return max((upto for start, upto in map(self._core.to_ship, self.synced()) if start < upto), default=0)
 
     def synced(self) -> Mapping[str, int]:
         """Return how far each follower's disk is."""

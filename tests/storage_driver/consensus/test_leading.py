@@ -143,6 +143,22 @@ def test_what_two_disks_have_is_known_whatever_committing_waits_for() -> None:
     assert core_of(world, "b").copied() == 0, "it does not lead"
 
 
+def test_a_leader_whose_disk_is_all_that_counts_may_be_told_of_it_later() -> None:
+    both = core_of(led_world(THREE), "a")
+    assert not both.commits_own_disk
+    world = led_world(THREE, Rules(acknowledge="one"))
+    core, clock = core_of(world, "a"), world.members["a"].clock
+    assert (core.commits_own_disk, core_of(world, "b").commits_own_disk) == (True, False)
+    committed, end = core.committed, world.disks["a"].end
+    core.note_log(clock(), end + 300, end + 200)
+    assert core.to_ship("b")[1] == end + 300
+    effects = core.step(clock(), "b", Synced(core.status.term, end + 100))
+    assert effects.committed == core.committed == end + 200 > committed
+    assert core.copied() == end + 100
+    with pytest.raises(ValueError, match="the log ends at"):
+        core.note_log(clock(), end, end)
+
+
 def test_alone_by_order_one_disk_is_enough_until_another_is_close_again() -> None:
     world = led_world(Members(("a", "b")), Rules(elections="manual", acknowledge="one"))
     core = core_of(world, "a")

@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from appliance.group.copies.ship_pace import TOGETHER_S, ShipPace
+from appliance.group.copies.ship_pace import MOST_TOGETHER, TOGETHER_S, ShipPace
 
 
 async def test_what_nobody_waits_for_goes_together_soon(autojump_clock: trio.testing.MockClock) -> None:
@@ -12,8 +12,8 @@ async def test_what_nobody_waits_for_goes_together_soon(autojump_clock: trio.tes
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pace.run)
         began = trio.current_time()
-        for _ in range(4):
-            pace.appended()
+        for end in range(100, 500, 100):
+            pace.appended(end)
             await trio.sleep(TOGETHER_S / 5)
         assert not shipped
         await trio.sleep(TOGETHER_S)
@@ -22,6 +22,11 @@ async def test_what_nobody_waits_for_goes_together_soon(autojump_clock: trio.tes
         await trio.sleep(1)
         assert len(shipped) == 1, "there is nothing more"
         waited_for = True
-        pace.appended()
+        pace.appended(500)
         assert len(shipped) == 2, "at once"
+        waited_for = False
+        pace.appended(500 + MOST_TOGETHER)
+        assert len(shipped) == 2
+        pace.appended(501 + MOST_TOGETHER)
+        assert len(shipped) == 3, "so much waits for nothing"
         nursery.cancel_scope.cancel()
