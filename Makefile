@@ -14,7 +14,7 @@ PIP := TMPDIR=$(CURDIR)/.build/tmp PIP_CACHE_DIR=$(CURDIR)/.cache/pip .venv/bin/
 SYSTEM_PACKAGES := systemd-container qemu-system-x86 ovmf mmdebstrap erofs-utils dosfstools fdisk kmod \
 	mtools e2fsprogs cpio zstd iproute2 nftables busybox-static socat fuse3 openssl gpg prometheus chromium fonts-dejavu-core
 
-.PHONY: apache-tests apt release test-wheel test-packages test-quickstart test-spark-page test-spark-versions help lock audit setup run test interop bench soak group-sim power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
+.PHONY: apache-tests e2e-tests apt release test-wheel test-packages test-quickstart test-spark-page test-spark-versions help lock audit setup run test interop bench soak group-sim power-cut system-packages clean install wheel deb bundle image test-image test-systemd container compiled library libraries proto bench-cost
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench            benchmarks of this machine (compared with Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          run the stock clients and write docs/interop.md'
 	@echo 'make apache-tests     Apache'\''s tests of POP and of its proxy, from a clone of its sources (SOURCES=…)'
+	@echo 'make e2e-tests        the Java cases of rocketmq-e2e against a box, from a clone of its sources (SOURCES=…)'
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make group-sim        a million simulated groups of boxes; a seed that fails prints its schedule (SEEDS=…)'
 	@echo 'make bench-cost        processor time of a message, in turns with the last release (AGAINST=…, MOST=1.05)'
@@ -172,6 +173,11 @@ interop: .venv/java/.ready compiled
 apache-tests: .venv/java/.ready compiled
 	@[ -n "$(SOURCES)" ] || { echo 'make: name a clone of github.com/apache/rocketmq: make apache-tests SOURCES=…'; exit 2; }
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/interop/apache_tests.py $(SOURCES) --report docs/apache-tests.md $(ARGS)
+
+# The Java cases of rocketmq-e2e against a box; SOURCES: a clone of github.com/apache/rocketmq-e2e.
+e2e-tests: .venv/java/.ready compiled
+	@[ -n "$(SOURCES)" ] || { echo 'make: name a clone of github.com/apache/rocketmq-e2e: make e2e-tests SOURCES=…'; exit 2; }
+	@mkdir -p .build/tmp; $(IN) $(PY) tests/interop/e2e_tests.py $(SOURCES) --report docs/e2e-tests.md $(ARGS)
 
 # An hour of everything at once (MINUTES=…), reported in docs/soak.md; half as long fuzzing; the tests that take minutes.
 soak: .venv/java/.ready compiled

@@ -55,7 +55,8 @@ HEAD = """# Apache's tests of POP and of its proxy
 Written by `make apache-tests`: {where}. The tests of POP run
 against three boxes that share a NameServer, those of the proxy (`GrpcBaseIT`) against one with the times that they set.
 The classes that would start brokers are replaced (`tests/interop/apache/`); all other changes are `EDITS` in
-`tests/interop/apache_tests.py`. What Apache's other tests and `rocketmq-e2e` say of a box is in [limits](limits.md).
+`tests/interop/apache_tests.py`. What Apache's other tests say of a box is in [limits](limits.md), what `rocketmq-e2e`
+says in [e2e-tests](e2e-tests.md).
 """
 AGAIN = "it expects that acknowledged messages of an ordered queue come again behind one that was not"
 REASONS = {
