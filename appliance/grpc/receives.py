@@ -6,6 +6,7 @@ Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter,
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import trio
@@ -156,6 +157,7 @@ class Receives:
                 session.heard()
                 for each in messages:
                     session.leases.add(each.handle, call.peer)
+                call.taken_back = partial(self._taken_back, session, [each.handle for each in messages])
             await self._send(call, messages, left)
         finally:
             room.hold(-size)
@@ -163,6 +165,12 @@ class Receives:
                 session.leases.drop(each.handle)
             for handle in left:  # not sent: the client has gone, or reads nothing
                 engine.renew(handle, GIVEN_BACK_MS)
+
+    def _taken_back(self, session: ClientSession, handles: Sequence[Handle]) -> None:
+        """The client ended a call while the end of its answer was on the way: it has dropped what came."""
+        for handle in handles:
+            if session.leases.drop(handle):
+                self._engine().renew(handle, GIVEN_BACK_MS)
 
     async def _send(self, call: Call, messages: list[_Found], left: dict[Handle, None]) -> None:
         together, more = portions(messages), [SUCCEEDED]

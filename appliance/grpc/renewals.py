@@ -45,9 +45,9 @@ class Leases:
     def add(self, handle: Handle, peer: Peer) -> None:
         self._of[handle] = _Lease(peer, trio.current_time())
 
-    def drop(self, handle: Handle) -> None:
-        """The client has done with a message, or says itself when it is to come again."""
-        self._of.pop(handle, None)
+    def drop(self, handle: Handle) -> bool:
+        """The client has done with a message, or says itself when it is to come again. Return whether it was here."""
+        return self._of.pop(handle, None) is not None
 
     def give_back(self) -> None:
         """The client has gone: its messages come again soon."""

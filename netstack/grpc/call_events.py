@@ -26,7 +26,7 @@ class HalfClosed(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """The client takes a call back."""
+    """The client takes a call back, perhaps one that was answered just before."""
 
     stream: int
 

@@ -35,7 +35,10 @@ Answer = bytes | Deferred | AnswerTask
 class Call:
     """One call as its handler sees it. `metadata`: names in lower case; `deadline`: by trio's clock."""
 
-    __slots__ = ("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "deadline", "metadata", "peer")
+    __slots__ = (
+        *("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "deadline", "metadata", "peer"),
+        "taken_back",
+    )
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Call:
         self._has_message: trio.Event | None = None  # while somebody waits
         self._drained: trio.Event | None = None
         self._closed = self._stuck = False
+        self.taken_back: Callable[[], None] | None = None  # for a client that did not wait for the end of its answer
 
     def text(self, name: bytes) -> str:
         """Return one field of the metadata, empty where it is absent."""

@@ -28,6 +28,7 @@ from netstack.wire.conversation import Wake
 
 RECEIVE = 64 << 10
 PASS_S = 0.005  # spent on what one receive brought; then others have their turn
+ENDED_CALLS = 64  # whose clients may yet say that they did not wait for the end
 GOODBYE_TURNS = 5  # of the writer, to tell a client why its connection ends; one that does not read is not told
 _log = logging.getLogger("netstack")
 
@@ -65,6 +66,7 @@ class GrpcConnection:
         self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
         self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, OwnCalls(serving.calls))
         self._open: dict[int, _Open] = {}
+        self._ended: dict[int, Callable[[], None]] = {}  # ENDED_CALLS
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
@@ -90,6 +92,7 @@ class GrpcConnection:
             self._http2.woken = lambda: None
             self._http2.close()
             self._open.clear()
+            self._ended.clear()
             self._outbox.close()
             self.peer.end(self.peer.close_reason or "cancelled")
             with trio.CancelScope(shield=True):
@@ -193,6 +196,8 @@ class GrpcConnection:
             return
         one = self._open.get(number)
         if one is None:
+            if self._ended and isinstance(event, Cancelled) and (taken_back := self._ended.pop(number, None)):
+                taken_back()
             return
         if isinstance(event, Cancelled | Rejected):
             self._drop(number, one)
@@ -320,8 +325,15 @@ class GrpcConnection:
         if one.scope.cancelled_caught:
             failed = CallFailed(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
         if self._open.pop(number, None) is not None:
+            if failed is None and one.call.taken_back is not None:
+                self._note_ended(number, one.call.taken_back)
             self._http2.finish(number, failed.status if failed else GrpcStatus.OK, failed.text if failed else "")
             self._flush()
+
+    def _note_ended(self, number: int, taken_back: Callable[[], None]) -> None:
+        self._ended[number] = taken_back
+        if len(self._ended) > ENDED_CALLS:
+            del self._ended[next(iter(self._ended))]
 
     async def _run_task(self, number: int, answer: AnswerTask) -> None:
         self._http2.send(number, await answer.run())

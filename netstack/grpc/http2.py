@@ -16,7 +16,7 @@ from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, u
 from netstack.grpc.header_block import HeaderFrames, is_head, plain_field
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.link_state import LinkState, first_window_change, opens_window, reports_error
-from netstack.grpc.open_calls import OpenCalls, OwnCalls
+from netstack.grpc.open_calls import FIELD_BYTES, OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
 from netstack.grpc.uploads import Grant, Uploads
 
@@ -30,6 +30,7 @@ OK = plain_field(b"grpc-status", b"0")
 HEAD_FRAME = len(HEAD).to_bytes(3, "big") + bytes((wire.HEADERS, wire.END_HEADERS))
 OK_FRAME = len(OK).to_bytes(3, "big") + bytes((wire.HEADERS, wire.END_HEADERS | wire.END_STREAM))
 DATA_FRAME = bytes((wire.DATA, 0))
+NOT_WRONG = bytes(4)  # the code of a reset by a client that has all it wants
 
 
 class _Stream:
@@ -120,7 +121,7 @@ class Http2Server:
             raise ProtocolError(f"a frame of type {kind} with {len(payload)} bytes, for call {number}")
         elif kind == wire.WINDOW_UPDATE:
             self._more_room(number, int.from_bytes(payload, "big") & MOST_WINDOW)
-        elif self._forget(number):
+        elif self._forget(number) or payload != NOT_WRONG:
             found.append(Cancelled(number))
 
     def _take_of_link(self, frame: Frame) -> None:
@@ -164,7 +165,7 @@ class Http2Server:
         if not number & 1:
             raise ProtocolError(f"call {number}: a client's are odd")
         link.called(number)
-        limits, size = self._limits, self._headers.size
+        limits, size = self._limits, self._headers.size + FIELD_BYTES * len(metadata)
         full = self.blocked_bytes > limits.blocked_bytes or len(self._streams) >= limits.streams
         if full or not self._calls.open(size):
             self._reset(number, ErrorCodes.REFUSED_STREAM)

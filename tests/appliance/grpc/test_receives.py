@@ -9,6 +9,7 @@ import trio
 from appliance.grpc import receives, renewals
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.receives import polling_s
+from netstack.grpc.frame_gate import RST_STREAM, frame_bytes
 from netstack.grpc.testing import enveloped
 from netstack.grpc.v2 import definition_pb2
 from netstack.grpc.v2.service_pb2 import HeartbeatRequest
@@ -203,6 +204,22 @@ async def test_what_a_push_consumer_got_of_a_receive_that_failed_is_not_renewed(
             _, messages = await other.receive(receiving("G", "T", invisible_s=30, poll_s=20))
             assert messages
             found |= {each.system_properties.message_id for each in messages}
+
+
+@pytest.mark.slow
+async def test_what_a_push_consumer_got_of_a_call_that_it_takes_back_at_its_end_comes_again_soon(
+    tmp_path: Path,
+) -> None:
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "o@2") as other:
+        await joined(client, push=True)
+        await joined(other)
+        await other.ask("SendMessage", sending(message("T")))
+        number = await client.client.begin(f"{PATH}ReceiveMessage", {**client.metadata, "grpc-timeout": "30S"})
+        await client.client.send(number, enveloped(receiving("G", "T").SerializeToString()), end=True)
+        await client.client.calls[number].ended.wait()
+        await client.client.stream.send_all(frame_bytes(RST_STREAM, 0, number, (8).to_bytes(4, "big")))
+        _, (again,) = await other.receive(receiving("G", "T", invisible_s=30, poll_s=20))
+        assert (again.body, again.system_properties.delivery_attempt) == (b"hello", 2)
 
 
 @pytest.mark.slow

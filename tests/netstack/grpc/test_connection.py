@@ -1,12 +1,14 @@
 """The gRPC server over real sockets: who is answered, what waits, what is refused, and that others go on."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
+from netstack.grpc.frame_gate import RST_STREAM, frame_bytes
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.testing import GrpcTestClient, enveloped, grpc_client, grpc_serving
@@ -128,6 +130,24 @@ async def test_a_call_that_the_client_takes_back_is_cancelled() -> None:
         client.h2.reset_stream(number)
         await client.flush()
         await over.wait()
+
+
+async def test_a_handler_hears_of_a_client_that_did_not_wait_for_the_end_of_its_answer() -> None:
+    told: list[str] = []
+
+    async def answer(call: Call) -> None:
+        name = call.text(b"name")
+        call.taken_back = partial(told.append, name)
+        await call.send(name.encode(), last=True)
+
+    async with grpc_serving({**ECHO, b"/s/Answer": Streaming(answer)}) as port, grpc_client(port) as client:
+        for name, code in (("cancelled", 8), ("content", 0)):  # resets that cross the end of the answer
+            number = await client.begin("/s/Answer", {"name": name})
+            await client.send(number, enveloped(b""), end=True)
+            await client.calls[number].ended.wait()
+            await client.stream.send_all(frame_bytes(RST_STREAM, 0, number, code.to_bytes(4, "big")))
+        assert (await client.call("/s/Echo", b"fine")).messages == [b"fine"]
+        assert told == ["cancelled"]
 
 
 @pytest.mark.parametrize("waits", [False, True])
