@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 from tests.interop import jars
@@ -122,8 +123,8 @@ def passed_late(first: Iterable[Case], second: Iterable[Case]) -> set[str]:
 
 def report(found: list[Verdict], again: list[str], ref: str) -> str:
     """Return the page."""
-    listed = "\n".join(f"`{name}`" for name in again)
-    text = f"Passed when they ran again:\n{listed}." if again else "None ran again."
+    listed = ", ".join(f"`{name}`" for name in again)
+    text = fill(f"Passed when they ran again: {listed}." if again else "None ran again.", 118)
     failed = [each for each in found if each.verdict == "failed"]
     rows = ["| case that failed | reason |", "| --- | --- |"]
     rows += [f"| `{each.name}` | {REASONS.get(each.name, each.reason.replace('|', '/')[:300])} |" for each in failed]
