@@ -32,6 +32,7 @@ from storage_driver.recovery.opening import (
     recovered_topics,
     state_path,
     topics_since,
+    with_room,
 )
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.statistics import AppendResult, StoreStatistics, SyncEvidence
@@ -414,7 +415,7 @@ async def open_store(
         )
         store.retain = retain
         store.recovered_topics = recovered_topics(store.state_file("topics"), opened.recovered.queues)
-        await trio.to_thread.run_sync(store._begin)
+        await trio.to_thread.run_sync(with_room, disk, config.root, store._begin)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.run)
             yield store

@@ -15,7 +15,7 @@ import trio.testing
 import appliance.compiled  # before any module of the product: it decides whether they are compiled or pure
 
 SLOW_S = 0.25  # above this a test carries the marker `slow`
-HANGS_S = 300  # above this a test that is not marked `soak` hangs: it fails, and the others go on
+HANGS_S = 600  # above this a test that is not marked `soak` hangs: it fails, and the others go on
 # What takes minutes goes first, so that no worker ends long after the others (pytest-xdist, --dist loadgroup).
 LANES = (
     "systemd",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
@@ -29,6 +29,7 @@ from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_s
 from storage_driver.recovery.verdict import RecoveryVerdict
 from storage_driver.recovery.witnesses import index_reach
 
+T = TypeVar("T")
 VERDICTS_KEPT = 64
 WHY_NOT = {  # and the next step
     **dict.fromkeys(SPACE_ERRORS, ("the disk is full", "free some MiB on it, and files (df -i)")),
@@ -84,12 +85,7 @@ def open_folder(
         moved += _make_folders(disk, root)
         begin = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
         recover = partial(begin, moved=moved, others=others)
-        try:
-            opened = recover()
-        except OSError as exc:
-            if exc.errno not in SPACE_ERRORS or not release_space(disk, root):
-                raise
-            opened = recover()
+        opened = with_room(disk, root, recover)
         done = True
         return opened
     except OSError as exc:
@@ -97,6 +93,16 @@ def open_folder(
     finally:
         if not done:
             lock.release()
+
+
+def with_room(disk: Disk, root: Path, step: Callable[[], T]) -> T:
+    """Do a step of a start; on a full disk once more, with less held in advance. Raises OSError. Blocks."""
+    try:
+        return step()
+    except OSError as exc:
+        if exc.errno not in SPACE_ERRORS or not release_space(disk, root):
+            raise
+    return step()
 
 
 def _lock_folder(disk: Disk, root: Path) -> tuple[FileLock, list[str]]:
