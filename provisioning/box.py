@@ -16,6 +16,7 @@ from typing import Any
 
 import cbor2
 
+from provisioning.box_files import AddressRight, BoxFiles, network_unit, write_file
 from provisioning.bundle import (
     START,
     InstallOptions,
@@ -30,8 +31,7 @@ from provisioning.bundle import (
 from provisioning.errors import ProvisioningError
 from provisioning.incoming import arrived
 from provisioning.ownership import SECRET_BYTES, receipt_mac
-from provisioning.session import Owner
-from provisioning.slots import NO_SLOTS, SlotError, Slots, sync_folder
+from provisioning.slots import NO_SLOTS, SlotError
 
 Progress = Callable[[str, int, int], None]
 KEY_NAME = re.compile(r"(?:[\w-][\w.-]{0,63}/)?[\w-][\w.-]{0,63}")  # in the folder of keys, or one folder below
@@ -64,52 +64,6 @@ class Plan:
     id: str
     request: Mapping[str, Any]
     changes: list[str] = field(default_factory=list)
-
-
-class BoxFiles:
-    """Where things are on a box, below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.config = root / "etc/rocketbox/rocketbox.toml"
-        self.owner = root / "etc/rocketbox/owner"
-        self.keys = root / "etc/rocketbox/keys"
-        self.network = root / "etc/systemd/network/10-rocketbox.network"
-        self.incoming = root / "var/lib/rocketbox/incoming"
-        self.state = root / "var/lib/rocketbox"
-        self.factory = root / "var/lib/rocketbox-factory"
-        self.trusted_keys = root / "usr/lib/rocketbox/keys"
-        self.slots = Slots(root / "opt")
-
-    def fact(self, name: str, otherwise: str) -> str:
-        """Return a line the factory wrote: serial, model."""
-        try:
-            return (self.factory / name).read_text().strip()
-        except OSError:
-            return otherwise
-
-    def load_owner(self) -> Owner | None:
-        try:
-            found = json.loads(self.owner.read_text())
-            return Owner(str(found["owner_id"]), bytes.fromhex(found["secret"]))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError) as exc:
-            raise ProvisioningError("E203", f"{self.owner} is damaged: reset the box to factory state") from exc
-
-
-def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as out:
-        os.fchmod(handle, mode)  # whatever the umask
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(fresh, path)
-    sync_folder(path.parent)
 
 
 class Box:
@@ -158,6 +112,8 @@ class Box:
         changes: list[str] = []
         if "config" in request:
             changes += self._config_changes(_bytes_of(request, "config"))
+            if not AddressRight(self.files.root).fits(_settings_of(request)):
+                changes.append("right to move group.address")
         for name, data in _keys_of(request).items():
             path = self._key_path(name)
             if not path.exists() or path.read_bytes() != data:
@@ -191,6 +147,8 @@ class Box:
             write_file(self.files.network, self._network_text(request).encode(), mode=0o644)
         if "config" in request and _read(self.files.config) != _bytes_of(request, "config").decode():
             write_file(self.files.config, _bytes_of(request, "config"), mode=0o644)
+        if "config" in request:
+            AddressRight(self.files.root).write(_settings_of(request))
         progress("configuration", 3, steps)
         if request.get("bundle") and self._bundle_changes(request["bundle"]):
             self.install(request["bundle"], progress)
@@ -206,6 +164,7 @@ class Box:
         checks = {}
         if "config" in request:
             checks["config"] = _read(self.files.config) == _bytes_of(request, "config").decode()
+            checks["unit"] = AddressRight(self.files.root).fits(_settings_of(request))
         for name, data in _keys_of(request).items():
             path = self._key_path(name)
             checks[f"key {name}"] = path.exists() and path.read_bytes() == data
@@ -293,6 +252,7 @@ class Box:
         self.release()
         for path in self.files.config.parent.glob("rocketbox.toml*"):
             path.unlink()
+        AddressRight(self.files.root).write({})
         for path in list(self.files.state.iterdir()) if self.files.state.exists() else []:
             if path.name == "store" and keep_data:
                 continue
@@ -384,19 +344,6 @@ class Box:
         return network_unit({str(key): str(value) for key, value in _map_of(request, "network").items()})
 
 
-def network_unit(network: Mapping[str, str]) -> str:
-    """Return a systemd-networkd file for an address in CIDR form or `dhcp`."""
-    lines = ["# written by rocketbox provision", "[Match]", "Type=ether", "", "[Network]"]
-    address = network.get("address", "dhcp")
-    if address in ("", "dhcp"):
-        lines.append("DHCP=yes")
-    else:
-        lines.append(f"Address={address}")
-        lines += [f"Gateway={network['gateway']}"] if network.get("gateway") else []
-    lines += [f"DNS={one}" for one in network.get("dns", "").replace(",", " ").split()]
-    return "\n".join(lines) + "\n"
-
-
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the settings of nested tables by dotted key."""
     found: dict[str, Any] = {}
@@ -406,6 +353,11 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + key] = value
     return found
+
+
+def _settings_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a request whose configuration was checked."""
+    return flatten(tomllib.loads(_bytes_of(request, "config").decode()))
 
 
 def _timeless(request: Mapping[str, Any]) -> dict[str, Any]:

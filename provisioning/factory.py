@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provisioning.box import write_file
+from provisioning.box_files import write_file
 from provisioning.errors import ProvisioningError
 
 SERIAL = re.compile(r"[A-Za-z0-9-]{1,40}")

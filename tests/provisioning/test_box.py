@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioning.box import Box, DeviceActions, flatten, network_unit
+from provisioning.box import Box, DeviceActions, flatten
 from provisioning.errors import ProvisioningError
 from provisioning.ownership import box_secret, receipt_fits
 from provisioning.testing import folder_box
@@ -102,17 +102,10 @@ def test_verify_names_what_was_changed_behind_its_back(tmp_path: Path) -> None:
     request = {"config": b"[box]\n", "keys": {"k": b"1"}, "network": {"address": "dhcp"}}
     plan = box.plan(request)
     box.apply(plan.id, {}, lambda stage, done, total: None)
-    assert box.verify(request)["checks"] == ["config", "key k", "network"]
+    assert box.verify(request)["checks"] == ["config", "key k", "network", "unit"]
     (box.files.keys / "k").write_bytes(b"2")
     with pytest.raises(ProvisioningError, match="key k"):
         box.verify(request)
-
-
-def test_network_units_are_what_networkd_reads() -> None:
-    assert network_unit({"address": "dhcp", "dns": "1.1.1.1;9.9.9.9".replace(";", ",")}).endswith(
-        "[Network]\nDHCP=yes\nDNS=1.1.1.1\nDNS=9.9.9.9\n"
-    )
-    assert "Address=10.0.0.2/24\nGateway=10.0.0.1\n" in network_unit({"address": "10.0.0.2/24", "gateway": "10.0.0.1"})
 
 
 def test_settings_are_flat_and_lists_stay_whole() -> None:

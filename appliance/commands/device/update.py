@@ -7,7 +7,7 @@ from pathlib import Path
 
 from appliance.admin import NAME
 from appliance.commands.device.handing_over import hand_over
-from provisioning.box import BoxFiles
+from provisioning.box_files import BoxFiles
 from provisioning.bundle import InstallOptions, Manifest, Target, check_fits, check_parts, open_bundle, read_part
 from provisioning.errors import ProvisioningError
 from provisioning.root_slots import ImageError, RootPaths, install, load

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.commands.device.update import add_arguments, run, update
-from provisioning.box import BoxFiles
+from provisioning.box_files import BoxFiles
 from provisioning.testing import folder_box, signed_bundle
 from uplink_spark.testing import files_end_at
 
