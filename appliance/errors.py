@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from storage_driver.named_tuple import NamedTuple
 
+NOT_COPIED = "no other disk has the message"  # the reason begins so where a group refuses because copies are missing
+
 
 class ApplianceError(Exception):
     """Something the operator can act on; the text says what."""
@@ -41,3 +43,10 @@ class PortTaken(ApplianceError):
             f"port {port} on {host} is taken by another process: stop it (`ss -ltnp 'sport = :{port}'` names it) "
             f"or choose another {key}"
         )
+
+
+def only_cause(exc: BaseException) -> BaseException:
+    """Return what is inside groups of one."""
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
+        exc = exc.exceptions[0]
+    return exc

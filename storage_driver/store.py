@@ -374,12 +374,14 @@ class MessageStore:
             nursery.start_soon(self._maintenance.run)
 
     async def _spares(self) -> None:
+        """Have the next segment ready before the log reaches it; half a segment is written in more than a second."""
         while True:
+            end = self._log.end
             try:
                 await self._log.prepare_spare()
             except OSError:
                 pass  # the roll will try itself and tell
-            await trio.sleep(0.2)
+            await trio.sleep(0.2 if self._log.end != end else 1.0)
 
 
 @asynccontextmanager

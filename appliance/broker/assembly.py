@@ -23,6 +23,7 @@ from appliance.broker.publish.publishing import Publishing, PublishRules, Publis
 from appliance.broker.publish.reply import Askers, Replies, ReplyRules
 from appliance.broker.publish.send import Sends
 from appliance.broker.publish.send_properties import PropertyRules
+from appliance.broker.tables.offsets import SAVE_S
 from appliance.broker.tables.saving import KeptFiles
 from appliance.broker.tables.topics import READ, WRITE
 from appliance.broker.tables.unused import Unused, UnusedTables
@@ -164,14 +165,20 @@ def _running(ground: _Ground, delivery: _Delivery, sessions: Sessions) -> tuple[
     unused = Unused(
         UnusedTables(tables.topics, tables.groups, tables.offsets, tables.clients), ground.store, tables.creations
     )
-    saved = (tables.topics, tables.groups, tables.offsets, tables.creations, tables.resent, tables.modes)
+    others = (tables.topics, tables.groups, tables.creations, tables.resent, tables.modes)
     delivering, flushing = (*delivery.loops(), unused.run), delivery.flushes()
     if ground.follows:  # it deletes no topics either
         delivering = flushing = ()
-    elif ground.shared:
-        delivering += (partial(tables.offsets.run, save_s=SHARED_SAVE_S),)
-    loops = (*(table.run for table in saved), *delivering, sessions.run, sessions.run_expiry, tables.stats.run)
-    return loops, (*(table.flush for table in saved), *flushing)
+    offsets: Loop = partial(tables.offsets.run, save_s=SHARED_SAVE_S if ground.shared else SAVE_S)
+    loops = (
+        *(table.run for table in others),
+        offsets,
+        *delivering,
+        sessions.run,
+        sessions.run_expiry,
+        tables.stats.run,
+    )
+    return loops, (*(table.flush for table in others), tables.offsets.flush, *flushing)
 
 
 def _delivery(ground: _Ground) -> _Delivery:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from appliance.errors import NOT_COPIED
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, PropertiesTooLong
@@ -16,7 +17,6 @@ from storage_driver.statistics import AppendResult
 
 WAIT = "WAIT"
 DELAY, HALF = "DELAY", "TRAN_MSG"
-NOT_COPIED = "no other disk has the message"  # reasons of a group of boxes
 OTHERS_LEAD = "the leader of term "
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 

@@ -10,6 +10,7 @@ from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 
 MOST_CUTS: Final = 64
+GROUP_TOPICS: Final = frozenset(("RBX_STATE", "RBX_RAFT"))  # of members of a group; they are in no topic table
 OWN_TOPICS: Final = "RBX_"  # topics that begin so are those of a box itself
 
 

@@ -25,12 +25,13 @@ async def reached(when: When, mark: int) -> str | None:
 class Mark:
     """One of the log's marks. Asks come in the order of the log, so one move frees a prefix of those who wait."""
 
-    __slots__ = ("_waiting", "at", "told")
+    __slots__ = ("_waiting", "at", "begins", "told")
 
     def __init__(self, at: int) -> None:
         self.at = at
         self.told = 0  # how many have waited and do no longer
         self._waiting: deque[tuple[int, Wake]] = deque()
+        self.begins: Callable[[], None] | None = None  # is told that somebody waits where nobody did
 
     def when(self, log_offset: int, wake: Wake) -> bool:
         """Call wake(None) once the mark is at or above a log offset; return whether somebody waits now."""
@@ -41,6 +42,8 @@ class Mark:
         if waiting and (last := waiting[-1][0]) > log_offset:
             log_offset = last  # a late asker waits for the group before it
         waiting.append((log_offset, wake))
+        if self.begins is not None and len(waiting) == 1:
+            self.begins()
         return True
 
     def move(self, log_offset: int) -> None:

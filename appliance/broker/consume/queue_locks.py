@@ -27,8 +27,7 @@ class QueueLocks:
     def __init__(self, now_s: Callable[[], float], *, expiry_s: float = EXPIRY_S) -> None:
         self._now_s, self._expiry_s = now_s, expiry_s
         self._owners: dict[LockKey, tuple[str, float]] = {}
-        self.changes = 0  # of owners; a lock that is renewed is none
-        self.watch: Callable[[LockKey], None] | None = None  # is told which lock changed its owner
+        self.watch: Callable[[LockKey], None] | None = None  # is told which lock changed its owner; renewing is none
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock the queues that are free, expired or the client's own; return them."""
@@ -52,7 +51,6 @@ class QueueLocks:
                 self._note((group, queue))
 
     def _note(self, key: LockKey) -> None:
-        self.changes += 1
         if self.watch is not None:
             self.watch(key)
 
@@ -87,8 +85,12 @@ class SavedLocks:
             if (key := _key_of(name)) is not None:
                 locks.lock(key[0], str(client_id), [key[1]])
         self._unsaved: RowSave[LockKey] = RowSave(file, SECTION, row=self._row, whole=self._encoded)
-        locks.watch = self._unsaved.note
-        self._save = SharedSave("queue_locks", lambda: locks.changes, self._unsaved.write)
+        self._save = SharedSave("queue_locks", self._unsaved.write)
+        locks.watch = self._note
+
+    def _note(self, key: LockKey) -> None:
+        self._unsaved.note(key)
+        self._save.changed()
 
     def _row(self, key: LockKey) -> tuple[str, object]:
         return _row_of(key), self._locks.owner(*key)
@@ -110,7 +112,7 @@ class SavedLocks:
         await self._save.flush()
 
     async def run(self) -> None:
-        """Save changed owners every second until cancelled."""
+        """Save changed owners within a second until cancelled."""
         await self._save.run(SAVE_S)
 
 

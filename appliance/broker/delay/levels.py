@@ -78,8 +78,7 @@ class DelayLevels:
         self._store, self._arrivals, self._file, self._stats, self._now_ms = store, arrivals, file, stats, now_ms
         self._delays_ms = delays_ms
         self._offsets = _loaded(file)
-        self._changes = 0
-        self._save = SharedSave("delay_offsets", lambda: self._changes, self._write)
+        self._save = SharedSave("delay_offsets", self._write)
         self._levels: list[int] | None = None  # those that are delivered, also of an earlier configuration
         self._floors: dict[int, int] = {}  # level → log offset: nothing of the level that is below waits
         self._forced: dict[int, int] = {}  # level → queue offset: what is below was stored by a clock that was ahead
@@ -132,8 +131,9 @@ class DelayLevels:
         await self._file.write({"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}})
 
     def _move(self, level: int, offset: int) -> None:
-        self._changes += self._offsets.get(level) != offset
-        self._offsets[level] = offset
+        if self._offsets.get(level) != offset:
+            self._offsets[level] = offset
+            self._save.changed()
 
     async def _run_level(self, level: int) -> None:
         queue = _queue(level)

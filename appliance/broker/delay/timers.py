@@ -168,8 +168,9 @@ class Timers:
             except (OSError, RunDamaged) as exc:
                 await self._rest_after_error(exc)
                 continue
-            wait_s = save_s if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
-            limit_s = CLOCK_STEP_S if due_ms is not None else save_s
+            rest_s = SAVE_S if self._unsaved() is None else save_s
+            wait_s = rest_s if due_ms is None else max(due_ms - self._now_ms(), 0) / 1000
+            limit_s = CLOCK_STEP_S if due_ms is not None else rest_s
             await self._arrivals.wait_match(
                 [QueuePosition(QUEUE, self.index.indexed_to)], group="", timeout_s=min(wait_s, limit_s)
             )
@@ -193,12 +194,17 @@ class Timers:
         await self._save()
 
     async def _save(self) -> None:
-        """Save what changed; time that passes without a delivery is no change: it writes nothing to a disk at rest."""
-        state = self.index.state()
-        if state._replace(emitted_ms=self._saved.emitted_ms) != self._saved or self._took_some:
+        """Save what changed."""
+        if (state := self._unsaved()) is not None:
             await self._file.write(state.to_json())
             self._saved, self._took_some = state, False  # only now: after an error, or a stop, the next save writes it
             await trio.to_thread.run_sync(self.index.remove_emptied)
+
+    def _unsaved(self) -> IndexState | None:
+        """Return what is to be saved; time that passes is no change: a disk at rest takes no writes."""
+        state = self.index.state()
+        changed = state._replace(emitted_ms=self._saved.emitted_ms) != self._saved
+        return state if changed or self._took_some else None
 
     # from the log into the index
 

@@ -36,13 +36,12 @@ class OffsetTable:
 
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
         self._file, self._most = file, most
-        self._changes = 0
         self._unsaved: RowSave[str] = RowSave(file, "offsetTable", row=self._row, whole=self.encoded)
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
         self._given: dict[str, dict[int, int]] = {}
         self.load_again()
-        self._save = SharedSave("offsets", lambda: self._changes, self._unsaved.write)
+        self._save = SharedSave("offsets", self._unsaved.write)
 
     def load_again(self) -> None:
         """Take what the file says: at the start, and what others wrote since."""
@@ -80,12 +79,14 @@ class OffsetTable:
             if queues is None:
                 queues = self._offsets[name] = {}
                 self._pairs_bytes += _pair_bytes(name)
+        elif queues[queue_id] == queue_offset:
+            return  # as consumers commit every few seconds where nothing comes
         queues[queue_id] = queue_offset
         self._note(name)
 
     def _note(self, name: str) -> None:
-        self._changes += 1
         self._unsaved.note(name)
+        self._save.changed()
 
     def note_given(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember up to where a group was given messages, as long as the box runs, of what it has an offset of."""
@@ -190,7 +191,7 @@ class OffsetTable:
         return name, None if queues is None else dict(queues)
 
     async def run(self, *, save_s: float = SAVE_S) -> None:
-        """Save every save_s while something changed, until cancelled."""
+        """Save changes save_s after the first of them, until cancelled."""
         await self._save.run(save_s)
 
     def has_saved(self, group: str, topic: str) -> bool:

@@ -250,25 +250,31 @@ class RowSave(Generic[Name]):
 class SharedSave:
     """Saves a table for all who want that: who comes during a save shares the next one, or its failure."""
 
-    def __init__(self, what: str, changes: Callable[[], int], write: Callable[[], Awaitable[None]]) -> None:
-        """changes: how many there have been; what of the table is stored now is saved."""
-        self._what, self._changes, self._write = what, changes, write
-        self._saved, self._failures, self._one = changes(), 0, trio.Lock()
+    def __init__(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
+        """write: saves what of the table is stored now."""
+        self._what, self._write = what, write
+        self._changes = self._saved = self._failures = 0
+        self._one, self._work = trio.Lock(), trio.Event()
+
+    def changed(self) -> None:
+        """Note a change."""
+        self._changes += 1
+        self._work.set()
 
     @property
     def is_done(self) -> bool:
         """Whether all changes are saved."""
-        return self._saved == self._changes()
+        return self._saved == self._changes
 
     async def flush(self) -> None:
         """Save what is not saved yet. Raises OSError."""
-        wanted, failures = self._changes(), self._failures
+        wanted, failures = self._changes, self._failures
         async with self._one:
             if self._saved >= wanted:
                 return
             if self._failures != failures:
                 raise OSError("the save that was waited for failed")
-            changes = self._changes()
+            changes = self._changes
             try:
                 await self._write()
             except OSError:
@@ -277,15 +283,16 @@ class SharedSave:
             self._saved = changes
 
     async def run(self, every_s: float) -> None:
-        """Save every so often while something changed, until cancelled."""
+        """Save so long after a change, which shares that with those that follow it; until cancelled."""
         while True:
+            await self._work.wait()
             await trio.sleep(every_s)
-            if self.is_done:
-                continue
+            self._work = trio.Event()
             try:
                 await self.flush()
             except OSError as exc:
                 log.error("event=%s_not_saved reason=%r", self._what, str(exc))
+                self._work.set()
 
 
 class SavedTable:

@@ -13,6 +13,7 @@ from appliance.broker.tables.creations import TOPIC, Creations
 from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
+from storage_driver.log.cut_history import GROUP_TOPICS
 from storage_driver.named_tuple import NamedTuple
 
 READ, WRITE, INHERIT = 4, 2, 1
@@ -28,7 +29,6 @@ SYSTEM_TOPICS: Final = frozenset(
     {AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_TOPIC}
     | {CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
-GROUP_TOPICS: Final = frozenset(("RBX_STATE", "RBX_RAFT"))  # of members of a group; they are in no topic table
 NOT_FOR_CLIENTS: Final = GROUP_TOPICS | frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC)
 )

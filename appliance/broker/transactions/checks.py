@@ -50,6 +50,7 @@ log = logging.getLogger("appliance.broker")
 
 GIVEN_UP_QUEUE = MessageQueue(CHECKED_TOO_OFTEN_TOPIC, 0)
 ADVANCE_S = 1.0
+REST_S = 5.0  # while no half message is there
 LONGEST_ROUND_S = 60.0
 MOST_LOGGED = 10  # groups in a round, those with the most halves
 
@@ -98,7 +99,7 @@ class TransactionChecks:
 
     async def _advance_often(self) -> None:
         while True:
-            await trio.sleep(ADVANCE_S)
+            await trio.sleep(ADVANCE_S if self._table.base < self._store.max_offset(HALF_QUEUE) else REST_S)
             try:
                 self._transactions.pay_owed()
             except StorageError:

@@ -6,14 +6,15 @@ from typing import Final, Protocol
 
 import trio
 
-from appliance.broker.intake import NOT_COPIED
+from appliance.errors import NOT_COPIED
 
 LOOK_S: Final = 0.05
-REST_S: Final = 0.25  # while nobody waited; the first who comes then is taken for one who came at its beginning
 
 
 class WaitingClients(Protocol):
     """A mark of the log, at which clients wait in order."""
+
+    begins: Callable[[], None] | None  # is told that somebody waits where nobody did
 
     @property
     def asked(self) -> int:
@@ -34,9 +35,21 @@ class Acknowledgements:
         self._marks, self._wait_s, self._why = marks, wait_s, why
         self._counts = deque[tuple[float, list[int]]]()  # at a time, so many had asked at each mark
         self.expired = 0
+        self._begun = trio.Event()
+        for mark in marks:
+            mark.begins = self._begin
+
+    def _begin(self) -> None:
+        self._begun.set()
 
     async def run(self) -> None:
         """Answer those who have waited long enough, until cancelled."""
+        while True:
+            await self._begun.wait()
+            await self._look_while_they_wait()
+
+    async def _look_while_they_wait(self) -> None:
+        """Count clients, and tell those who have waited long enough, until nobody waits."""
         looked = trio.current_time()
         while True:
             now = trio.current_time()
@@ -44,8 +57,11 @@ class Acknowledgements:
                 self._expire(self._counts.popleft()[1])
             if any(mark.asked > mark.told for mark in self._marks):
                 self._counts.append((looked, [mark.asked for mark in self._marks]))
+            elif not self._counts:
+                self._begun = trio.Event()
+                return
             looked = now
-            await trio.sleep(LOOK_S if self._counts else REST_S)
+            await trio.sleep(LOOK_S)
 
     def _expire(self, counts: Sequence[int]) -> None:
         for mark, asked in zip(self._marks, counts, strict=True):

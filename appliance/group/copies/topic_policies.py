@@ -7,7 +7,7 @@ when its senders are answered.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from appliance.broker.intake import NOT_COPIED
+from appliance.errors import NOT_COPIED
 from storage_driver.consensus.rules import Rules
 from storage_driver.log.marks import Mark, Wake, When
 

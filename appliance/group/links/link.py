@@ -31,7 +31,7 @@ MOST_HELD: Final = 1 << 20  # bytes of messages that the member has not taken: a
 class LinkPace(NamedTuple):
     """How often a side says something, how long the other's silence may last, how long a handshake."""
 
-    ping_s: float = 1.0
+    ping_s: float = 2.0
     silence_s: float = 5.0
     handshake_s: float = 5.0
     measure_s: float = 10.0  # between two looks at the other's clock and the way there, whatever else is said
