@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from appliance.compiled import leave_out
 from storage_driver.named_tuple import NamedTuple
 
 ALSO = {"acl": "access"}  # names that people try
@@ -21,6 +22,7 @@ class Command(NamedTuple):
 
     module: str
     purpose: str
+    compiled: bool = True  # whether it uses the compiled modules, which take 3 MB
 
 
 INTERRUPTED = 130
@@ -60,7 +62,9 @@ COMMANDS = {
     "uplink": Command("appliance.commands.box.uplink", "shipping of the log: state, pause, gaps, export to a stick"),
     "replica": Command("appliance.commands.box.replica", "a group of boxes: who leads, promote, demote"),
     "group": Command("appliance.commands.box.group", "a group of boxes: its files, its members, transfer"),
-    "witness": Command("appliance.commands.box.witness", "the vote of a group of two boxes, on a third machine"),
+    "witness": Command(
+        "appliance.commands.box.witness", "the vote of a group of two boxes, on a third machine", compiled=False
+    ),
     "fsck": Command("storage_driver.fsck", "check a stopped store, salvage it, rebuild its queues"),
     "loss": Command("appliance.commands.box.loss", "lost acknowledged messages: count and queues"),
     "backup": Command("appliance.commands.box.backup", "copy the store of a box, running or not"),
@@ -115,6 +119,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     for name, command in known.items():
         added = commands.add_parser(name, help=command.purpose, description=command.purpose)
         if name == chosen:
+            if not command.compiled:
+                leave_out()
             module = importlib.import_module(command.module)
             asked = added
             module.add_arguments(added)

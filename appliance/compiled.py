@@ -30,6 +30,11 @@ class CompiledModules(MetaPathFinder, Loader):
         self._loaded: Any = None  # an extension module with load(name of an initialiser) -> module, and `group`
         self.broken = ""  # why the library could not be loaded
 
+    @property
+    def used(self) -> bool:
+        """Whether the library is loaded."""
+        return self._loaded is not None
+
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         if fullname not in self._modules or path is None or not self._is_loaded():
             return None
@@ -61,6 +66,13 @@ def install() -> None:
     """Make imports from now on use the library, if it is there and fits; `why_pure` tells why it does not."""
     if not _why_unfit() and _finder() is None:
         sys.meta_path.insert(0, CompiledModules(LIBRARY, _told()["modules"]))
+
+
+def leave_out() -> None:
+    """Let imports from now on use no library, unless one of its modules is imported already."""
+    finder = _finder()
+    if finder is not None and not finder.used:
+        sys.meta_path.remove(finder)
 
 
 def why_pure() -> str:

@@ -4,14 +4,16 @@ One task feeds the core with one event after the other and carries out what it w
 disk before a message leaves. The store's own thread syncs meanwhile, and links send bytes of the log meanwhile.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from appliance.broker.intake import NOT_COPIED
+from appliance.errors import NOT_COPIED
 from appliance.group.copies.common_point import cuts_something, encode_point, point_of
 from appliance.group.copies.cut_news import note_cuts
 from appliance.group.copies.log_copy import CopyFailed, LogShrunk
@@ -31,14 +33,16 @@ from appliance.group.wishes import LEAD, Wish
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut
 from storage_driver.consensus.members import Members
 from storage_driver.errors import LogFailed, StorageError
-from storage_driver.log.segment import Write
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
+
+if TYPE_CHECKING:
+    from storage_driver.log.segment import Write
 
 log = logging.getLogger("appliance.group")
 RAFT_TOPIC: Final = "RBX_RAFT"
 OFTEN_S: Final = 0.02  # between two notes of what copies lack
-LOOK_S: Final = 0.25  # how old a lease and marks of the store may be when they are looked at
+LOOK_S: Final = 0.5  # how old a lease and marks of the store may be when they are looked at
 FAR_BEHIND: Final = 32 << 20  # bytes: twice what may be on its way
 
 

@@ -1,12 +1,16 @@
 """What the rest of a box may ask of the driver of its group."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from appliance.group.leadership import LEADER, Leadership
-from appliance.replication.slaves import SlavesSeen
-from storage_driver.log.lineage import AloneRange
 from storage_driver.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from appliance.replication.slaves import SlavesSeen
+    from storage_driver.log.lineage import AloneRange
 
 
 class MemberProgress(NamedTuple):

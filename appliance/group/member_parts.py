@@ -1,9 +1,10 @@
 """What one member of a group is made with: who it is, which clocks it has, what its tasks share."""
 
-from collections.abc import Callable
-from typing import Protocol
+from __future__ import annotations
 
-from appliance.group.account_copies import AccountCopies
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
 from appliance.group.copies.log_copy import FollowerLog, LogCopy
 from appliance.group.copies.missing import MissingMessages
 from appliance.group.copies.shipping import Shipping
@@ -11,13 +12,16 @@ from appliance.group.event_queue import EventQueue
 from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberDirectory
 from appliance.group.wishes import Wishes
-from appliance.replication.slaves import Slaves
 from storage_driver.consensus.core import Core
-from storage_driver.log.commit_log import Writing
-from storage_driver.log.lineage import Lineage
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.record import Message, MessageQueue
-from storage_driver.statistics import AppendResult
+
+if TYPE_CHECKING:
+    from appliance.group.account_copies import AccountCopies
+    from appliance.replication.slaves import Slaves
+    from storage_driver.log.commit_log import Writing
+    from storage_driver.log.lineage import Lineage
+    from storage_driver.record import Message, MessageQueue
+    from storage_driver.statistics import AppendResult
 
 
 class MemberLog(FollowerLog, Protocol):

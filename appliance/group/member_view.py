@@ -1,15 +1,20 @@
 """How a member sees its group: every member's state, and why messages are not on enough disks."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from appliance.group.driver import Divergence, MemberProgress
 from appliance.group.leadership import LEADER
 from appliance.group.links.links import MemberLinks
 from appliance.group.member_parts import DriverParts
-from appliance.replication.slaves import SlavesSeen
 from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import MemberStatus
-from storage_driver.log.lineage import AloneRange
+
+if TYPE_CHECKING:
+    from appliance.replication.slaves import SlavesSeen
+    from storage_driver.log.lineage import AloneRange
 
 
 class MemberView:

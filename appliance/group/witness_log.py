@@ -1,12 +1,18 @@
 """The log of a witness: there is none. It votes and keeps one row; the driver is that of a box."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from storage_driver.errors import LogFailed
-from storage_driver.log.commit_log import Writing
-from storage_driver.log.cut_history import CutDone
-from storage_driver.log.lineage import Lineage
-from storage_driver.log.marks import Wake
-from storage_driver.record import Message, MessageQueue
-from storage_driver.statistics import AppendResult
+
+if TYPE_CHECKING:
+    from storage_driver.log.commit_log import Writing
+    from storage_driver.log.cut_history import CutDone
+    from storage_driver.log.lineage import Lineage
+    from storage_driver.log.marks import Wake
+    from storage_driver.record import Message, MessageQueue
+    from storage_driver.statistics import AppendResult
 
 NO_LOG = "a witness has no log"
 

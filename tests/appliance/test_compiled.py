@@ -74,6 +74,15 @@ def test_a_setting_of_the_environment_switches_it_off(tree: Path) -> None:
 
 
 @needs_library
+def test_a_command_that_handles_no_messages_leaves_it_out(tree: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    leaving = "import appliance.compiled as compiled; compiled.leave_out()"
+    words = [sys.executable, "-c", f"{leaving}{TELL}"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True, cwd=tree)
+    assert done.stdout.strip().split("|")[1] == PURE
+
+
+@needs_library
 def test_a_package_has_no_list_of_sources_and_needs_none(tree: Path) -> None:
     described = tree / "appliance/native" / compiled.LIBRARY.with_suffix(".json").name
     described.write_text(json.dumps({**json.loads(described.read_bytes()), "sources": []}))

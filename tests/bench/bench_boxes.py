@@ -30,7 +30,8 @@ from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.testing import MadeRecord, encode_log, raw_piece
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import PieceSource
-from uplink_spark.wire.frames import ALPN, FrameType, Hello, encode_frame
+from uplink_spark.wire.frames import FrameType, Hello, encode_frame
+from uplink_spark.wire.identity import ALPN
 from uplink_spark.wire.link import FrameQueue, FrameReader, LinkClosed, Stream
 
 TOP = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from uplink_spark.errors import ConfigError
-from uplink_spark.wire.batch import BOX_NAME
+from uplink_spark.wire.identity import BOX_NAME
 from uplink_spark.wire.tls import BOX_URI, MEMBER_URI
 
 CA_DAYS, LEAF_DAYS = 3650, 825

@@ -21,10 +21,10 @@ from uplink_spark.centre.zone_files.records import CentreRecords
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import Refused
 from uplink_spark.wire import frames
-from uplink_spark.wire.batch import BOX_NAME, PieceHeader, codecs_here
+from uplink_spark.wire.batch import PieceHeader, codecs_here
 from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import Hello, Status, Welcome
-from uplink_spark.wire.identity import find_fork, stick_fork
+from uplink_spark.wire.identity import BOX_NAME, find_fork, stick_fork
 from uplink_spark.wire.link import FrameQueue
 from uplink_spark.zone.files import shown
 from uplink_spark.zone.manifest import Zone, shard_of

@@ -8,7 +8,6 @@ The same bytes travel on the wire, are in a pack and on a stick. Any other total
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
+from uplink_spark.wire.identity import BOX_NAME
 
 try:
     import zstandard
@@ -42,7 +42,6 @@ MAX_TOPICS = 64
 MIN_RECORD_BYTES = 91
 ZSTD_HASH_LOG = 12  # of level 1: its table stays in the first cache; telemetry 15 % faster and 3 % smaller than with 14
 KINDS = ("log", "pick", "gap", "blob")
-BOX_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _START = struct.Struct(">4sI")
 Buffer = bytes | bytearray | memoryview
 

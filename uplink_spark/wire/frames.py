@@ -16,7 +16,6 @@ from uplink_spark.wire.batch import MAX_CONTAINER_BYTES
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 
 VERSION = 1
-ALPN = "rocketbox-uplink/1"
 MAX_FRAME = 64 * 1024
 MAX_PIECE_FRAME = MAX_CONTAINER_BYTES + 1
 MAX_LINEAGE, MAX_RUNS = 16, 1024

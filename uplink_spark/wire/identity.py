@@ -6,8 +6,11 @@ are the same bytes, since a run id is one process writing one log and run starts
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+ALPN = "rocketbox-uplink/1"
+BOX_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 Run = tuple[int, int]  # run id, log offset where it began
 
 

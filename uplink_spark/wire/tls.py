@@ -9,8 +9,7 @@ from typing import Any
 import trio
 
 from uplink_spark.errors import ConfigError, ProtocolError
-from uplink_spark.wire.batch import BOX_NAME
-from uplink_spark.wire.frames import ALPN
+from uplink_spark.wire.identity import ALPN, BOX_NAME
 
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 BOX_URI = "urn:rocketbox:box:"

@@ -18,7 +18,7 @@ import trio
 
 from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder
 from appliance.configuration.settings import Config
-from appliance.errors import ConfigError, PortTaken
+from appliance.errors import ConfigError, PortTaken, only_cause
 from appliance.gc_tuning import settle
 from appliance.logs import start_logging
 from appliance.ports import Ports, open_ports
@@ -104,13 +104,6 @@ def disk_trouble(cause: OSError, data: Path) -> str:
     else:
         step = "check what is at this path"
     return f"{cause.filename or data}: {cause.strerror or cause}; {step}, or choose another data folder: --data DIR"
-
-
-def only_cause(exc: BaseException) -> BaseException:
-    """Return what is inside groups of one."""
-    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
-        exc = exc.exceptions[0]
-    return exc
 
 
 async def _until_signal(config: Config, data: Path, supervision: Supervision) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import trio
 
 from appliance import sockets
-from appliance.commands.box.serve import CODES, EXPECTED, only_cause
 from appliance.configuration.group_settings import TIMING, member_given
-from appliance.errors import ConfigError, ConfigProblem
+from appliance.errors import ConfigError, ConfigProblem, PortTaken, only_cause
 from appliance.logs import start_logging
 from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
 from uplink_spark.bounds import factor
@@ -21,7 +20,18 @@ EXAMPLE = """examples:
 
 Each member of group.members needs its --member.
 """
-REFUSED: tuple[type[Exception], ...] = (CertificateError, ConsensusRefused, VoteFileDamaged, StateDamaged)
+CODES: tuple[tuple[type[Exception], int], ...] = (
+    (ConfigError, 78),
+    (PortTaken, 2),
+    (StateDamaged, 74),
+    (OSError, 74),
+    (CertificateError, 78),
+    (ConsensusRefused, 78),
+    (VoteFileDamaged, 78),
+)
+
+
+EXPECTED: tuple[type[Exception], ...] = (ExceptionGroup, *(kind for kind, _ in CODES))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,13 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     handler = start_logging()
     try:
         trio.run(_until_signal, arguments)
-    except (*EXPECTED, *REFUSED) as exc:
+    except EXPECTED as exc:
         cause = only_cause(exc)
         code = next((code for kind, code in CODES if isinstance(cause, kind)), None)
-        if code is None and not isinstance(cause, REFUSED):
+        if code is None:
             raise
         handler.say(f"rocketbox: {cause}")
-        return code if code is not None else 78
+        return code
     return 0
 
 
@@ -62,7 +72,7 @@ def members_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 async def _until_signal(arguments: argparse.Namespace) -> None:
-    from appliance.group.opening import run_witness, witness_plan  # with all that a group needs
+    from appliance.group.witness import run_witness, witness_plan  # with all that a group needs
 
     texts = members_of(arguments.member, arguments.name)
     plan = witness_plan(arguments.group, arguments.name, texts, arguments.timing)

@@ -4,15 +4,19 @@ A batch is offered as it begins to be written here, so that followers write it a
 records of one segment; the head of the blank at a segment's end goes along, what is behind it does not.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from appliance.group.copies.pieces import LogPiece, cut_piece, whole_records
-from storage_driver.log.segment import Write
 from storage_driver.record import BLANK, BLANK_BYTES
+
+if TYPE_CHECKING:
+    from storage_driver.log.segment import Write
 
 MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
 MOST_PIECE: Final = 960 << 10  # and one record; for a MiB the C library asks the kernel for new pages each time

@@ -3,10 +3,12 @@
 What was appended is synced by the log's own thread; some of it is read back then and compared with what had come.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -19,8 +21,10 @@ from storage_driver.consensus.messages import Append
 from storage_driver.crc import crc32
 from storage_driver.errors import Full, LogFailed, MessageIllegal, NotNext, QueueRestarted, RecordDamaged, StoreRefused
 from storage_driver.log.cut_history import CutDone
-from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from storage_driver.log.marks import Wake
 
 log = logging.getLogger("appliance.group")
 READ_BACK_EVERY: Final = 16  # appends; what is read is in memory mostly, so it costs little and shows little

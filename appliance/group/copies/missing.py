@@ -6,11 +6,11 @@ from typing import Final, Protocol
 
 import trio
 
-from appliance.broker.tables.topics import GROUP_TOPICS
 from appliance.group.copies.lag import LogAges
 from appliance.group.links.frames import MISSING, LinkFrame, encode_frame, typed
 from storage_driver.consensus.effects import FollowerProgress
 from storage_driver.errors import RecordDamaged
+from storage_driver.log.cut_history import GROUP_TOPICS
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, MessageQueue, parse_record
 

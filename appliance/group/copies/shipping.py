@@ -18,7 +18,7 @@ from storage_driver.crc import crc32
 log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
 RETRY_S: Final = 1.0
-CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within 0.25 s
+CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within that time
 
 
 class ShippingCore(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from appliance.group.links.frames import ALPN
 from netstack.serving.tls import Stamps, stamps_of
 from uplink_spark.errors import ConfigError, ProtocolError
-from uplink_spark.wire.batch import BOX_NAME
+from uplink_spark.wire.identity import BOX_NAME
 from uplink_spark.wire.tls import MEMBER_URI, NO_CHECK_TIME
 
 log = logging.getLogger("appliance.group")

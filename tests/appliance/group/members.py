@@ -11,7 +11,9 @@ from appliance.group.consensus_driver import ConsensusDriver
 from appliance.group.leadership import LEADER
 from appliance.group.links.directory import MemberAddress
 from appliance.group.links.link import LinkPace
-from appliance.group.opening import GroupPlan, open_member, run_witness
+from appliance.group.member_plan import GroupPlan
+from appliance.group.opening import open_member
+from appliance.group.witness import run_witness
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.rules import Rules
 from storage_driver.files.disk import RealDisk

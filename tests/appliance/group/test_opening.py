@@ -8,7 +8,7 @@ import trio
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError
-from appliance.group.opening import boottime_s, open_driver, plan_of
+from appliance.group.opening import open_driver, plan_of
 from netstack.serving.server import open_listeners
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.rules import Rules
@@ -50,10 +50,6 @@ def test_the_configuration_is_all_that_a_member_needs(tmp_path: Path) -> None:
     }
     assert plan._replace(member="b").of_member().directory.peers()["a"].dialed, "of two boxes the later one dials"
     assert plan.members["b"].client == "127.0.0.1:20911"
-
-
-def test_the_clock_of_leases_goes_on() -> None:
-    assert boottime_s() <= boottime_s()
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ from uplink_spark.config import GatewayConfig, UplinkConfig
 from uplink_spark.errors import ConfigError
 from uplink_spark.wire import frames
 from uplink_spark.wire.expiry import serial_and_end
-from uplink_spark.wire.frames import ALPN, Hello
+from uplink_spark.wire.frames import Hello
+from uplink_spark.wire.identity import ALPN
 from uplink_spark.wire.tls import TlsStream, box_context, gateway_context
 
 pytestmark = [

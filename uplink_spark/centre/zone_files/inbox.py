@@ -21,7 +21,8 @@ import trio
 
 from uplink_spark.centre.sweep import hand_over
 from uplink_spark.errors import UplinkError
-from uplink_spark.wire.batch import BOX_NAME, MAX_CONTAINER_BYTES
+from uplink_spark.wire.batch import MAX_CONTAINER_BYTES
+from uplink_spark.wire.identity import BOX_NAME
 from uplink_spark.wire.stick_files import (
     INDEX,
     RECEIPTS,
