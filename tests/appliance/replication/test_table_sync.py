@@ -93,9 +93,9 @@ async def test_nothing_counts_as_done_before_the_log_is_there(tmp_path: Path) ->
 async def test_what_has_not_changed_is_not_written_again() -> None:
     slave = Slave()
     await slave.sync.take()
-    before = slave.topics.version, slave.groups.version, slave.delays.writes, slave.offsets._changes
+    before = slave.topics.version, slave.groups.version, slave.delays.writes, slave.offsets._save._changes
     await slave.sync.take()
-    assert (slave.topics.version, slave.groups.version, slave.delays.writes, slave.offsets._changes) == before
+    assert (slave.topics.version, slave.groups.version, slave.delays.writes, slave.offsets._save._changes) == before
 
 
 async def test_a_table_that_cannot_be_had_leaves_the_others() -> None:

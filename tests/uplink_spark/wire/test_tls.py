@@ -18,7 +18,6 @@ from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.config import GatewayConfig, UplinkConfig
 from uplink_spark.errors import ConfigError
-from uplink_spark.wire import frames
 from uplink_spark.wire.expiry import serial_and_end
 from uplink_spark.wire.frames import Hello
 from uplink_spark.wire.identity import ALPN
@@ -239,7 +238,7 @@ def test_without_certificates_only_loopback_is_allowed(tmp_path: Path) -> None:
 
 
 def test_the_alpn_line_is_the_major_version() -> None:
-    assert frames.ALPN == "rocketbox-uplink/1"
+    assert ALPN == "rocketbox-uplink/1"
 
 
 async def take(stream: TlsStream | trio.SSLStream[trio.SocketStream], length: int) -> bytes:
