@@ -32,8 +32,6 @@ pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(not can_bridge(), reason="needs root, `ip` and network namespaces"),
 ]
-CONFIG = '[listen]\nhost = "0.0.0.0"\n[watchdog]\nproof_limit_s = 5\n'
-QUICK = "[Service]\nWatchdogSec=10\n"
 QUEUES, TRIES, PORT = 4, 3, 7777
 BOXES, SERIALS = "abc", {name: f"RBX-{name}" for name in "abc"}
 PYTHON = "/opt/appliance/bin/python"
@@ -44,7 +42,7 @@ class GroupMachine(Machine):
 
     def __init__(self, folder: Path, slot: Path, outlet: Outlet) -> None:
         folder.mkdir()
-        super().__init__(folder, slot, config=CONFIG, drop_in=QUICK)
+        super().__init__(folder, slot)
         self.outlet, self._units = outlet, folder / "units"
         self._units.mkdir()
 
