@@ -70,6 +70,11 @@ def build_go(folder: Path, name: str) -> Path:
     return BUILD / name
 
 
+def go5_program() -> Program:
+    """Return the program on the official Go client of RocketMQ 5. Raises Unavailable."""
+    return Program("go5", (str(build_go(HERE / "go5", "go5-client")),))
+
+
 def node_program() -> Program:
     """Return the program on the Node client. Raises Unavailable."""
     return Program("node", ("node", str(install_node(HERE / "node", BUILD / "node") / "main.js")))

@@ -4,13 +4,24 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tests.import_path import import_path
 from tests.interop import jars
-from tests.interop.programs import HERE, build_rust, node5_program, python5_program
+from tests.interop.programs import (
+    HERE,
+    Program,
+    build_go,
+    build_rust,
+    node5_program,
+    node_program,
+    python5_program,
+)
 from tests.interop.test_grpc import GrpcBox
 from tests.interop.wire import make_topic
 
@@ -38,46 +49,78 @@ def run(command: list[str], folder: Path, **environ: str) -> str:
     return done.stdout
 
 
-def java(name: str, classes: list[Path], file: Path) -> list[str]:
-    """Return the command that compiles and runs one file."""
+class Started(NamedTuple):
+    """The command that runs a program of the page, and what its environment has besides."""
+
+    command: list[str]
+    environ: dict[str, str]
+
+
+def java(folder: Path, source: str, classes: list[Path]) -> Started:
+    """Return what compiles and runs one file."""
     listed = subprocess.run([jars.java(), "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler" not in listed:
-        pytest.skip(f"this Java has no compiler, so the program {name} is not tried")
-    return [*jars.java_command(), "-cp", ":".join(map(str, classes)), str(file)]
+        raise jars.Unavailable("this Java has no compiler, so programs in Java are not tried")
+    file = write(folder / "Orders.java", source)
+    return Started([*jars.java_command(), "-cp", ":".join(map(str, classes)), str(file)], {})
 
 
-def rust_program(folder: Path, source: str) -> Path:
-    """Return a program with the dependencies of the test's own. Raises jars.Unavailable."""
-    (folder / "src").mkdir()
-    (folder / "src" / "main.rs").write_text(source)
+def node(folder: Path, source: str, program: Callable[[], Program]) -> Started:
+    modules = Path(program().command[1]).parent / "node_modules"
+    return Started(["node", str(write(folder / "orders.js", source))], {"NODE_PATH": str(modules)})
+
+
+def python(folder: Path, source: str, interpreter: str) -> Started:
+    return Started([interpreter, str(write(folder / "orders.py", source))], {"PYTHONPATH": import_path()})
+
+
+def rust(folder: Path, source: str) -> Started:
+    """A program with the dependencies of the test's own."""
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(HERE / "rust5" / name, folder)
-    return build_rust(folder)
+    (folder / "src").mkdir()
+    write(folder / "src" / "main.rs", source)
+    return Started([str(build_rust(folder))], {})
+
+
+def go(folder: Path, source: str, sums: str) -> Started:
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(HERE / sums / name, folder)
+    write(folder / "main.go", source)
+    return Started([str(build_go(folder, f"{sums}-page"))], {})
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
+STARTS: dict[str, Callable[[Path, str], Started]] = {
+    "java5": lambda folder, source: java(folder, source, jars.fetch("5.0.8", "rocketmq-client-java")),
+    "java4": lambda folder, source: java(folder, source, jars.fetch("4.9.7")),
+    "python5": lambda folder, source: python(folder, source, python5_program().command[0]),
+    "python4": lambda folder, source: python(folder, source, sys.executable),
+    "node5": lambda folder, source: node(folder, source, node5_program),
+    "node4": lambda folder, source: node(folder, source, node_program),
+    "rust5": rust,
+    "go5": lambda folder, source: go(folder, source, "go5"),
+    "go4": lambda folder, source: go(folder, source, "go"),
+}
+BUILT = {"rust5", "go5", "go4"}  # a minute or two where nothing is built yet
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak) if name == "rust5" else name for name in PROGRAMS]
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name in BUILT else name for name in PROGRAMS]
 )
 def test_a_program_of_the_page_gets_what_it_sent(name: str, box: GrpcBox, tmp_path: Path) -> None:
     source = PROGRAMS[name].replace("127.0.0.1:8081", box.endpoint).replace("127.0.0.1:9876", box.namesrv)
-    file = tmp_path / {"python5": "orders.py", "node5": "orders.js"}.get(name, "Orders.java")
-    file.write_text(source)
     try:
-        if name == "python5":
-            said = run([python5_program().command[0], str(file)], tmp_path)
-        elif name == "node5":
-            modules = Path(node5_program().command[1]).parent / "node_modules"
-            said = run(["node", str(file)], tmp_path, NODE_PATH=str(modules))
-        elif name == "rust5":
-            said = run([str(rust_program(tmp_path, source))], tmp_path)
-        elif name == "java5":
-            said = run(java(name, jars.fetch("5.0.8", "rocketmq-client-java"), file), tmp_path)
-        else:
-            said = run(java(name, jars.fetch("4.9.7"), file), tmp_path)
+        started = STARTS[name](tmp_path, source)
     except jars.Unavailable as error:
         pytest.skip(str(error))
+    said = run(started.command, tmp_path, **started.environ)
     assert re.search(r"got .*17", said), said
 
 
 def test_every_program_is_run() -> None:
-    assert set(PROGRAMS) == {"java5", "python5", "node5", "rust5", "java4"}
+    assert set(PROGRAMS) == set(STARTS)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.interop import jars
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
-from tests.interop.programs import Program, finished, node5_program, python5_program, rust5_program
+from tests.interop.programs import Program, finished, go5_program, node5_program, python5_program, rust5_program
 from tests.interop.test_java_admin import admin
 from tests.interop.wire import command, frame, make_topic, what_comes_back
 from tests.ports import free_port
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 JAVA_VERSION = "5.0.8"
 JAVA, PYTHON, NODE = f"Java gRPC {JAVA_VERSION}", "Python gRPC 5.1.2", "Node gRPC 1.0.8"
-RUST = "Rust gRPC 5.0.0"
+RUST, GO = "Rust gRPC 5.0.0", "Go gRPC 5.1.4"
 APIS = "client.apis"
 QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 
@@ -95,6 +95,11 @@ def rust5() -> Program:
     return _program(rust5_program)
 
 
+@pytest.fixture(scope="module")
+def go5() -> Program:
+    return _program(go5_program)
+
+
 def check_intact(seen: list[Any], sender: str, count: int) -> None:
     """Compare what a stock remoting consumer got, or a consumer of another program, with what was sent."""
     fields = [each if isinstance(each, dict) else _fields(each) for each in seen]
@@ -163,11 +168,10 @@ def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: GrpcBox, j
     receive_from_remoting(rust5, box5, jvm4, home)
 
 
-@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
-def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    topic = box5.topic("kinds")
-    with push_consumer(jvm4, box5.namesrv, topic) as collected:
-        said = python5.run("kinds", box5.endpoint, topic, **home)
+def send_every_kind(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str]) -> None:
+    topic = box.topic(f"{program.name}_kinds")
+    with push_consumer(jvm, box.namesrv, topic) as collected:
+        said = program.run("kinds", box.endpoint, topic, **home)
         seen = collected.wait_count(4)
     assert sorted(each.body for each in seen) == [b"check", b"commit", b"delay", b"fifo"]
     assert any(each.get("checked") == "check" for each in said)
@@ -175,6 +179,35 @@ def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, hom
     assert delayed.store_ms - delayed.born_ms >= 1000
     (recalled,) = [each for each in said if "recalled" in each]
     assert recalled["recalled"] == recalled["id"]
+
+
+@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
+def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(python5, box5, jvm4, home)
+
+
+@pytest.mark.soak  # the client and what it needs are built first
+@pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=GO)
+def test_go_sends_to_a_remoting_consumer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(go5, box5, jvm4, home, "go")
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=GO)
+def test_go_sends_every_kind(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(go5, box5, jvm4, home)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=GO)
+def test_go_receives_from_a_remoting_producer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    receive_from_remoting(go5, box5, jvm4, home)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=GO)
+def test_a_message_that_go_failed_comes_again(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    push_again(go5, box5, jvm4, home, "go")
 
 
 def receive_from_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
@@ -224,13 +257,25 @@ def test_node_receives_from_a_remoting_producer(node5: Program, box5: GrpcBox, j
 def test_a_message_that_python_failed_comes_again(
     python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
 ) -> None:
-    topic, group = box5.topic("push"), unique("push_group")
-    process = python5.start("push", box5.endpoint, topic, group, 10, **home)
-    until_member(box5, jvm4, group)
-    python5.run("send", box5.endpoint, topic, 10, **home)
+    push_again(python5, box5, jvm4, home, "python")
+
+
+def push_again(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str], sender: str) -> None:
+    """Let a push consumer fail one of ten messages once."""
+    topic, group = box.topic("push"), unique("push_group")
+    process = program.start("push", box.endpoint, topic, group, 10, **home)
+    until_member(box, jvm, group)
+    program.run("send", box.endpoint, topic, 10, **home)
     seen = [each for each in finished(process) if "body" in each]
     assert sorted(each["attempt"] for each in seen if each["keys"] == ["key-1"]) == [1, 2]
-    assert {each["body"] for each in seen} == {f"python {number} ✓" for number in range(10)}
+    assert {each["body"] for each in seen} == {f"{sender} {number} ✓" for number in range(10)}
+
+
+class Reached(Protocol):
+    """What listens at an endpoint."""
+
+    @property
+    def endpoint(self) -> str: ...
 
 
 class JavaClient:
@@ -240,7 +285,7 @@ class JavaClient:
     """
 
     def __init__(
-        self, jvm: Jvm, box: GrpcBox, *, tls: bool, key: tuple[str, str] | None = None, timeout_s: int = 0
+        self, jvm: Jvm, box: "Reached", *, tls: bool, key: tuple[str, str] | None = None, timeout_s: int = 0
     ) -> None:
         self.jvm = jvm
         self.provider = jvm.cls(f"{APIS}.ClientServiceProvider").loadService()
