@@ -69,10 +69,11 @@ class Ledger:
 
 async def produce(client: Asker, topic: str, ledger: Ledger) -> None:
     while not client.client.closed.is_set():
-        name = f"01{next(ledger.numbers):032}"
+        name, began_s = f"01{next(ledger.numbers):032}", time.monotonic()
         with suppress(AssertionError, ValueError):  # the box died under the call
             answer = await client.ask("SendMessage", sending(message(topic, name.encode(), name)))
             if answer.status.code == Code.OK:
+                ledger.downs.sent(began_s, time.monotonic())
                 ledger.sent.add(name)
 
 

@@ -70,8 +70,9 @@ async def connected(port: int, work: Callable[[Channel], Awaitable[None]], seen:
 
 async def send_one(seen: Seen, numbers: list[int], channel: Channel) -> None:
     numbers[0] += 1
-    body = b"%d" % numbers[0]
+    body, began_s = b"%d" % numbers[0], time.time()
     if (await channel.ask(send("T", body))).code == 0:
+        seen.downs.sent(began_s, time.time())
         seen.sent.add(body)
 
 
