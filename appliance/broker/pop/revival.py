@@ -18,7 +18,8 @@ from storage_driver.record import StoredMessage
 
 log = logging.getLogger("appliance.broker")
 
-AT_ONCE = 256  # messages between two waits for the log
+AT_ONCE = 32  # messages of a round, about
+ROUNDS = 8  # at a time: what is due while others wait for the disk waits for its own syncs alone
 
 
 class Expired(NamedTuple):
@@ -29,7 +30,7 @@ class Expired(NamedTuple):
 
 
 class Revival:
-    """One loop over what is due; `freed` is told of a queue from which messages come again in their place.
+    """Rounds over what is due; `freed` is told of a queue from which messages come again in their place.
 
     Before a message is stored again the journal says where (`synced` waits for that): after a crash in between the
     copies that are there tell which messages are done, so that none comes twice.
@@ -48,16 +49,30 @@ class Revival:
 
     async def run(self) -> None:
         """Bring again what is due until cancelled."""
-        await self._finish_interrupted()
+        turns = trio.Semaphore(ROUNDS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._finish_interrupted)
+            while True:
+                await self._wait_due()
+                await turns.acquire()
+                expired = self._table.expire(AT_ONCE)
+                nursery.start_soon(self._round, [Expired(take, at) for take, left in expired for at in left], turns)
+
+    async def _wait_due(self) -> None:
+        """Return when the time of a take is over."""
         while True:
             self._table.sooner = trio.Event()
             due_s = self._table.next_due_s()
-            if due_s is None or due_s > trio.current_time():
-                with trio.CancelScope(deadline=math.inf if due_s is None else due_s):
-                    await self._table.sooner.wait()
-                continue
-            expired = self._table.expire(AT_ONCE)
-            await self._bring([Expired(take, offset) for take, offsets in expired for offset in offsets])
+            if due_s is not None and due_s <= trio.current_time():
+                return
+            with trio.CancelScope(deadline=math.inf if due_s is None else due_s):
+                await self._table.sooner.wait()
+
+    async def _round(self, expired: list[Expired], turns: trio.Semaphore) -> None:
+        try:
+            await self._bring(expired)
+        finally:
+            turns.release()
 
     async def _finish_interrupted(self) -> None:
         """Find out which copies a crash left, and bring the other messages again."""
