@@ -17,6 +17,7 @@ from appliance.broker.tables.topics import DEAD_PREFIX, TopicTable
 from storage_driver.errors import RecordDamaged
 from storage_driver.interfaces import Messages
 from storage_driver.named_tuple import NamedTuple
+from storage_driver.reading import ReadRequest
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
 from storage_driver.statistics import AppendResult
 
@@ -49,7 +50,9 @@ class Copies:
 
     async def find(self, queue: MessageQueue, offset: int) -> StoredMessage | None:
         """Return a message by its place, None when the log no longer has it. Raises OSError."""
-        found = await self._store.read(queue, offset, max_count=1, max_bytes=1)
+        found = self._store.read_hot(ReadRequest(queue, offset, 1, 1))
+        if found is None:  # a thread for each message would take longer than the syncs
+            found = await self._store.read(queue, offset, max_count=1, max_bytes=1)
         for chunk in found.chunks:
             try:
                 stored = decode_record(chunk)

@@ -24,6 +24,15 @@ async def test_an_expired_message_that_the_log_no_longer_has_is_done(tmp_path: P
         assert bench.small.store.max_offset(RETRY) == 0
 
 
+async def test_messages_in_memory_are_stored_again_without_a_read_of_the_disk(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(*(b"%d" % number for number in range(5)))
+        before = bench.small.store._lookup.cold_reads
+        await bench.receive(invisible_ms=1)
+        await until(lambda: bench.engine._revival.copied == 5)
+        assert bench.small.store._lookup.cold_reads == before
+
+
 async def test_copies_that_the_log_took_back_are_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
     async with pop_bench(tmp_path) as bench:
