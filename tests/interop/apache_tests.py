@@ -61,7 +61,6 @@ says in [e2e-tests](e2e-tests.md).
 AGAIN = "it expects that acknowledged messages of an ordered queue come again behind one that was not"
 REASONS = {
     "PopOrderlyIT.testPopMessageOrderlyThenChangeInvisibleTimeMidMessage": AGAIN,
-    "the test looks into the broker's process": "it looks into the broker's process",
 }
 
 

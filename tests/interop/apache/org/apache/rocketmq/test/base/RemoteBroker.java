@@ -3,11 +3,13 @@ package org.apache.rocketmq.test.base;
 import java.util.Set;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
+import org.apache.rocketmq.test.client.rmq.RMQPopClient;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.CommandUtil;
 
 /** A broker in another process, in the place of Apache's BrokerController: what tests ask of it goes over the wire. */
 public class RemoteBroker {
+    private static final long WAIT_MS = 10_000;
     private final BrokerConfig config = new BrokerConfig(); // what tests set here reaches nobody
     private final String address;
     private final Groups groups = new Groups();
@@ -30,14 +32,25 @@ public class RemoteBroker {
         return groups;
     }
 
-    public Inside getConsumerOrderInfoManager() {
-        return new Inside();
+    public Orders getConsumerOrderInfoManager() {
+        return new Orders();
     }
 
-    /** What only the process of the broker knows. */
-    public static class Inside {
-        public boolean checkBlock(String attemptId, String topic, String group, int queueId, long invisibleTime) {
-            throw new UnsupportedOperationException("the test looks into the broker's process");
+    /** Ordered queues of groups, as a receiver sees them. */
+    public class Orders {
+        /** Sends one more message and tells whether an ordered receiver is kept from it. */
+        public boolean checkBlock(String attemptId, String topic, String group, int queueId, long invisibleTime)
+                throws Exception {
+            BaseConf.getProducer(BaseConf.NAMESRV_ADDR, topic).send(1);
+            RMQPopClient client = new RMQPopClient();
+            client.create();
+            client.start();
+            try {
+                long now = System.currentTimeMillis();
+                return !client.notification(address, topic, group, queueId, true, attemptId, 500, now, WAIT_MS).get();
+            } finally {
+                client.shutdown();
+            }
         }
     }
 
