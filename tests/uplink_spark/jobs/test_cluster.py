@@ -69,7 +69,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as reply:
                 return int(json.load(reply)["aliveworkers"])
-        except OSError:
+        except (OSError, ValueError):  # a master that starts answers every page with its front page
             return 0
 
     def executors(self) -> list[psutil.Process]:
