@@ -11,6 +11,7 @@ nothing it has read is ever taken back. Spark calls `reader` and `streamReader` 
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,11 +24,9 @@ from pyspark.sql.types import StructType
 
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.offset_fingerprint import check_stamp, lag_of, stamped
-from uplink_spark.spark.packs import PieceRef, read_batches
-from uplink_spark.spark.pieces import Pieces, TaskCutter
 from uplink_spark.spark.rows import schema_of
 from uplink_spark.spark.source_filters import PushedFilters, narrow
-from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA, manifest_batch
+from uplink_spark.spark.source_manifest import MANIFEST_SCHEMA
 from uplink_spark.spark.source_options import (
     BATCH,
     MANIFEST_OPTIONS,
@@ -35,20 +34,18 @@ from uplink_spark.spark.source_options import (
     STREAM,
     OptionError,
     SourceOptions,
-    SourcePosition,
     check_mode,
     parse_options,
 )
 from uplink_spark.spark.source_plan import (
     Seqs,
     admit,
-    check_log_offsets,
     from_offset,
-    pieces_wanted,
-    resolve,
     to_offset,
     until_full,
 )
+from uplink_spark.spark.source_positions import check_order, checked_start, now_ms, positions, save_consumer
+from uplink_spark.spark.source_tasks import PLAN_SCHEMA, Content, ManifestRows, MessageRows, PlanRows, batches_of
 from uplink_spark.spark.spark_api import (
     HAS_FILTERS,
     HAS_LIMITS,
@@ -62,112 +59,10 @@ from uplink_spark.spark.spark_api import (
     limit_of,
 )
 from uplink_spark.zone.entry_table import EntryTable
-from uplink_spark.zone.files import open_files
 from uplink_spark.zone.reader import ZoneReader
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-MANIFEST_TASK_ENTRIES = 20_000
 MAX_RANGES = 25_000  # of a micro-batch bounded by bytes or rows: 25,000 took 324 MB in bronze's driver
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-class Work(InputPartition):  # type: ignore[misc]
-    """One task: the pieces it reads, or the manifest entries it shows."""
-
-    def __init__(self, pieces: Sequence[Pieces] = (), entries: Sequence[tuple[int, bytes]] = ()) -> None:
-        self.pieces, self.entries = tuple(pieces), tuple(entries)
-
-    def refs(self) -> list[PieceRef]:
-        """Return the pieces one by one."""
-        return [ref for part in self.pieces for ref in part.refs()]
-
-
-def positions(zone: ZoneReader, options: SourceOptions, position: SourcePosition) -> Seqs:
-    """Return the seq of each shard a position stands for, checked against what is still there."""
-    at_landed = None if position.landed_ms is None else zone.at_landed(position.landed_ms)
-    oldest = zone.begins()
-    check_stamp(zone, position.stamp or {}, back=options.fail_on_loss)
-    seqs = resolve(position, oldest, zone.ends(), at_landed)
-    return checked_start(zone, options, seqs, oldest)
-
-
-def checked_start(zone: ZoneReader, options: SourceOptions, seqs: Seqs, oldest: Seqs) -> Seqs:
-    """Return seqs, or where retention has removed some of it: an error, or the oldest that is left."""
-    gone = {shard: (seq, oldest[shard]) for shard, seq in seqs.items() if seq < oldest[shard]}
-    if gone and options.fail_on_loss:
-        shard, (seq, first) = next(iter(gone.items()))
-        raise LandingError(
-            f"shard {shard} of {zone.files.root} begins at seq {first}, this query needs {seq}: retention at "
-            "the centre removed it; read the bronze table, or continue from the oldest with failOnDataLoss=false"
-        )
-    return {shard: max(seq, oldest[shard]) for shard, seq in seqs.items()}
-
-
-def save_consumer(zone: ZoneReader, name: str, seqs: Mapping[int, int]) -> None:
-    """Write consumers/<name>.json: packs at and above these positions stay, the gateway's retention reads it."""
-    body = {"v": 1, "consumer": name, "offsets": to_offset(seqs), "updated_ms": now_ms()}
-    zone.files.replace(f"consumers/{name}.json", json.dumps(body, sort_keys=True).encode())
-
-
-class MessageRows:
-    """What batch and stream readers of `commitlog` share: planning pieces, reading them in a task."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-
-    def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
-        if self.options.log_offsets:
-            check_log_offsets(zone.tables(start, end), self.options)
-        cutter = TaskCutter(self.options.partition_bytes)
-        for log in zone.shards:
-            for table in log.tables(start[log.shard], end[log.shard]):
-                cutter.add(pieces_wanted(table, log.shard, self.options))
-        return [Work(pieces=task) for task in cutter.tasks()]
-
-    def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
-        options = self.options
-        files = open_files(options.path)
-        return read_batches(files, partition.refs(), options.view, fail_on_loss=options.fail_on_loss)
-
-
-class _Entries:
-    """The same for `commitlog_manifest`; the driver has the entries already, so tasks carry them."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def plan(self, zone: ZoneReader, start: Seqs, end: Seqs) -> list[Work]:
-        boxes = self._options.boxes
-        found = [
-            (log.shard, entry.encode())
-            for log in zone.shards
-            for entry in log.entries(start[log.shard], end[log.shard])
-            if boxes is None or entry.box in boxes
-        ]
-        step = MANIFEST_TASK_ENTRIES
-        return [Work(entries=found[at : at + step]) for at in range(0, len(found), step)]
-
-    def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
-        if partition.entries:
-            yield manifest_batch(partition.entries)
-
-
-Content = MessageRows | _Entries
-
-
-def _batches(content: Content, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Spark hands a plain InputPartition to `read` when there was nothing to plan."""
-    return content.batches(partition) if isinstance(partition, Work) else iter(())
-
-
-def _check_order(start: Seqs, end: Seqs) -> None:
-    for shard, seq in start.items():
-        if seq > end[shard]:
-            told = f"the query begins at seq {seq} of shard {shard} and ends at {end[shard]}"
-            raise OptionError(f"{told}: start is after end, no row matches")
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -180,13 +75,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         zone = ZoneReader(self._options.path)
         start = positions(zone, self._options, self._options.start)
         end = positions(zone, self._options, self._options.end)
-        _check_order(start, end)
+        check_order(start, end)
         if self._options.consumer:
             save_consumer(zone, self._options.consumer, start)  # pins the packs while the query runs
         return self._content.plan(zone, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _batches(self._content, partition)
+        return batches_of(self._content, partition)
 
 
 class PushdownReader(BatchReader):
@@ -298,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _batches(self._content, partition)
+        return batches_of(self._content, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         if self._options.consumer:
@@ -360,6 +255,26 @@ class CommitLogPushdownSource(CommitLogSource):
         return PushdownReader(self._parsed, self._checked(schema, BATCH))
 
 
+class PlanSource(CommitLogSource):
+    """What `commitlog` would read, one row a task: mapInArrow makes the rows of it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "commitlog_plan"
+
+    def _arrow_schema(self) -> pa.Schema:
+        return PLAN_SCHEMA
+
+    def _content(self) -> Content:
+        return PlanRows(self._parsed)
+
+    def rows(self, plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        content = MessageRows(self._parsed)
+        for plan in plans:
+            for work in plan.column(0).to_pylist():
+                yield from content.batches(pickle.loads(work))
+
+
 class ManifestSource(CommitLogSource):
     """One row for each range that landed: data, declared loss, blobs."""
 
@@ -373,7 +288,7 @@ class ManifestSource(CommitLogSource):
         return MANIFEST_SCHEMA
 
     def _content(self) -> Content:
-        return _Entries(self._parsed)
+        return ManifestRows(self._parsed)
 
 
 def register(spark: SparkSession) -> None:
@@ -386,8 +301,23 @@ def register(spark: SparkSession) -> None:
 def read(spark: SparkSession, path: str, *, stream: bool = False, **options: object) -> DataFrame:
     """Return a DataFrame over a landing zone, registered as Spark is set now; lists and booleans may be given."""
     register(spark)
+    return _reader(spark, CommitLogSource, options, stream).load(path)
+
+
+def read_wide(spark: SparkSession, path: str, *, stream: bool = False, **options: object) -> DataFrame:
+    """Return the same rows for queries that need most columns: Spark copies each once, not twice, pushes no filter.
+
+    In the progress of a stream the number of input rows is that of its tasks.
+    """
+    spark.dataSource.register(PlanSource)
+    source = PlanSource({name: as_text(value) for name, value in options.items()} | {"path": path})
+    plan = _reader(spark, PlanSource, options, stream).load(path)
+    return plan.mapInArrow(source.rows, CommitLogSource(source.options).schema())
+
+
+def _reader(spark: SparkSession, source: type[CommitLogSource], options: Mapping[str, object], stream: bool) -> Any:
     reader: Any = spark.readStream if stream else spark.read
-    return reader.format("commitlog").options(**{name: as_text(value) for name, value in options.items()}).load(path)
+    return reader.format(source.name()).options(**{name: as_text(value) for name, value in options.items()})
 
 
 def as_text(value: object) -> str:

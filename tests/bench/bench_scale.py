@@ -91,7 +91,8 @@ def _write(root: Path, shard: int, entries: list[ManifestEntry], rollup: RollUp,
 
 def plan(zone: str, **options: str) -> str:
     from uplink_spark.spark.source_options import parse_options
-    from uplink_spark.spark_source import BatchReader, MessageRows
+    from uplink_spark.spark.source_tasks import MessageRows
+    from uplink_spark.spark_source import BatchReader
 
     parsed = parse_options({"path": zone, **options})
     return f"{len(BatchReader(parsed, MessageRows(parsed)).partitions())} tasks"
@@ -100,7 +101,8 @@ def plan(zone: str, **options: str) -> str:
 def stream(zone: str) -> str:
     """The first latestOffset and partitions of a stream, then as many more as the clock allows in a second."""
     from uplink_spark.spark.source_options import parse_options
-    from uplink_spark.spark_source import MessageRows, StreamReader
+    from uplink_spark.spark.source_tasks import MessageRows
+    from uplink_spark.spark_source import StreamReader
 
     parsed = parse_options({"path": zone, "maxBytesPerTrigger": "1g"})
     reader = StreamReader(parsed, MessageRows(parsed))

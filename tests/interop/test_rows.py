@@ -12,7 +12,8 @@ from tests.interop.box import Box, Gateway, until
 from tests.interop.client import Seen, producer, push_consumer, started, unique
 from tests.interop.jvm import Jvm
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, MessageRows
+from uplink_spark.spark.source_tasks import MessageRows
+from uplink_spark.spark_source import BatchReader
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from uplink_spark import spark_source
 from uplink_spark.centre.zone_files.landing import NewPiece
 from uplink_spark.jobs.waiting import reason_of
+from uplink_spark.spark.source_options import OptionError
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, gap_piece, log_piece, raw_piece
 from uplink_spark.wire.batch import PieceSource, encode_piece
 from uplink_spark.zone.manifest import shard_of
@@ -47,6 +48,25 @@ def batch(spark: Any, landing: MadeLanding, **options: Any) -> list[bytes]:
 
 def bodies(*numbers: int) -> list[bytes]:
     return [b"%d" % n for n in numbers]
+
+
+def test_wide_reads_give_the_rows_of_a_scan_in_batch_and_stream(
+    spark: Any, landing: MadeLanding, tmp_path: Path
+) -> None:
+    end = land(landing, *numbered(30))
+    land(landing, *numbered(20, first=30, topic="Other"), start=end)
+    where = str(landing.root)
+    wide = spark_source.read_wide(spark, where, topics=["Vitals"])
+    scan = spark_source.read(spark, where, topics=["Vitals"])
+    assert wide.schema == scan.schema
+    assert sorted(wide.collect(), key=str) == sorted(scan.collect(), key=str)
+    land(landing, *numbered(5, first=50), start=end + 10_000)
+    stream = spark_source.read_wide(spark, where, stream=True, columns="body", maxPiecesPerTrigger=1)
+    query = stream.writeStream.format("memory").queryName("wide").option("checkpointLocation", str(tmp_path / "ck"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(int(row[0]) for row in spark.table("wide").collect()) == list(range(55))
+    with pytest.raises(OptionError, match="did you mean topics"):
+        spark_source.read_wide(spark, where, topic="x")
 
 
 def test_a_batch_query_reads_every_landed_message_with_its_key(spark: Any, landing: MadeLanding) -> None:

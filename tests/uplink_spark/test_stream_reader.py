@@ -11,7 +11,8 @@ import pytest
 from uplink_spark import spark_source
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import OptionError, parse_options
-from uplink_spark.spark_source import Content, MessageRows, StreamReader
+from uplink_spark.spark.source_tasks import Content, MessageRows
+from uplink_spark.spark_source import StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 
 T0 = 1_700_000_000_000

@@ -15,7 +15,8 @@ import trio
 from uplink_spark.centre import verify
 from uplink_spark.errors import Refused
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, MessageRows
+from uplink_spark.spark.source_tasks import MessageRows
+from uplink_spark.spark_source import BatchReader
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import box, fill, gateway, message, shipped, until
 from uplink_spark.wire import frames

@@ -15,7 +15,8 @@ from uplink_spark.errors import LandingError
 from uplink_spark.spark.packs import read_batches, ref_of
 from uplink_spark.spark.rows import EVERYTHING
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import MessageRows, StreamReader
+from uplink_spark.spark.source_tasks import MessageRows
+from uplink_spark.spark_source import StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import shard_log
 from uplink_spark.zone.files import LocalFiles, RemoteFiles

@@ -10,7 +10,8 @@ from uplink_spark.centre.zone_files import retention
 from uplink_spark.centre.zone_files.keeping import open_keeping
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark_source import BatchReader, MessageRows, StreamReader
+from uplink_spark.spark.source_tasks import MessageRows
+from uplink_spark.spark_source import BatchReader, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone.manifest import DAY_MS
 from uplink_spark.zone.reader import ZoneReader

@@ -1,0 +1,51 @@
+"""What tasks read: planned on the driver, pickled to a worker, the same rows on either way."""
+
+import gc
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from uplink_spark.spark.source_options import parse_options
+from uplink_spark.spark.source_tasks import PLAN_SCHEMA, MessageRows, PlanRows, Work, batches_of, keep_modules
+from uplink_spark.spark_source import PlanSource
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
+from uplink_spark.zone.reader import ZoneReader
+
+
+def landed(landing: MadeLanding, pieces: int) -> dict[str, str]:
+    end = 0
+    for number in range(pieces):
+        piece = log_piece([MadeRecord(topic="Vitals", body=b"%d" % (number * 10 + at)) for at in range(10)], end)
+        landing.land(piece)
+        end = piece[0].end
+    return {"path": str(landing.root), "partitionBytes": "1k", "columns": "log_offset,body"}
+
+
+@pytest.mark.slow  # it imports pyspark
+def test_a_plan_has_a_row_for_each_task_and_rows_are_made_of_it(landing: MadeLanding) -> None:
+    given = landed(landing, 5)
+    options = parse_options(given)
+    zone, plan = ZoneReader(options.path), PlanRows(options)
+    tasks = [pickle.loads(pickle.dumps(task)) for task in plan.plan(zone, zone.begins(), zone.ends())]
+    plans = [batch for task in tasks for batch in plan.batches(task)]
+    assert len(tasks) > 1
+    assert [(batch.num_rows, batch.schema) for batch in plans] == [(1, PLAN_SCHEMA)] * len(tasks)
+    direct = [batch for task in tasks for batch in MessageRows(options).batches(task)]
+    by_plan = pa.Table.from_batches(PlanSource(given).rows(iter(plans)))
+    assert by_plan.equals(pa.Table.from_batches(direct))
+    assert sorted(int(body) for body in by_plan["body"].to_pylist()) == list(range(50))
+
+
+def test_a_partition_of_an_empty_plan_has_no_rows(landing: MadeLanding) -> None:
+    content = MessageRows(parse_options({"path": str(landing.root)}))
+    assert list(batches_of(content, None)) == []
+    assert list(batches_of(content, Work())) == []
+
+
+def test_a_worker_keeps_what_it_has_imported_out_of_later_collections() -> None:
+    keep_modules()
+    try:
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.unfreeze()
