@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -38,13 +39,16 @@ from uplink_spark.spark.rows import EVERYTHING, SCHEMA, RowSelection
 from uplink_spark.spark.source_manifest import manifest_batch
 from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import group, pieces_wanted
-from uplink_spark.spark_source import MAX_RANGES, now_ms, register, save_consumer
+from uplink_spark.spark.source_positions import now_ms, save_consumer
+from uplink_spark.spark.source_tasks import keep_modules
+from uplink_spark.spark_source import MAX_RANGES, register
 from uplink_spark.zone.entry_table import table_of
 from uplink_spark.zone.files import open_files
 from uplink_spark.zone.manifest import ManifestEntry, decode_entry
 from uplink_spark.zone.reader import ZoneReader
 
 MIB = 1 << 20
+PARTITIONS = "spark.sql.leafNodeDefaultParallelism"  # of a DataFrame made of local rows
 PARTS = {"data": "bronze", "ranges": "ranges", "gaps": "gaps"}  # part of the table -> its name for users
 Step = Callable[[str], None]
 RunTasks = Callable[["BronzeConfig", Sequence[Sequence[PieceRef]]], "list[BronzeOutput]"]
@@ -127,14 +131,24 @@ def write_task(config: BronzeConfig, refs: Sequence[PieceRef]) -> BronzeOutput:
 
 
 def on_spark(spark: SparkSession) -> RunTasks:
-    """Return a runner that spreads the tasks of a batch over the executors."""
-    context = spark.sparkContext
+    """Return a runner that spreads the tasks of a batch over the executors, each in a partition of its own."""
 
     def run(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[BronzeOutput]:
-        found: list[BronzeOutput] = (
-            context.parallelize(tasks, len(tasks)).map(lambda refs: write_task(config, refs)).collect()
-        )
-        return found
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            keep_modules()
+            for batch in batches:
+                found = [write_task(config, pickle.loads(task)) for task in batch.column(0).to_pylist()]
+                done = [pickle.dumps((made.file, made.lost)) for made in found]  # no class of a program's __main__
+                yield pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["written"])
+
+        before = spark.conf.get(PARTITIONS, None)
+        spark.conf.set(PARTITIONS, str(len(tasks)))
+        try:
+            planned = spark.createDataFrame(pa.table({"task": pa.array(map(pickle.dumps, tasks), pa.binary())}))
+            rows = planned.mapInArrow(write, "written binary").collect()
+        finally:
+            spark.conf.unset(PARTITIONS) if before is None else spark.conf.set(PARTITIONS, before)
+        return [BronzeOutput(*pickle.loads(row["written"])) for row in rows]
 
     return run
 
