@@ -15,6 +15,7 @@ log = logging.getLogger("appliance.broker")
 
 REAL_TOPIC, REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
 RETRY_S = 1.0
+BUSY_S = 0.1  # a sync takes long: it ends by itself
 
 
 def draft_of(stored: StoredMessage) -> MessageDraft:
@@ -63,7 +64,9 @@ async def put_patiently(store: MarkedAppending, message: Message) -> AppendResul
     while True:
         try:
             return store.put(message, own=True)
-        except (Busy, Full):
+        except Busy:
+            await trio.sleep(BUSY_S)
+        except Full:
             await trio.sleep(RETRY_S)
 
 

@@ -22,8 +22,9 @@ from appliance.broker.delay.redelivery import (
 )
 from appliance.broker.intake import MessageDraft
 from appliance.testing import STORE_HOST, small_store
-from storage_driver.errors import LogFailed, MessageIllegal
+from storage_driver.errors import Busy, LogFailed, MessageIllegal
 from storage_driver.record import Message, MessageQueue, decode_record, encode_record, encode_topic
+from storage_driver.statistics import AppendResult
 from storage_driver.store import open_store
 from storage_driver.testing import V1, V2, V3, V4, V5, MemoryDisk
 from tests.power_cut.harness import FOLDERS, config
@@ -103,6 +104,23 @@ async def test_a_full_disk_is_waited_for_and_what_cannot_be_stored_is_not(
         small.store.seal("gone")
         with pytest.raises(LogFailed):
             await put_patiently(small.store, message)
+
+
+async def test_a_copy_waits_only_a_moment_while_a_sync_takes_long(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with small_store(tmp_path) as small:
+        busy, put = [Busy(1200)], small.store.put
+
+        def put_or_refuse(message: Message, *, own: bool = False) -> AppendResult:
+            if busy:
+                raise busy.pop()
+            return put(message, own=own)
+
+        monkeypatch.setattr(small.store, "put", put_or_refuse)
+        began = trio.current_time()
+        assert (await put_patiently(small.store, Message("T", 0, b"x", b"", 0, 0, 1, STORE_HOST))).queue_offset == 0
+        assert trio.current_time() - began < RETRY_S
 
 
 async def test_a_copy_that_the_full_disk_took_back_while_the_next_one_waited_for_space_is_not_taken_for_stored(
