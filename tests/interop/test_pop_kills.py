@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 INVISIBLE_MS, RECEIVERS, SENDERS = 3000, 6, 2
 KILLS, SEED = 4, 5
 MANY_KILLS, SEEDS = 10, range(1, 21)  # of the long variant
+SEND_S = 60.0  # what a machine that stops for a while does to a send is to be seen
 EARLY_S = 0.02  # clocks of two processes are one here; a pop is answered after its time began
 
 
@@ -71,7 +72,7 @@ async def connected(port: int, work: Callable[[Channel], Awaitable[None]], seen:
 async def send_one(seen: Seen, numbers: list[int], channel: Channel) -> None:
     numbers[0] += 1
     body, began_s = b"%d" % numbers[0], time.time()
-    if (await channel.ask(send("T", body))).code == 0:
+    if (await channel.ask(send("T", body), SEND_S)).code == 0:
         seen.downs.sent(began_s, time.time())
         seen.sent.add(body)
 
