@@ -17,6 +17,7 @@ from netstack.wire.command import RemotingCommand
 from storage_driver.record import decode_record
 
 ASK_S = 5.0
+TERM_ALONE = 1  # of a log that a box had before it was a member, as each has that has run: the first leader's is higher
 AGAIN_S = 0.5
 # A follower has handed the send on, and gets the message in a moment:
 NOT_YET = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED))
@@ -129,7 +130,7 @@ def place_in_group(health: Mapping[str, Any]) -> str:
         return ""
     if told.get("leader"):
         return FOLLOWS if told["leader"] != told["member"] else ""
-    return WAITS if not told.get("term") else ""
+    return WAITS if told.get("term", 0) <= TERM_ALONE else ""
 
 
 async def _produce(line: Channel, way: LocalCredentials, body: bytes) -> int:

@@ -69,6 +69,8 @@ async def test_the_first_box_of_a_group_passes_before_there_is_a_leader(served: 
     result = await SelfTest("127.0.0.1", 1, namesrv, health_of)._once()
     assert (result["ok"], list(result["steps"])) == (True, ["health", "route"])
     assert "no leader yet" in result["waits"]
+    ran_alone = await SelfTest("127.0.0.1", 1, namesrv, lambda: health_of(term=1))._once()
+    assert (ran_alone["ok"], "no leader yet" in ran_alone["waits"]) == (True, True)  # before it was set up as a member
     lost = await SelfTest("127.0.0.1", 1, namesrv, lambda: health_of(term=3))._once()
     assert lost["failed"].startswith("message:")  # a group that had a leader and has none is no reason to pass
 
