@@ -75,8 +75,15 @@ class TlsStream:
     One task receives, one sends. Like it, a stream that ends without a farewell simply ends.
     """
 
-    def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext, *, server_side: bool = True) -> None:
-        self._tcp, self._in, self._out = tcp, ssl.MemoryBIO(), ssl.MemoryBIO()
+    def __init__(
+        self,
+        tcp: trio.SocketStream,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = True,
+        receive_bytes: int = RECEIVE_BYTES,
+    ) -> None:
+        self._tcp, self._in, self._out, self._most = tcp, ssl.MemoryBIO(), ssl.MemoryBIO(), receive_bytes
         self._received = NOTHING  # by the socket, not yet given to OpenSSL
         self.session = context.wrap_bio(self._in, self._out, server_side=server_side)
 
@@ -97,7 +104,7 @@ class TlsStream:
         """Return what has been decrypted, waiting where nothing has; nothing at the end."""
         await trio.lowlevel.checkpoint()  # before, not behind: what was read is never lost to a cancellation
         parts: list[bytes] = []
-        while not self._read(parts, max_bytes or RECEIVE_BYTES) and not parts:
+        while not self._read(parts, max_bytes or self._most) and not parts:
             await self._fill()
         return b"".join(parts)
 
@@ -138,7 +145,7 @@ class TlsStream:
     async def _fill(self) -> None:
         if self._feed():
             return
-        received = await self._tcp.receive_some(RECEIVE_BYTES)
+        received = await self._tcp.receive_some(self._most)
         if not received:
             self._in.write_eof()
         self._received = memoryview(received)

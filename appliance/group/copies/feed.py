@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from storage_driver.log.segment import Write
 
 MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
+AHEAD, MOST_AHEAD = 3, 6  # pieces that are read from the disk with one, in the same turn of a thread; that are kept
 MOST_PIECE: Final = 960 << 10  # and one record; for a MiB the C library asks the kernel for new pages each time
 Read = Callable[[int, int], bytes]
 """(log offset, at most so many bytes) → synced bytes of one segment, none where there are none. Blocks."""
@@ -35,6 +36,7 @@ class Feed:
         self._read, self._segment_bytes, self._synced = read, segment_bytes, synced
         self._kept, self._kept_bytes = deque[LogPiece](), 0
         self._reading = trio.CapacityLimiter(1)
+        self._ahead: dict[int, LogPiece] = {}  # by their starts: read, not asked for yet
         self.read_bytes = 0  # from the disk
 
     def batch(self, writes: Sequence[Write], end: int) -> None:
@@ -55,6 +57,7 @@ class Feed:
     def clear(self) -> None:
         """Forget what is in memory: the log is not this member's to feed from any more."""
         self._kept.clear()
+        self._ahead.clear()
         self._kept_bytes = 0
 
     async def piece(self, start: int, upto: int) -> LogPiece | None:
@@ -100,25 +103,40 @@ class Feed:
 
     async def _from_disk(self, start: int, upto: int) -> LogPiece:
         """Raises FeedGone."""
-        try:
-            piece, count = await trio.to_thread.run_sync(self._read_piece, start, upto, limiter=self._reading)
-        except OSError as exc:
-            raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
-        self.read_bytes += count
+        piece = self._ahead.pop(start, None)
+        if piece is None or piece.end > upto:
+            try:
+                piece, *more = await trio.to_thread.run_sync(self._read_pieces, start, upto, limiter=self._reading)
+            except OSError as exc:
+                raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
+            self._ahead |= {each.start: each for each in more}
+            while len(self._ahead) > MOST_AHEAD:
+                del self._ahead[next(iter(self._ahead))]
+        self.read_bytes += len(piece.data)
         return piece
 
-    def _read_piece(self, start: int, upto: int) -> tuple[LogPiece, int]:
-        """Return records, and how many bytes were read for them. Blocks. Raises FeedGone, OSError."""
+    def _read_pieces(self, start: int, upto: int) -> list[LogPiece]:
+        """Return records, more of them while they come in large pieces. Blocks. Raises FeedGone, OSError."""
+        found = [self._read_piece(start, upto)]
+        while len(found) <= AHEAD and upto - found[-1].end >= MOST_PIECE:
+            try:
+                found.append(self._read_piece(found[-1].end, upto))
+            except (FeedGone, OSError):
+                break  # whoever asks for it is told
+        return found
+
+    def _read_piece(self, start: int, upto: int) -> LogPiece:
+        """Return records. Blocks. Raises FeedGone, OSError."""
         want = min(MOST_PIECE, upto - start)
         data = self._bytes(start, want)
-        found, count = whole_records(start, data, self._segment_bytes), len(data)
+        found = whole_records(start, data, self._segment_bytes)
         if found.end == start:  # one record that is larger, or a blank at the end of what is there
             size = BLANK.unpack_from(data)[0] if len(data) >= BLANK_BYTES else 0
             if not want < size <= self._segment_bytes:
                 raise FeedGone(f"no record begins at {start}")
             data = self._bytes(start, size)
-            found, count = whole_records(start, data, self._segment_bytes), count + len(data)
-        return found, count
+            found = whole_records(start, data, self._segment_bytes)
+        return found
 
     def _bytes(self, start: int, count: int) -> bytes:
         data = self._read(start, count)

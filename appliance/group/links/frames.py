@@ -19,6 +19,7 @@ HEAD: Final = Struct(">IBH")
 BEHIND_LENGTH: Final = HEAD.size - 4
 MOST_HEAD: Final = (1 << 16) - 1
 MOST_BYTES: Final = 1 << 20  # of the log in one frame; one record more when it is larger
+MOST_PARTS: Final = 256  # in which the raw bytes of one frame may come
 MOST_ROWS: Final = 1024  # of a lineage
 MOST_RUNS: Final = 256  # the newest ones are sent: a head has its limit
 MOST_TEXT: Final = 500
@@ -69,23 +70,47 @@ class LinkFrameDecoder:
 
     def __init__(self, *, most_record_bytes: int, with_bytes: frozenset[int]) -> None:
         self._most, self._with_bytes = MOST_BYTES + most_record_bytes, with_bytes
-        self._buffer = bytearray()
+        self._buffer = b""  # less than the beginning of a frame up to its raw bytes
+        self._begun: LinkFrame | None = None  # a frame of which raw bytes are missing
+        self._parts: list[memoryview] = []  # of those that are there
+        self._left = 0  # how many are not
 
     def feed(self, data: bytes | bytearray) -> list[LinkFrame]:
         """Return the frames that are whole now. Raises ProtocolError for what no member sends."""
-        buffer, at, found = self._buffer, 0, list[LinkFrame]()
-        buffer += data
+        found = list[LinkFrame]()
+        if self._begun is not None:
+            data = self._go_on(self._begun, bytes(data), found)
+        buffer, at = self._buffer + data, 0
         while len(buffer) - at >= HEAD.size:
             length, kind, head = HEAD.unpack_from(buffer, at)
             self._check(length, kind, head)
             start, end = at + HEAD.size, at + 4 + length
-            if len(buffer) < end:
+            if len(buffer) < start + head:
                 break
-            with memoryview(buffer) as view:
-                found.append(LinkFrame(kind, bytes(view[start : start + head]), bytes(view[start + head : end])))
+            frame = LinkFrame(kind, buffer[start : start + head], buffer[start + head : end])
             at = end
-        del buffer[:at]
+            if len(buffer) < end:
+                self._begin(frame, end - len(buffer))
+            else:
+                found.append(frame)
+        self._buffer = buffer[at:]
         return found
+
+    def _begin(self, frame: LinkFrame, left: int) -> None:
+        """Keep what there is of a frame: its raw bytes are put together once, when all have come."""
+        self._begun, self._parts, self._left = frame, [memoryview(frame.data)], left
+
+    def _go_on(self, begun: LinkFrame, data: bytes, found: list[LinkFrame]) -> bytes:
+        """Take raw bytes of the frame that has begun; return what is behind them."""
+        self._parts.append(memoryview(data)[: self._left])
+        behind = data[self._left :]
+        self._left -= len(self._parts[-1])
+        if len(self._parts) > MOST_PARTS:  # each takes memory beside its bytes
+            self._parts = [memoryview(b"".join(self._parts))]
+        if not self._left:
+            found.append(begun._replace(data=b"".join(self._parts)))
+            self._begun, self._parts = None, []
+        return behind
 
     def _check(self, length: int, kind: int, head: int) -> None:
         beside = length - BEHIND_LENGTH - head

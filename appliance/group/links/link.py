@@ -24,7 +24,7 @@ from appliance.group.links.frames import (
 )
 from storage_driver.named_tuple import NamedTuple
 
-RECEIVE_BYTES: Final = 256 << 10
+RECEIVE_BYTES: Final = 512 << 10
 MOST_HELD: Final = 1 << 20  # bytes of messages that the member has not taken: above, it is closed
 
 

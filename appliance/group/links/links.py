@@ -23,11 +23,11 @@ from appliance.group.links.frames import (
     decode_refused,
 )
 from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
+from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls, member_of
 from netstack.serving.limits import LogLimiter
 from storage_driver.named_tuple import NamedTuple
 from uplink_spark.errors import ProtocolError
-from uplink_spark.wire.tls import TlsStream
 
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
@@ -179,7 +179,7 @@ class MemberLinks:
             with trio.fail_after(CONNECT_S):
                 tcp = await trio.open_tcp_stream(peer.host, peer.port)
             async with tcp:
-                stream = TlsStream(tcp, self._tls.dialing, server_side=False)
+                stream = LinkTlsStream(tcp, self._tls.dialing, server_side=False)
                 with trio.fail_after(self._pace.handshake_s):
                     greeting = await self._greet(stream, member)
                 await self._serve(stream, greeting)
@@ -189,7 +189,7 @@ class MemberLinks:
             self._note(member, f"{peer.host}:{peer.port}", ended)
         return refused
 
-    async def _greet(self, stream: TlsStream, member: str) -> _Greeting:
+    async def _greet(self, stream: LinkTlsStream, member: str) -> _Greeting:
         await stream.do_handshake()
         hello = self._user.hello()
         named = member_of(stream.session)
@@ -219,7 +219,7 @@ class MemberLinks:
 
     async def accepted(self, tcp: trio.SocketStream, address: str) -> None:
         """Serve a connection that was accepted, to its end; whatever that is, it is the end of this one alone."""
-        stream = TlsStream(tcp, self._tls.accepting)
+        stream = LinkTlsStream(tcp, self._tls.accepting)
         member = ""
         try:
             async with tcp:
@@ -233,7 +233,7 @@ class MemberLinks:
         except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
             self._note(member, address, first_of(group))
 
-    async def _welcome(self, stream: TlsStream) -> _Greeting:
+    async def _welcome(self, stream: LinkTlsStream) -> _Greeting:
         if self._greeting > MOST_GREETING:
             raise LinkEnded("places", f"{MOST_GREETING} connections are being greeted")
         with trio.fail_after(self._pace.handshake_s):
@@ -249,7 +249,7 @@ class MemberLinks:
             await stream.send_all(self._user.hello().encode(WELCOME))
         return _Greeting(hello, (), decoder)
 
-    async def _welcomed(self, stream: TlsStream, named: tuple[str, str], decoder: LinkFrameDecoder) -> MemberHello:
+    async def _welcomed(self, stream: LinkTlsStream, named: tuple[str, str], decoder: LinkFrameDecoder) -> MemberHello:
         own = self._user.hello()
         if named[0] != own.group or named[1] not in self._peers:
             text = f"{named[1]} of group {named[0]} is not a member of {own.group} here"
@@ -275,7 +275,7 @@ class MemberLinks:
 
     # ---- serving
 
-    async def _serve(self, stream: TlsStream, greeting: _Greeting) -> None:
+    async def _serve(self, stream: LinkTlsStream, greeting: _Greeting) -> None:
         hello = greeting.hello
         link = Link(stream, hello.member, greeting.decoder, pace=self._pace, clocks=self._clocks)
         if (before := self.link(hello.member)) is not None:
@@ -314,7 +314,7 @@ class MemberLinks:
             log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
 
 
-async def _first_frames(stream: TlsStream, decoder: LinkFrameDecoder) -> list[LinkFrame]:
+async def _first_frames(stream: LinkTlsStream, decoder: LinkFrameDecoder) -> list[LinkFrame]:
     """Return the first frame and what came with it. Raises ProtocolError, LinkEnded."""
     received = 0
     while True:

@@ -67,6 +67,33 @@ async def test_pieces_are_whole_records_wherever_they_come_from(tmp_path: Path, 
             assert segment.path.read_bytes() == other.path.read_bytes()
 
 
+async def test_large_pieces_are_read_from_the_disk_several_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "MOST_PIECE", 20_000)
+    async with fed(tmp_path / "a") as (store, feed), open_store(small(tmp_path / "b"), now_ms=Clock()) as copy:
+        for number in range(300):
+            store.put(message(b"%d" % number + bytes(900)))
+        await until(lambda: store.synced == store.end)
+        feed.clear()
+        asked = list[int]()
+        read = feed._read
+
+        def counting(start: int, count: int) -> bytes:
+            asked.append(start)
+            return read(start, count)
+
+        feed._read = counting
+        assert await copied(store, feed, copy) >= 12
+        assert len(asked) >= 12
+        assert len(feed._ahead) <= feed_module.MOST_AHEAD
+        first = await feed.piece(0, store.end)
+        assert first is not None
+        second = await feed.piece(first.end, first.end + 2_000)
+        assert second is not None
+        assert second.end <= first.end + 2_000, "what was read ahead may be too much"
+
+
 async def test_a_piece_ends_where_it_is_told_to_and_begins_within_a_batch(tmp_path: Path) -> None:
     async with fed(tmp_path) as (store, feed):
         ends = [store.put(message(b"%d" % number)).end for number in range(5)]

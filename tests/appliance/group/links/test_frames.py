@@ -6,6 +6,7 @@ from appliance.group.links.frames import (
     HEAD,
     HELLO,
     MOST_BYTES,
+    MOST_PARTS,
     PING,
     WELCOME,
     LinkFrame,
@@ -43,6 +44,17 @@ def test_frames_come_whole_however_they_are_cut() -> None:
             found += reading.feed(data[at : at + size])
         assert [frame.kind for frame in found] == [HELLO, WITH_BYTES, PING]
         assert found[1].data == b"x" * 3000
+
+
+def test_a_frame_in_thousands_of_parts_takes_little_more_memory_than_its_bytes() -> None:
+    reading, frame = decoder(), encode_frame(WITH_BYTES, {}, bytes(100_000))
+    for at in range(len(frame) - 1):
+        assert reading.feed(frame[at : at + 1]) == []
+        assert len(reading._parts) <= MOST_PARTS + 1
+    assert reading.feed(frame[-1:] + LinkPing(1, 2).encode(PING)) == [
+        LinkFrame(WITH_BYTES, b"\xa0", bytes(100_000)),
+        LinkFrame(PING, LinkPing(1, 2).encode(PING)[HEAD.size :]),
+    ]
 
 
 @pytest.mark.parametrize("kind", [HELLO, WELCOME])

@@ -1,0 +1,58 @@
+"""The stream of a link: much leaves while the other side makes room, and a send that cannot go on ends."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from appliance.group.links.link_stream import LinkTlsStream
+from appliance.group.links.link_tls import LinkTls
+from tests.appliance.group.certificates import certificates, needs_openssl
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+MUCH = bytes(range(256)) * (48 << 10)  # more than a socket takes
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[LinkTlsStream, LinkTlsStream]]:
+    """Two ends of a connection, after the handshake."""
+    site = certificates()
+    tls = [LinkTls(site / name, clock_ok=True) for name in ("a", "b")]
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        dialing = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+        accepting = await listener.accept()
+    async with dialing, accepting:
+        ends = LinkTlsStream(dialing, tls[0].dialing, server_side=False), LinkTlsStream(accepting, tls[1].accepting)
+        async with trio.open_nursery() as nursery:
+            for end in ends:
+                nursery.start_soon(end.do_handshake)
+        yield ends
+
+
+async def test_what_the_socket_does_not_take_at_once_comes_whole_and_in_order() -> None:
+    async with connected() as (one, other):
+        received = bytearray()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one.send_all, MUCH)
+                while len(received) < len(MUCH):
+                    received += await other.receive_some()
+            await one.send_all(b"little")
+            assert received == MUCH
+            assert await other.receive_some() == b"little"
+
+
+async def test_a_send_that_nobody_takes_can_be_cancelled() -> None:
+    async with connected() as (one, _):
+        with trio.fail_after(60), trio.move_on_after(0.2) as scope:
+            await one.send_all(MUCH)
+        assert scope.cancelled_caught
+
+
+async def test_a_send_to_who_is_gone_ends() -> None:
+    async with connected() as (one, other):
+        await other.aclose()
+        with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
+            await one.send_all(MUCH)
