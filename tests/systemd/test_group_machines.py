@@ -1,6 +1,6 @@
 """A group under real systemd, set up from a fleet file: its leader loses its power, its boxes are updated in turn.
 
-Nobody lays a hand on a box: also the right to move the group's address comes with what is provisioned.
+The right to move the group's address comes with what is provisioned.
 """
 
 import itertools
@@ -55,6 +55,8 @@ class GroupMachine(Machine):
     def provision(self, serial: str, folder: Path) -> str:
         """Set the box up from boxes.csv over the stand-in of its serial line; return what was printed."""
         self.run("sh", "-c", f"echo {serial} > /var/lib/rocketbox-factory/serial")
+        self.run("systemctl", "stop", "rocketbox.service", "rocketbox-broker.socket", "rocketbox-namesrv.socket")
+        self.run("sh", "-c", "rm -rf /var/lib/rocketbox/store")  # what it had when it ran alone is no part of the group
         line = ["systemd-run", "--unit=line", "--property=UMask=0077", PYTHON, "-I", "-m", "appliance", "device"]
         self.run(*line, "--listen", str(PORT))
         self.wait_until(lambda: "ready port=" in self.journal("line.service"), "the serial line's stand-in")
