@@ -14,6 +14,7 @@ class Downs:
     def __init__(self) -> None:
         self._rows: list[tuple[float, float]] = []
         self._slow: list[tuple[float, float]] = []  # sends, from the request to the answer
+        self._came: list[tuple[float, float]] = []  # when it was due, when it was done
 
     def add(self, killed_s: float, ready_s: float) -> None:
         self._rows.append((killed_s, ready_s))
@@ -21,6 +22,14 @@ class Downs:
     def sent(self, began_s: float, answered_s: float) -> None:
         if answered_s - began_s > SLOW_S:
             self._slow.append((began_s, answered_s))
+
+    def came(self, due_s: float, done_s: float) -> None:
+        """Note that something was done, perhaps by a box that has not said yet that it is ready."""
+        self._came.append((due_s, done_s))
+
+    def late_s(self) -> list[float]:
+        """Return how late all was, once every start is known."""
+        return [self.late_of(due_s, done_s) for due_s, done_s in self._came]
 
     def late_of(self, due_s: float, done_s: float) -> float:
         """Return for how long the box ran from the time that something was due, or from the start behind it."""

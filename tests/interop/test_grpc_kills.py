@@ -39,7 +39,6 @@ class Ledger:
             str, tuple[float, float, int]
         ] = {}  # what is left: when its receive began, when it came, attempt
         self.early: list[str] = []
-        self.late_s: list[float] = []  # from the end of an invisible time, or the box's start, to the copy in the log
         self.killed_s = 0.0
         self.downs = Downs()
         self.nothing_left = trio.Event()
@@ -59,7 +58,7 @@ class Ledger:
                 self.early.append(f"{name} came {first_s + INVISIBLE_S - now_s:.3f} s before its time")
             stored_s = now_s - time.time() + system.store_timestamp.ToMilliseconds() / 1000
             if system.delivery_attempt == attempt + 1:  # else a kill took the answer that brought it meanwhile
-                self.late_s.append(self.downs.late_of(left_s + INVISIBLE_S, stored_s))
+                self.downs.came(left_s + INVISIBLE_S, stored_s)
             self.check_left()
         elif self.leaving and self.dice.random() < LEFT:
             self.out[name] = began_s, now_s, system.delivery_attempt
@@ -146,7 +145,7 @@ async def lives(folder: Path, count: int, seed: int) -> Ledger:
     finally:
         await trio.to_thread.run_sync(box.kill)
     said = f"{count} kills, {len(ledger.sent)} sends acknowledged, {len(ledger.done)} receipts"
-    print(f"{said}, {summary(ledger.late_s)}; seed {seed}")
+    print(f"{said}, {summary(ledger.downs.late_s())}; seed {seed}")
     return ledger
 
 
@@ -154,7 +153,7 @@ def check(ledger: Ledger) -> None:
     assert (ledger.again, ledger.early, ledger.out) == (set(), [], {})
     assert len(ledger.sent) > 100, "the clients did work"
     assert len(ledger.done) > 20
-    assert ledger.late_s, "something was left"
+    assert ledger.downs.late_s(), "something was left"
 
 
 async def test_kills_break_no_promise_to_grpc_clients(tmp_path: Path) -> None:
@@ -168,4 +167,4 @@ async def test_many_kills_break_no_promise_and_what_is_left_is_visible_within_a_
 ) -> None:
     ledger = await lives(tmp_path, MANY_LIVES, seed)
     check(ledger)
-    check_late(ledger.late_s)
+    check_late(ledger.downs.late_s())

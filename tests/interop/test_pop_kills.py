@@ -41,7 +41,6 @@ class Seen:
     wrong: list[str] = field(default_factory=list)
     taken: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # time of the last take in ms, how often before
     downs: Downs = field(default_factory=Downs)
-    late_s: list[float] = field(default_factory=list)  # from the end of an invisible time to the copy in the log
     stopping: bool = False
 
     def came(self, message: StoredMessage, handle: str, began_s: float) -> None:
@@ -49,7 +48,7 @@ class Seen:
         body, now_s, pop_ms, times = message.body, time.monotonic(), int(handle.split()[1]), message.reconsume_times
         taken_ms, before = self.taken.get(body, (0, times))
         if times == before + 1:  # else a kill took the answer that brought it meanwhile
-            self.late_s.append(self.downs.late_of((taken_ms + INVISIBLE_MS) / 1000, message.stored_ms / 1000))
+            self.downs.came((taken_ms + INVISIBLE_MS) / 1000, message.stored_ms / 1000)
         self.taken[body] = pop_ms, times
         if body in self.acknowledged:
             self.wrong.append(f"{body!r} was acknowledged and came again")
@@ -153,7 +152,7 @@ def lives(folder: Path, kills: int, seed: int) -> Seen:
     finally:
         box.stop()
     said = f"{kills} kills, {len(seen.sent)} sends acknowledged, {len(seen.acknowledged)} receipts"
-    print(f"{said}, {summary(seen.late_s)}; seed {seed}")
+    print(f"{said}, {summary(seen.downs.late_s())}; seed {seed}")
     assert not seen.wrong, "\n".join(seen.wrong[:10])
     assert len(seen.acknowledged) > 100
     assert len(seen.sent) > len(seen.tried)
@@ -169,4 +168,4 @@ def test_kills_under_load_break_no_promise_of_pop(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_many_kills_leave_to_pop_comes_within_a_second_after_its_time(tmp_path: Path, seed: int) -> None:
-    check_late(lives(tmp_path, MANY_KILLS, seed).late_s)
+    check_late(lives(tmp_path, MANY_KILLS, seed).downs.late_s())
