@@ -145,20 +145,20 @@ HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/app
 # otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them.
 test: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=; unset PYTHONDONTWRITEBYTECODE; \
-	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); \
+	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); library=; collected=; hot=; \
+	quit() { [ -z "$$hot" ] || kill -TERM -$$hot; kill $$library $$collected 2>/dev/null; exit 130; }; trap quit INT TERM; \
 	$(LIBRARY) & library=$$!; \
 	ROCKETBOX_PURE=1 $(PY) -m pytest --collect-only -q $(ARGS) >/dev/null 2>&1 & collected=$$!; \
 	step 'ruff check' .venv/bin/ruff check . ; \
 	step 'ruff format' .venv/bin/ruff format --check . ; \
 	step 'mypy --strict' .venv/bin/mypy $(TYPED) ; \
 	wait $$collected; step 'compiled modules' wait $$library; \
-	if [ -n "$(strip $(ARGS))" ]; then hot=; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
-	  nice -n 5 env ROCKETBOX_PURE=0 $(PY) -m pytest -q $(LANES) $(HOT) >.build/tmp/compiled.log 2>&1 & hot=$$!; \
-	else hot=none; fi; trap 'kill $$hot 2>/dev/null' INT TERM; \
+	if [ -n "$(strip $(ARGS))" ]; then :; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
+	  ROCKETBOX_PURE=0 setsid nice -n 5 $(PY) -m pytest -q $(LANES) $(HOT) >.build/tmp/compiled.log 2>&1 & hot=$$!; \
+	else echo '== pytest, compiled: left out, nothing is compiled here'; fi; \
 	pytest_compiled() { wait $$hot; local end=$$?; cat .build/tmp/compiled.log; return $$end; }; \
 	step 'pytest, pure Python' env ROCKETBOX_PURE=1 $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
-	case "$$hot" in '') ;; none) echo '== pytest, compiled: left out, nothing is compiled here' ;; \
-	*) step 'pytest, compiled' pytest_compiled ;; esac ; \
+	if [ -n "$$hot" ]; then step 'pytest, compiled' pytest_compiled; fi; \
 	if [ -n "$$bad" ]; then echo "failed:$${bad#;}"; exit 1; fi
 
 bench: .venv/java/.ready compiled

@@ -52,7 +52,7 @@ def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:
     kind = "Witness" if each["witness"] else "Box"
     name = f"{kind} {each['member']}" + (", this one" if own else "")
     text, level = _state(each, told, own=own)
-    return MemberLine(name, split_host_port(each["address"])[0], text, level)
+    return MemberLine(name, split_host_port(each["address"])[0] if each["address"] else "", text, level)
 
 
 def _state(each: Mapping[str, Any], told: Mapping[str, Any], *, own: bool) -> tuple[str, str]:

@@ -48,6 +48,10 @@ def test_a_leader_tells_what_the_others_have() -> None:
     assert texts({**LEADS, "members": [A, {**B, "connected": False}]})[1].endswith("what it lacks once it is back")
 
 
+def test_a_member_whose_address_nobody_knows_yet_is_a_line_too() -> None:
+    assert group_card({**LEADS, "members": [A, {**B, "address": ""}]}).lines[1].address == ""
+
+
 def test_a_follower_tells_of_itself_and_not_what_it_cannot_know() -> None:
     c = {**B, "member": "c"}
     told = {**LEADS, "member": "b", "leader": "a", "serves": False, "members": [A, B, c]}
