@@ -14,6 +14,7 @@ from netstack.errors import ProtocolError
 from netstack.grpc.call_counts import CallCounts
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received, Rejected
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
+from netstack.grpc.ended_calls import EndedCalls
 from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.open_calls import OpenCalls, OwnCalls
@@ -28,7 +29,6 @@ from netstack.wire.conversation import Wake
 
 RECEIVE = 64 << 10
 PASS_S = 0.005  # spent on what one receive brought; then others have their turn
-ENDED_CALLS = 64  # whose clients may yet say that they did not wait for the end
 GOODBYE_TURNS = 5  # of the writer, to tell a client why its connection ends; one that does not read is not told
 _log = logging.getLogger("netstack")
 
@@ -66,7 +66,7 @@ class GrpcConnection:
         self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
         self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, OwnCalls(serving.calls))
         self._open: dict[int, _Open] = {}
-        self._ended: dict[int, Callable[[], None]] = {}  # ENDED_CALLS
+        self._ended = EndedCalls()
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
@@ -115,6 +115,7 @@ class GrpcConnection:
     def overdue(self, now: float) -> str | None:
         """Return why this connection is to be closed now, or None."""
         limits, outbox = self._governor.limits, self._outbox
+        self._ended.forget(now)
         if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
             return f"unsent: {outbox.unsent_bytes} bytes, nothing read for {limits.unsent_s:g} s"
         oldest = self._http2.oldest_partial()
@@ -196,8 +197,8 @@ class GrpcConnection:
             return
         one = self._open.get(number)
         if one is None:
-            if self._ended and isinstance(event, Cancelled) and (taken_back := self._ended.pop(number, None)):
-                taken_back()
+            if isinstance(event, Cancelled):
+                self._take_back(number)
             return
         if isinstance(event, Cancelled | Rejected):
             self._drop(number, one)
@@ -326,14 +327,18 @@ class GrpcConnection:
             failed = CallFailed(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
         if self._open.pop(number, None) is not None:
             if failed is None and one.call.taken_back is not None:
-                self._note_ended(number, one.call.taken_back)
+                self._ended.note(number, one.call.taken_back, trio.current_time())
             self._http2.finish(number, failed.status if failed else GrpcStatus.OK, failed.text if failed else "")
             self._flush()
 
-    def _note_ended(self, number: int, taken_back: Callable[[], None]) -> None:
-        self._ended[number] = taken_back
-        if len(self._ended) > ENDED_CALLS:
-            del self._ended[next(iter(self._ended))]
+    def _take_back(self, number: int) -> None:
+        """The client has reset a call that is over: tell its handler if it may not have seen the end."""
+        taken_back = self._ended.reset(number, trio.current_time())
+        if taken_back is not None:
+            try:
+                taken_back()
+            except Exception:
+                _log.exception("event=call_not_taken_back peer=%s next_step=report_this", self.peer)
 
     async def _run_task(self, number: int, answer: AnswerTask) -> None:
         self._http2.send(number, await answer.run())
