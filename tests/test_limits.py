@@ -38,6 +38,7 @@ BROAD: dict[str, str] = {
     "netstack/grpc/connection.py GrpcConnection._handled": _EDGE,
     "netstack/grpc/connection.py GrpcConnection._run": _EDGE,
     "netstack/grpc/connection.py GrpcConnection.run": _EDGE,
+    "netstack/grpc/connection.py GrpcConnection._take_back": _EDGE,
     "netstack/serving/connection.py Connection.run": _EDGE,
     "netstack/serving/server.py _Server._run_within": _EDGE,
     "netstack/web/connections.py WebConnections._serve": _EDGE,
