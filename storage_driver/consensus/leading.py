@@ -158,6 +158,7 @@ def advance(state: MemberState, part: Leading, *, reported: bool = False) -> Non
                 part.solo = part.solo and counted < log.committed
                 state.commit(safety.bounded_by_own(counted, log.synced))
             return
+    part.solo = part.solo and part.alone  # no copies are waited for: nothing else keeps it from stepping down
     state.commit(log.synced)
 
 

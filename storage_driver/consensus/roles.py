@@ -62,7 +62,7 @@ class Leading:
         self.first_end: int | None = None  # end of the term's first record, None until it is appended
         self.transfer: Transfer | None = None
         self.lease_given_up = False
-        self.solo = self.alone = solo  # alone: it commits alone; solo: until another disk has all of that
+        self.solo = self.alone = solo  # alone: it commits alone; solo: it needs no majority
         self.since_s = self.wanted_s = now_s  # wanted: when another member was last wanted to lead
         self.heartbeat_s = now_s  # when the next one is due
         self.unsynced_s: float | None = None  # since when the disk has not finished a sync that is due

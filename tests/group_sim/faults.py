@@ -179,6 +179,13 @@ def force(world: World) -> None:
         world.note(f"{member.name} leads by force")
 
 
+def solo(world: World) -> None:
+    """A person lets the leader go on alone."""
+    leader = world.leader()
+    if leader is not None and leader.order(lambda core: core.solo(leader.clock())):
+        world.note(f"{leader.name} goes on alone")
+
+
 def replace_disk(world: World) -> None:
     """One member's disk is replaced by an empty one; it comes back under its own name. Once in a schedule."""
     status = world.leader()

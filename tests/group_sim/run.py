@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tests.group_sim.records import Fault
-from tests.group_sim.schedules import SHAPES, Played, play
+from tests.group_sim.schedules import LOCAL, SHAPES, Played, play, shape_of
 
 PIECE = 500
 LAST_LINES = 120
@@ -23,7 +23,7 @@ def schedule(seed: int, lines: int = LAST_LINES) -> str:
         play(seed, trace=trace)
     except Fault as fault:
         trace.append(f"FAULT {fault}")
-    return "\n".join([f"seed {seed}, {SHAPES[seed % len(SHAPES)].name}", *trace[-lines:]])
+    return "\n".join([f"seed {seed}, {shape_of(seed).name}", *trace[-lines:]])
 
 
 def play_piece(first: int) -> tuple[dict[str, list[int]], float, str]:
@@ -50,7 +50,7 @@ def table(sums: dict[str, list[int]]) -> Iterator[str]:
     """Yield the lines of a table in Markdown."""
     yield "| group | seeds | steps | faults | terms | records | acknowledged |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for shape in SHAPES:
+    for shape in (*SHAPES, LOCAL):
         if shape.name in sums:
             row = sums[shape.name]
             shown = [f"{value:,}" for value in row[:5]] + [f"{row[5]:,}" if shape.strict else "not counted"]

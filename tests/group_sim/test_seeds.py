@@ -4,7 +4,7 @@ import pytest
 
 from tests.group_sim.records import Fault
 from tests.group_sim.run import add, main, schedule, table
-from tests.group_sim.schedules import play
+from tests.group_sim.schedules import FIRST_LOCAL, play
 
 PIECES, PIECE = 40, 250
 
@@ -12,7 +12,16 @@ PIECES, PIECE = 40, 250
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_no_seed_has_a_fault(piece: int) -> None:
-    for seed in range(piece * PIECE, (piece + 1) * PIECE):
+    _play_all(range(piece * PIECE, (piece + 1) * PIECE))
+
+
+@pytest.mark.slow
+def test_no_seed_has_a_fault_where_each_disk_counts_for_itself() -> None:
+    _play_all(range(FIRST_LOCAL, FIRST_LOCAL + 200))
+
+
+def _play_all(seeds: range) -> None:
+    for seed in seeds:
         try:
             play(seed)
         except Fault as fault:

@@ -37,6 +37,36 @@ def test_a_leader_without_a_majority_steps_down_and_has_no_lease_before() -> Non
     assert core_of(world, "a").status.role == "follower"
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_leader_alone_by_order_needs_a_majority_again_once_another_disk_is_close(name: str) -> None:
+    world = led_world(THREE, Rules(acknowledge="local"))
+    world.invariants.strict = False  # what one disk has acknowledged alone may go
+    member = world.members[name]
+    forced = name != "a"
+    assert member.order(
+        lambda core: core.campaign(member.clock(), forced=True) if forced else core.solo(member.clock())
+    )
+    write(world, name, 5)
+    world.run_until(world.now + 2)
+    assert (lead(world), core_of(world, name).alone) == (name, False)
+    isolate(world, name)
+    world.run_until(world.now + 2.7)
+    assert not core_of(world, name).lease_held(member.clock())
+    assert core_of(world, name).status.role == "follower"
+
+
+def test_a_leader_that_goes_on_alone_by_order_does_so_without_a_majority() -> None:
+    world = led_world(THREE, Rules(acknowledge="local"))
+    world.invariants.strict = False  # what one disk has acknowledged alone may go
+    member = world.members["a"]
+    isolate(world, "a")
+    assert member.order(lambda core: core.solo(member.clock()))
+    write(world, "a", 5)
+    world.run_until(world.now + 10)
+    assert core_of(world, "a").status.role == "leader"
+    assert core_of(world, "a").committed == world.disks["a"].end
+
+
 def test_a_leader_whose_disk_stalls_hands_over() -> None:
     world = led_world(THREE)
     world.members["a"].stall_until = world.now + 60
