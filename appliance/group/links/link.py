@@ -27,6 +27,8 @@ from storage_driver.named_tuple import NamedTuple
 RECEIVE_BYTES: Final = 512 << 10
 MOST_HELD: Final = 1 << 20  # bytes of messages that the member has not taken: above, it is closed
 
+SHORTEST_REST_S: Final = 0.01  # between two looks whether something is to be said
+
 
 class LinkPace(NamedTuple):
     """How often a side says something, how long the other's silence may last, how long a handshake."""
@@ -68,7 +70,7 @@ class Link:
         self.member = member
         self.round_s: float | None = None  # of the last PING
         self.clock_drift_s: float | None = None  # the other's wall clock minus this one's
-        self.heard_s = clocks.now_s()
+        self.heard_s = self._said_s = clocks.now_s()
         self.sent_bytes = self.received_bytes = 0
         self._stream, self._decoder, self._pace, self._clocks = stream, decoder, pace, clocks
         self._held, self._held_bytes = deque[bytes](), 0
@@ -143,14 +145,15 @@ class Link:
         self.clock_drift_s = (ping.wall_ms - self._clocks.wall_ms()) / 1000 + self.round_s / 2
 
     async def _ping(self) -> None:
-        """Say something where nothing else was said; measure now and then."""
-        measured_s, said = -inf, self.sent_bytes
+        """Say something where nothing was said for `ping_s`, answers among it; measure now and then."""
+        measured_s = -inf
         while True:
-            now_s, before, said = self._clocks.now_s(), said, self.sent_bytes
-            if said == before or now_s - measured_s >= self._pace.measure_s:
-                measured_s = now_s
+            now_s = self._clocks.now_s()
+            if now_s >= min(self._said_s + self._pace.ping_s, measured_s + self._pace.measure_s):
+                measured_s = self._said_s = now_s
                 self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
-            await trio.sleep(self._pace.ping_s)
+            due_s = min(self._said_s + self._pace.ping_s, measured_s + self._pace.measure_s)
+            await trio.sleep(max(due_s - now_s, SHORTEST_REST_S))
 
     async def _write(self) -> None:
         while True:
@@ -178,3 +181,4 @@ class Link:
         if stuck.cancelled_caught:
             raise LinkEnded("slow", f"{self.member} did not take {len(data)} bytes in {self._pace.silence_s:g} s")
         self.sent_bytes += len(data)
+        self._said_s = self._clocks.now_s()

@@ -75,7 +75,23 @@ async def test_a_side_that_says_something_anyway_pings_only_to_measure(
             await trio.sleep(0.5)
         assert [second for second, kind in seen if kind == PING] == [0, 10]
         await trio.sleep(3.6)
-        assert [second for second, kind in seen if kind == PING] == [0, 10, 14, 16], "its own pings are something, too"
+        assert [second for second, kind in seen if kind == PING] == [0, 10, 13, 14, 15, 16]
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_idle_side_is_never_silent_for_longer_than_a_ping(autojump_clock: trio.testing.MockClock) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    link, other = make(near), make(far)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, Taken())
+        await trio.sleep(0.3)
+        nursery.start_soon(other.run, Taken())
+        for _ in range(400):
+            await trio.sleep(0.05)
+            now_s = trio.current_time()
+            assert max(now_s - link.heard_s, now_s - other.heard_s) < PACE.ping_s + 0.1
+        bytes_s = link.sent_bytes / 20
+        assert bytes_s < 60, "a ping or an answer a second"
         nursery.cancel_scope.cancel()
 
 
