@@ -74,6 +74,7 @@ class LinkEvents:
     def ended(self, link: Link) -> None:
         """A link is closed; what was on its way is lost."""
         self._copy.news.refusals.forget(link.member)
+        self._shipping.feed.forget(link.member)
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""

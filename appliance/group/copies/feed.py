@@ -6,7 +6,7 @@ records of one segment; the head of the blank at a segment's end goes along, wha
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage_driver.log.segment import Write
 
 MOST_KEPT: Final = 8 << 20  # bytes in memory, beside those that are not synced yet
-AHEAD, MOST_AHEAD = 3, 6  # pieces that are read from the disk with one, in the same turn of a thread; that are kept
+AHEAD: Final = 3  # pieces that are read from the disk with one, in the same turn of a thread, and kept for who reads
 MOST_PIECE: Final = 960 << 10  # and one record; for a MiB the C library asks the kernel for new pages each time
 Read = Callable[[int, int], bytes]
 """(log offset, at most so many bytes) → synced bytes of one segment, none where there are none. Blocks."""
@@ -36,8 +36,9 @@ class Feed:
         self._read, self._segment_bytes, self._synced = read, segment_bytes, synced
         self._kept, self._kept_bytes = deque[LogPiece](), 0
         self._reading = trio.CapacityLimiter(1)
-        self._ahead: dict[int, LogPiece] = {}  # by their starts: read, not asked for yet
-        self.read_bytes = 0  # from the disk
+        self._ahead: dict[str, deque[LogPiece]] = {}  # per reader: read, not asked for yet
+        self._clears = 0  # what a thread began to read before the last one is not this log any more
+        self.read_by = Counter[str]()  # bytes from the disk per reader
 
     def batch(self, writes: Sequence[Write], end: int) -> None:
         """Keep what begins to be written."""
@@ -56,20 +57,26 @@ class Feed:
 
     def clear(self) -> None:
         """Forget what is in memory: the log is not this member's to feed from any more."""
+        self._clears += 1
         self._kept.clear()
         self._ahead.clear()
         self._kept_bytes = 0
 
-    async def piece(self, start: int, upto: int) -> LogPiece | None:
+    def forget(self, reader: str) -> None:
+        """Drop what was read ahead for a reader: it has everything, or is gone."""
+        self._ahead.pop(reader, None)
+
+    async def piece(self, start: int, upto: int, reader: str = "") -> LogPiece | None:
         """Return records from a log offset on, at most up to another; None when they are not to be had yet.
 
         Raises FeedGone.
         """
         if self._kept and self._kept[0].start <= start:
+            self.forget(reader)
             return self._from_memory(start, upto)
         if start >= min(upto, self._synced()):
             return None
-        return await self._from_disk(start, min(upto, self._synced()))
+        return await self._from_disk(start, min(upto, self._synced()), reader)
 
     def _from_memory(self, start: int, upto: int) -> LogPiece | None:
         """Return the batches from there on, several small ones together."""
@@ -101,19 +108,24 @@ class Feed:
     def _ends_segment(self, log_offset: int) -> bool:
         return log_offset % self._segment_bytes == 0
 
-    async def _from_disk(self, start: int, upto: int) -> LogPiece:
-        """Raises FeedGone."""
-        piece = self._ahead.pop(start, None)
-        if piece is None or piece.end > upto:
-            try:
-                piece, *more = await trio.to_thread.run_sync(self._read_pieces, start, upto, limiter=self._reading)
-            except OSError as exc:
-                raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
-            self._ahead |= {each.start: each for each in more}
-            while len(self._ahead) > MOST_AHEAD:
-                del self._ahead[next(iter(self._ahead))]
-        self.read_bytes += len(piece.data)
-        return piece
+    async def _from_disk(self, start: int, upto: int, reader: str) -> LogPiece | None:
+        """Return records; None when the log was cleared meanwhile: it may have been cut since. Raises FeedGone."""
+        ahead = self._ahead.get(reader)
+        if ahead and ahead[0].start == start and ahead[0].end <= upto:
+            return ahead.popleft()
+        self.forget(reader)
+        clears = self._clears
+        try:
+            found = await trio.to_thread.run_sync(self._read_pieces, start, upto, limiter=self._reading)
+        except OSError as exc:
+            raise FeedGone(f"the log at {start} cannot be read: {exc}") from exc
+        self.read_by[reader] += sum(len(each.data) for each in found)
+        if clears != self._clears:
+            return None
+        first, *more = found
+        if more:
+            self._ahead[reader] = deque(more)
+        return first
 
     def _read_pieces(self, start: int, upto: int) -> list[LogPiece]:
         """Return records, more of them while they come in large pieces. Blocks. Raises FeedGone, OSError."""

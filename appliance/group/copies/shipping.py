@@ -47,19 +47,21 @@ class Shipping:
         """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""
         while trio.current_time() >= self._due.get(member, 0.0):
             start, upto = self._core.to_ship(member)
-            if start >= upto or start - self.synced().get(member, 0) > WINDOW:
+            if start >= upto:
+                self.feed.forget(member)
                 return None
-            read_before = self.feed.read_bytes
+            if start - self.synced().get(member, 0) > WINDOW:
+                return None
+            read_before = self.feed.read_by[member]
             try:
-                piece = await self.feed.piece(start, upto)
+                piece = await self.feed.piece(start, upto, member)
             except FeedGone as exc:
                 self._note(member, str(exc))
                 self._due[member] = trio.current_time() + RETRY_S
                 return None
+            self._slow_down(member, self.feed.read_by[member] - read_before)
             if piece is None:
                 return None
-            if self.feed.read_bytes > read_before:
-                self._slow_down(member, len(piece.data))
             if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
                 append = self._core.ship(member, piece.end - start, crc32(piece.data))
                 return encode_message(append, piece.data)
@@ -84,7 +86,7 @@ class Shipping:
         return {each.member: each.synced for each in self._core.progress()}
 
     def _slow_down(self, member: str, count: int) -> None:
-        if self._rate:
+        if self._rate and count:
             earliest = trio.current_time() - CREDIT_S
             self._due[member] = max(self._due.get(member, 0.0), earliest) + count / self._rate
 

@@ -1,14 +1,17 @@
 """Frames of members become wishes, news and events; what only a leader may say is taken from it alone."""
 
+from collections import deque
 from pathlib import Path
 
 import pytest
 
+from appliance.group.copies.pieces import LogPiece
 from appliance.group.links.frames import HAND_OVER, MISSING, WISH_REFUSED, LinkFrame
 from appliance.group.wishes import LEAD, MOST_WISHES, Wish
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import group
 from tests.appliance.group.test_consensus_driver import pair
+from tests.waiting import until
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire.cbor import encode_map
 
@@ -33,3 +36,12 @@ async def test_what_members_wish_is_bounded_and_what_a_leader_alone_may_say_is_n
         assert to_a is not None
         await b.driver._heard.take(to_a, LinkFrame(WISH_REFUSED, encode_map({"text": "x" * 100})))
         assert b.driver._heard._wishes.answer == "x" * 100
+
+
+async def test_what_was_read_ahead_for_a_member_goes_with_its_link(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        feed = a.driver._heard._shipping.feed
+        feed._ahead["b"] = deque([LogPiece(1 << 40, b"x", 1 << 41)])
+        await made.stop("b")
+        await until(lambda: "b" not in feed._ahead)

@@ -1,6 +1,7 @@
 """What followers are sent: whole records, from memory while new, from the disk later, never across a segment."""
 
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -61,7 +62,7 @@ async def test_pieces_are_whole_records_wherever_they_come_from(tmp_path: Path, 
         if where == "both":
             await filled(store, seed + 100)
         await copied(store, feed, copy)
-        assert (feed.read_bytes > 0) == (where != "memory")
+        assert (feed.read_by[""] > 0) == (where != "memory")
         await until(lambda: copy.synced == store.synced)
         for segment, other in zip(store.segments(), copy.segments(), strict=True):
             assert segment.path.read_bytes() == other.path.read_bytes()
@@ -86,12 +87,64 @@ async def test_large_pieces_are_read_from_the_disk_several_at_a_time(
         feed._read = counting
         assert await copied(store, feed, copy) >= 12
         assert len(asked) >= 12
-        assert len(feed._ahead) <= feed_module.MOST_AHEAD
+        assert len(feed._ahead.get("", ())) <= feed_module.AHEAD
         first = await feed.piece(0, store.end)
         assert first is not None
         second = await feed.piece(first.end, first.end + 2_000)
         assert second is not None
         assert second.end <= first.end + 2_000, "what was read ahead may be too much"
+
+
+async def test_what_is_read_ahead_is_each_readers_own_and_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "MOST_PIECE", 20_000)
+    async with fed(tmp_path) as (store, feed):
+        for number in range(300):
+            store.put(message(b"%d" % number + bytes(900)))
+        await until(lambda: store.synced == store.end)
+        feed.clear()
+        places = dict.fromkeys("bcd", 0)
+        shipped = Counter[str]()
+        for turn in range(1000):  # one after the other, each some pieces behind the one before
+            for lag, reader in enumerate(places):
+                if turn >= 2 * lag and places[reader] < store.end:
+                    piece = await feed.piece(places[reader], store.end, reader)
+                    assert piece is not None
+                    assert len(feed._ahead.get(reader, ())) <= feed_module.AHEAD
+                    places[reader] = piece.end
+                    shipped[reader] += len(piece.data)
+        assert set(places.values()) == {store.end}
+        assert feed.read_by == shipped, "nothing is read twice for one of them"
+        await feed.piece(0, store.end, "b")
+        assert feed._ahead["b"]
+        feed.forget("b")
+        assert "b" not in feed._ahead
+
+
+@pytest.mark.parametrize("most_piece", [20_000, 1 << 20])
+async def test_what_is_read_while_the_feed_is_cleared_is_not_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_piece: int
+) -> None:
+    monkeypatch.setattr(feed_module, "MOST_PIECE", most_piece)
+    async with fed(tmp_path) as (store, feed):
+        for number in range(100):
+            store.put(message(b"%d" % number + bytes(900)))
+        await until(lambda: store.synced == store.end)
+        feed.clear()
+        read = feed._read
+
+        def reading(start: int, count: int) -> bytes:
+            trio.from_thread.run_sync(
+                feed.clear
+            )  # this box leads no more; what follows may be cut off, and written anew
+            return read(start, count)
+
+        feed._read = reading
+        assert await feed.piece(0, store.end, "b") is None
+        assert not feed._ahead
+        feed._read = read
+        assert await feed.piece(0, store.end, "b") is not None
 
 
 async def test_a_piece_ends_where_it_is_told_to_and_begins_within_a_batch(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Frames for followers: each from where it is, as far as its window allows."""
 
+from collections import deque
 from zlib import crc32
 
 import pytest
@@ -48,12 +49,12 @@ class Pieces(Feed):
         self.gone, self.from_disk = 0, False
         self.core: Core | None = None
 
-    async def piece(self, start: int, upto: int) -> LogPiece | None:
+    async def piece(self, start: int, upto: int, reader: str = "") -> LogPiece | None:
         await trio.lowlevel.checkpoint()
         if self.gone:
             self.gone -= 1
             raise FeedGone(f"the log at {start} is deleted")
-        self.read_bytes += 100 * self.from_disk
+        self.read_by[reader] += 100 * self.from_disk
         if self.core is not None:
             self.core.next, self.core = 500, None
         return LogPiece(start, b"x" * min(100, upto - start), min(start + 100, upto))
@@ -117,6 +118,15 @@ async def test_what_comes_from_the_disk_comes_at_a_rate(autojump_clock: trio.tes
                 break
             await trio.sleep(0.25)
         assert abs(trio.current_time() - began - seconds) <= 1
+
+
+async def test_nothing_that_was_read_ahead_stays_for_a_follower_that_has_everything() -> None:
+    core, pieces = Core(600), Pieces(600)
+    made = Shipping(core, pieces, ship=lambda: None)
+    pieces._ahead["b"] = deque([LogPiece(600, b"x" * 100, 700)])
+    pieces._ahead["c"] = deque([LogPiece(300, b"x" * 100, 400)])
+    assert (await sent(made))[-1] == (500, 600)
+    assert list(pieces._ahead) == ["c"], "each follower has its own"
 
 
 def test_followers_are_asked_for_as_long_as_there_is_more() -> None:
