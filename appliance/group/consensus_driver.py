@@ -77,15 +77,19 @@ class ConsensusDriver:
 
     # ---- what the store tells
 
+    def _told_later(self) -> bool:
+        """Whether the core may hear of its log later: nobody waits for what it says, and it has heard all that came."""
+        return self._told.waits and self._events.rests and not self._shipping.copied.waits
+
     def _synced_to(self, log_offset: int) -> None:
-        if self._told.waits and not self._shipping.copied.waits:
+        if self._told_later():
             self._told.commit(log_offset)
         else:
             self._tell(self._core.synced, log_offset)
 
     def _writing(self, writes: Sequence[Write], end: int) -> None:
         self._shipping.feed.batch(writes, end)
-        if self._told.waits and not self._shipping.copied.waits:
+        if self._told_later():
             self._told.writing(end)
             self._shipping.pace.appended(end)
         else:

@@ -51,7 +51,7 @@ class ToldLog:
 
     def cut(self, log_offset: int) -> None:
         """The log ends here, and the core knows it."""
-        self.end, self._written = log_offset, 0
+        self.end, self._written, self._untold = log_offset, 0, False
 
     def writing(self, end: int) -> None:
         """A batch up to here begins to be written; the core hears of it later."""
@@ -63,7 +63,8 @@ class ToldLog:
         self._log.commit(log_offset)
 
     def tell(self, now_s: float) -> None:
-        """Let the core hear what it has not heard yet."""
+        """Let the core hear what it has not heard yet: once more later, where an end below the mark waits its turn."""
         if self._untold:
-            self._untold, self.end = False, max(self.end, self._written)
+            self.end = max(self.end, self._written)
+            self._untold = self._log.synced > self.end
             self._core.note_log(now_s, self.end, self._log.synced)

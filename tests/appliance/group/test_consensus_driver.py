@@ -1,6 +1,7 @@
 """Members over real stores and links: what both disks have is acknowledged, and nothing else."""
 
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import trio
 
 from appliance.group.copies.log_copy import LogShrunk
 from appliance.group.driver import GroupRefused
+from appliance.group.event_queue import DriverEvent
+from appliance.group.leadership import LEADER
 from appliance.group.links.frames import HELLO
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.message_frames import encode_message
-from storage_driver.consensus.messages import Position, Synced, Vote
+from storage_driver.consensus.effects import Effects
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.messages import LeaderHeartbeat, Position, Synced, Vote
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import Full
 from tests.appliance.group.certificates import certificates, needs_openssl
@@ -122,6 +127,33 @@ async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_linea
 def lineage_file(member: RunningMember) -> dict[str, Any]:
     raw = (member.store.config.root / "rocketbox" / "identity.json").read_text()
     return dict(json.loads(raw))
+
+
+async def test_what_only_the_own_disk_acknowledges_waits_for_what_the_core_is_to_hear_before(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b", rules=MANUAL._replace(acknowledge="local")) as made:
+        a, _ = await pair(made)
+        before = await a.put_committed(b"first")
+        core, files, events = a.driver._core, a.driver._files, a.driver._events
+        saving, saved, save = threading.Event(), threading.Event(), files.save_hard
+
+        def slow_disk(hard: HardState) -> None:
+            saving.set()
+            assert saved.wait(60)
+            save(hard)
+
+        files.save_hard = slow_disk  # type: ignore[method-assign]
+        events.add(DriverEvent(lambda now_s: Effects(hard_state=core._state.hard)))
+        await until(saving.is_set)
+        later = LeaderHeartbeat(core.status.term + 1, before, -1, 0.0)
+        events.add(DriverEvent(lambda now_s: core.step(now_s, "b", later)))
+        end = a.put(b"of a leader that is no more")
+        try:
+            await until(lambda: a.store.synced == end)
+            assert a.store.committed == before
+        finally:
+            saved.set()
+        await until(lambda: a.driver.leadership.current.role != LEADER)
+        assert a.store.committed == before
 
 
 async def test_a_hand_over_loses_nothing_and_goes_both_ways(tmp_path: Path) -> None:

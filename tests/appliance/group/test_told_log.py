@@ -50,6 +50,30 @@ def test_what_nobody_waits_for_is_told_together() -> None:
     assert not told.waits
 
 
+def test_a_mark_above_an_end_that_waits_its_turn_is_told_again() -> None:
+    core, log = Core(), Log(100)
+    told = ToldLog(core, log)
+    log.end = log.synced = 500  # it began to be written while the core waited for copies: its end waits in the queue
+    told.commit(500)
+    told.tell(1.0)
+    told.appended(1.0, 500)
+    told.tell(1.0)
+    told.tell(1.0)
+    assert core.heard == [(100, 500), (500,), (500, 500)], "the core counts no mark above the end that it knows"
+
+
+def test_nothing_of_what_is_cut_off_is_told() -> None:
+    core, log = Core(), Log(100)
+    told = ToldLog(core, log)
+    log.end = log.synced = 500
+    told.commit(500)
+    told.tell(1.0)
+    log.end = log.synced = 50
+    told.cut(50)
+    told.tell(1.0)
+    assert core.heard == [(100, 500)], "it hears that the cut is done"
+
+
 def test_the_end_is_told_once_and_anew_after_a_cut() -> None:
     core, log = Core(), Log(100)
     told = ToldLog(core, log)
