@@ -141,7 +141,7 @@ async def test_what_only_the_own_disk_acknowledges_waits_for_what_the_core_is_to
             assert saved.wait(60)
             save(hard)
 
-        files.save_hard = slow_disk  # type: ignore[method-assign]
+        files.save_hard = slow_disk  # type: ignore[assignment, method-assign]
         events.add(DriverEvent(lambda now_s: Effects(hard_state=core._state.hard)))
         await until(saving.is_set)
         later = LeaderHeartbeat(core.status.term + 1, before, -1, 0.0)
