@@ -61,6 +61,13 @@ class LinkClocks(NamedTuple):
     wall_ms: Callable[[], int]
 
 
+class LinkSigns:
+    """When the other side was heard last, and when something was said to it."""
+
+    def __init__(self, now_s: float) -> None:
+        self.heard_s = self.said_s = now_s
+
+
 class Link:
     """A greeted connection. `put` never waits; one task writes, one reads."""
 
@@ -70,13 +77,18 @@ class Link:
         self.member = member
         self.round_s: float | None = None  # of the last PING
         self.clock_drift_s: float | None = None  # the other's wall clock minus this one's
-        self.heard_s = self._said_s = clocks.now_s()
+        self._signs = LinkSigns(clocks.now_s())
         self.sent_bytes = self.received_bytes = 0
         self._stream, self._decoder, self._pace, self._clocks = stream, decoder, pace, clocks
         self._held, self._held_bytes = deque[bytes](), 0
         self._work = trio.Event()
         self._next_bytes: Callable[[], Awaitable[bytes | None]] | None = None
         self._ended: LinkEnded | None = None
+
+    @property
+    def heard_s(self) -> float:
+        """When the other side said something last."""
+        return self._signs.heard_s
 
     def put(self, frame: bytes) -> None:
         """Send a frame of a message, in order."""
@@ -121,7 +133,7 @@ class Link:
                 raise LinkEnded("silent", f"{self.member} said nothing for {self._pace.silence_s:g} s")
             if not data:
                 raise LinkEnded("closed", f"{self.member} closed the link")
-            self.heard_s = self._clocks.now_s()
+            self._signs.heard_s = self._clocks.now_s()
             self.received_bytes += len(data)
             for frame in self._decoder.feed(data):
                 await self._took(frame, take)
@@ -149,10 +161,10 @@ class Link:
         measured_s = -inf
         while True:
             now_s = self._clocks.now_s()
-            if now_s >= min(self._said_s + self._pace.ping_s, measured_s + self._pace.measure_s):
-                measured_s = self._said_s = now_s
+            if now_s >= min(self._signs.said_s + self._pace.ping_s, measured_s + self._pace.measure_s):
+                measured_s = self._signs.said_s = now_s
                 self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
-            due_s = min(self._said_s + self._pace.ping_s, measured_s + self._pace.measure_s)
+            due_s = min(self._signs.said_s + self._pace.ping_s, measured_s + self._pace.measure_s)
             await trio.sleep(max(due_s - now_s, SHORTEST_REST_S))
 
     async def _write(self) -> None:
@@ -181,4 +193,4 @@ class Link:
         if stuck.cancelled_caught:
             raise LinkEnded("slow", f"{self.member} did not take {len(data)} bytes in {self._pace.silence_s:g} s")
         self.sent_bytes += len(data)
-        self._said_s = self._clocks.now_s()
+        self._signs.said_s = self._clocks.now_s()
