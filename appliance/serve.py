@@ -91,9 +91,11 @@ async def serve(
     context = ServeContext(config, data, ports, own, guard, supervision, now_ms, clock_trusted)
     arrivals = Arrivals(config.limits.parked_pulls, lambda queue: store.max_offset(queue))
     if config.replication.role == MEMBER_ROLE:
-        from appliance.group.replacing import give_up_begun  # few boxes are members of a group
+        from appliance.group.beginning import begin_empty  # few boxes are members of a group
+        from appliance.group.replacing import give_up_begun
 
         await trio.to_thread.run_sync(give_up_begun, data / "store")
+        await trio.to_thread.run_sync(begin_empty, data / "store")
     async with open_box_store(context, arrivals) as (store, disk, context):
         serving = partial(_serve_as, context, store, arrivals)
         if config.replication.role == MEMBER_ROLE:

@@ -56,7 +56,6 @@ class GroupMachine(Machine):
         """Set the box up from boxes.csv over the stand-in of its serial line; return what was printed."""
         self.run("sh", "-c", f"echo {serial} > /var/lib/rocketbox-factory/serial")
         self.run("systemctl", "stop", "rocketbox.service", "rocketbox-broker.socket", "rocketbox-namesrv.socket")
-        self.run("sh", "-c", "rm -rf /var/lib/rocketbox/store")  # what it had when it ran alone is no part of the group
         line = ["systemd-run", "--unit=line", "--property=UMask=0077", PYTHON, "-I", "-m", "appliance", "device"]
         self.run(*line, "--listen", str(PORT))
         self.wait_until(lambda: "ready port=" in self.journal("line.service"), "the serial line's stand-in")

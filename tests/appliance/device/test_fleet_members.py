@@ -24,6 +24,7 @@ from tests.waiting import until_it
 from uplink_spark.centre.certs import LEAF_DAYS, member_fits
 
 pytestmark = [pytest.mark.slow, needs_openssl]
+PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 HEAD = "serial,group,member,role,link,set.group.timing,set.access.mode,set.listen.namesrv_port"
 
 
@@ -89,6 +90,18 @@ async def selftest(box: ProvisionedMember) -> str:
     return done.stdout.decode()
 
 
+async def run_alone(box: ProvisionedMember) -> None:
+    """Have a box run before it is set up, as from its first boot on, with a self-test."""
+    alone = Child(["-m", "appliance", "serve", "--data", str(box.data), *PORTS], box.data.parent / "alone.log")
+    alone.start()
+    try:
+        command = [sys.executable, "-m", "appliance", "selftest", "--data", str(box.data)]
+        done = await trio.run_process(command, capture_stdout=True, check=False)
+        assert b"ok      message" in done.stdout, done.stdout
+    finally:
+        alone.stop()
+
+
 async def passes(box: ProvisionedMember, step: str) -> bool:
     """Return whether a step of the self-test was made and passed."""
     return f"ok      {step}" in await selftest(box)
@@ -121,7 +134,7 @@ async def test_three_boxes_are_provisioned_one_by_one_and_elect_a_leader(tmp_pat
             await until_it(partial(passes, box, "copy" if by_copy else "message"))
 
 
-async def test_two_boxes_and_a_witness_from_one_file(tmp_path: Path) -> None:
+async def test_two_boxes_that_ran_alone_and_a_witness_from_one_file(tmp_path: Path) -> None:
     links = fleet_file(tmp_path, "abw", witness="w")
     with benches(tmp_path, "ab") as made:
         ports = f"{made[1].port},{made[0].port}"
@@ -132,6 +145,8 @@ async def test_two_boxes_and_a_witness_from_one_file(tmp_path: Path) -> None:
     a, b = (ProvisionedMember(bench.box, name, link) for bench, name, link in zip(made, "ab", links[:2], strict=True))
     assert {path.name for path in a.certs.iterdir()} == {"box.crt", "box.key", "ca.crt"}
     assert (a.certs / "box.key").stat().st_mode & 0o777 == 0o600
+    for box in (a, b):  # each has a log of its own then
+        await run_alone(box)
     with ExitStack() as stack:
         await start(b)
         stack.callback(b.kill)
