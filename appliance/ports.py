@@ -13,21 +13,16 @@ VIP_BELOW, HA_ABOVE = 2, 1  # the broker's port: Apache's rule
 
 
 class Ports(NamedTuple):
-    """The open listeners, and the numbers they got."""
+    """The open listeners, and the numbers they got: of one that closes as the box ends nobody can ask any more."""
 
     namesrv: list[trio.SocketListener]
     broker: list[trio.SocketListener]
     vip: list[trio.SocketListener]
     replication: Sequence[trio.SocketListener] = ()  # where others fetch the log
     grpc: Sequence[trio.SocketListener] = ()
-
-    @property
-    def broker_port(self) -> int:
-        return sockets.port_of(self.broker)
-
-    @property
-    def namesrv_port(self) -> int:
-        return sockets.port_of(self.namesrv)
+    namesrv_port: int = 0
+    broker_port: int = 0
+    replication_port: int = 0  # 0: not open
 
     def again(self) -> "Ports":
         """Return the same ports, that of gRPC as a listener that is closed on its own: connections wait meanwhile."""
@@ -57,7 +52,8 @@ async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports
     copied = role in (MASTER_ROLE, MEMBER_ROLE)
     replication = await _open_replication(config, sockets.port_of(broker)) if copied else ()
     grpc = await sockets.open_port(listen.host, config.grpc.port, "grpc.port") if config.grpc.port else ()
-    return Ports(namesrv, broker, vip, replication, grpc)
+    listeners = (namesrv, broker, vip, replication, grpc)
+    return Ports(*listeners, *(sockets.port_of(each) if each else 0 for each in (namesrv, broker, replication)))
 
 
 async def _open_replication(config: Config, broker_port: int) -> list[trio.SocketListener]:

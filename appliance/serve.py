@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from appliance import admin, sockets
+from appliance import admin
 from appliance.access.guard import Guard, make_guard
 from appliance.box_view import BoxView
 from appliance.broker.assembly import Assembled, assemble, assignment_handlers
@@ -253,9 +253,7 @@ async def _open_grpc(
 def _role(context: ServeContext, store: MessageStore, tables: BrokerTables) -> "ReplicationRole":
     from appliance.replication.role import make_role  # few boxes are masters or slaves
 
-    opened = list(context.ports.replication)
-    port = sockets.port_of(opened) if opened else 0
-    return make_role(context.config, store, tables, port, now_ms=context.now_ms)
+    return make_role(context.config, store, tables, context.ports.replication_port, now_ms=context.now_ms)
 
 
 def _registrar(

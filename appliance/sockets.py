@@ -6,7 +6,7 @@ Sockets that belong to systemd survive a restart, so that no client is refused m
 import errno
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
 import trio
 
@@ -101,7 +101,7 @@ def _refusal(exc: OSError, host: str, port: int, key: str) -> PortTaken | Config
     return ConfigError("listen", [ConfigProblem("listen.host", host, NOT_HERE.format(exc.strerror), None)])
 
 
-def port_of(listeners: list[trio.SocketListener]) -> int:
+def port_of(listeners: Sequence[trio.SocketListener]) -> int:
     """Return the port that listeners are open on."""
     return int(listeners[0].socket.getsockname()[1])
 

@@ -39,7 +39,6 @@ from appliance.opening import ServeContext
 from appliance.ports import Ports
 from appliance.replication.master import admitted
 from appliance.requests import Handle
-from appliance.sockets import port_of
 from appliance.standing import MayGo, Standing
 from storage_driver.files.disk import Disk
 from storage_driver.named_tuple import NamedTuple
@@ -212,7 +211,7 @@ class Turn:
         return self._state.serves and self._parts.driver.leadership.parting
 
     def _role(self, tables: BrokerTables) -> MemberRole:
-        parts, port = self._parts, port_of(list(self._parts.context.ports.replication))
+        parts, port = self._parts, self._parts.context.ports.replication_port
         reads_here = parts.context.config.group.elections != AUTOMATIC
         role = MemberRole(parts.driver, parts.store, ha_port=port, serves=self._state.serves, reads_here=reads_here)
         if parts.floating is not None:

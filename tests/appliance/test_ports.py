@@ -33,3 +33,4 @@ async def test_members_of_a_group_and_masters_have_a_port_for_copies() -> None:
     assert ports.replication[0].socket.getsockname()[1] == port + 1
     for listener in (*ports.broker, *ports.namesrv, *ports.vip, *ports.replication):
         await listener.aclose()
+    assert (ports.broker_port, ports.replication_port) == (port, port + 1)  # also as the box ends

@@ -119,9 +119,9 @@ def test_a_timed_message_that_is_recalled_never_comes(jvm5: Jvm, cluster: Box | 
     assert sorted(each.body for each in collected.seen) == [b"kept", b"makes the topic"]
 
 
-def connected_to(box: Box) -> int:
-    """Return how many connections this process has to the broker."""
-    found = psutil.Process().net_connections("tcp")
+def connections(jvm: Jvm, box: Box) -> int:
+    """Return how many connections a JVM has to the broker."""
+    found = psutil.Process(jvm.process.pid).net_connections("tcp")
     return sum(bool(each.raddr) and each.raddr[1] == box.broker_port and each.status == "ESTABLISHED" for each in found)
 
 
@@ -131,12 +131,12 @@ def test_a_send_that_is_repeated_after_its_connection_died_gets_the_first_result
     with producer(jvm4, box.namesrv, RetryTimesWhenSendFailed=0, PollNameServerInterval=3_600_000) as client:
         queue = client.send(jvm4.message(topic, b"makes the topic")).getMessageQueue()
         message = jvm4.message(topic, b"once")
-        process, before = psutil.Process(box.pid), connected_to(box)
+        process, before = psutil.Process(box.pid), connections(jvm4, box)
         process.suspend()  # the request is received by its kernel, the answer comes too late
         try:
             with pytest.raises(Exception, match="imeout"):
                 client.send(message, queue, 1500)
-            until(lambda: connected_to(box) < before, seconds=IN_TIME_S, what="the client closes its connection")
+            until(lambda: connections(jvm4, box) < before, seconds=IN_TIME_S, what="the client closes its connection")
         finally:
             process.resume()
         repeated = client.send(message, queue)

@@ -30,7 +30,9 @@ class LinkTlsStream(TlsStream):
         if len(data) < LARGE:
             await self._tcp.send_all(data)
             return
-        left = await trio.to_thread.run_sync(_send_all, self._tcp.socket.fileno(), data, limiter=self._sending)
+        own = self._tcp.socket.dup()  # of the thread: the number of a socket that is closed may be a file's by then
+        with own:
+            left = await trio.to_thread.run_sync(_send_all, own.fileno(), data, limiter=self._sending)
         if left is not None:
             raise trio.BrokenResourceError(f"socket connection broken: {left}") from left
 

@@ -92,7 +92,10 @@ async def selftest(box: ProvisionedMember) -> str:
 
 async def run_alone(box: ProvisionedMember) -> None:
     """Have a box run before it is set up, as from its first boot on, with a self-test."""
-    alone = Child(["-m", "appliance", "serve", "--data", str(box.data), *PORTS], box.data.parent / "alone.log")
+    small = box.data.parent / "alone.toml"
+    small.write_text("[store]\nsegment_mib = 8\n")
+    command = ["-m", "appliance", "serve", "--config", str(small), "--data", str(box.data), *PORTS]
+    alone = Child(command, box.data.parent / "alone.log")
     alone.start()
     try:
         command = [sys.executable, "-m", "appliance", "selftest", "--data", str(box.data)]
