@@ -8,15 +8,14 @@ import logging
 from pathlib import Path
 from typing import Any, Final
 
-from appliance.broker.tables.topics import PROBE_TOPIC, SYSTEM_TOPICS
+from appliance.broker.tables.topics import INHERIT, PROBE_TOPIC, is_reserved
+from appliance.group.replacing import FILES, FOLDERS, delete_log
 from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
 
 log = logging.getLogger("appliance.group")
-GOES: Final = ("config", "consumequeue", "index", "rocketbox", "checkpoint", "abort")
-OWN: Final = SYSTEM_TOPICS | {PROBE_TOPIC}
-INHERITED: Final = 1  # this bit of `perm` is set for the topics named as box and cluster
+GOES: Final = (*FOLDERS[1:], "rocketbox", *FILES)  # before the log
 
 
 def begin_empty(root: Path, disk: Disk | None = None) -> bool:
@@ -35,9 +34,7 @@ def begin_empty(root: Path, disk: Disk | None = None) -> bool:
         for name in GOES:
             disk.remove_folder(root / name)
         disk.sync_folder(root)
-        for facts in disk.list(root / "commitlog"):
-            disk.remove(root / "commitlog" / facts.name)
-        disk.sync_folder(root / "commitlog")
+        delete_log(disk, root)
     finally:
         lock.release()
     log.warning("event=log_emptied reason='it had messages of self-tests alone' next_step=none")
@@ -65,5 +62,5 @@ def _has_topics(disk: Disk, root: Path) -> bool:
 
 
 def _is_made(name: str, perm: int) -> bool:
-    ours = name in OWN or name.startswith("rmq_sys_") or name.endswith("_REPLY_TOPIC")
-    return not ours and not perm & INHERITED
+    ours = is_reserved(name) or name == PROBE_TOPIC or name.endswith("_REPLY_TOPIC")
+    return not ours and not perm & INHERIT  # which topics named as box and cluster have

@@ -115,14 +115,19 @@ class CopyReplacing:
 
     def _delete(self) -> None:
         disk, root = self._disk, self._root
-        for facts in disk.list(root / "commitlog"):  # the folder may be a disk of its own
-            disk.remove(root / "commitlog" / facts.name)
-        if disk.exists(root / "commitlog"):
-            disk.sync_folder(root / "commitlog")
+        delete_log(disk, root)
         for name in FOLDERS[1:]:
             disk.remove_folder(root / name)
         for name in (*FILES, *(f"rocketbox/{each}" for each in self._tables())):
             disk.remove_folder(root / name)
+
+
+def delete_log(disk: Disk, root: Path) -> None:
+    """Delete the files of a store's log; the folder may be a disk of its own. Blocks. Raises OSError."""
+    for facts in disk.list(root / "commitlog"):
+        disk.remove(root / "commitlog" / facts.name)
+    if disk.exists(root / "commitlog"):
+        disk.sync_folder(root / "commitlog")
 
 
 def give_up_begun(root: Path) -> None:

@@ -38,6 +38,11 @@ MAX_NAME: Final = 127
 MOST_QUEUES: Final = 1024 * 16  # of a topic on one broker
 
 
+def is_reserved(name: str) -> bool:
+    """Return whether a topic is the system's on every box."""
+    return name in SYSTEM_TOPICS or name in GROUP_TOPICS or name.startswith("rmq_sys_")
+
+
 class Topic(NamedTuple):
     """One topic record; queues above a lowered count keep their messages."""
 
@@ -202,8 +207,7 @@ class TopicTable(SavedTable):
 
     def is_system(self, name: str) -> bool:
         """Return whether administration may not touch this topic."""
-        ours = name in SYSTEM_TOPICS or name in GROUP_TOPICS
-        return ours or name.startswith("rmq_sys_") or name in self._own_names()
+        return is_reserved(name) or name in self._own_names()
 
     def system_names(self) -> set[str]:
         """Return the names that 305 lists."""
