@@ -161,11 +161,12 @@ class Link:
         measured_s = -inf
         while True:
             now_s = self._clocks.now_s()
-            if now_s >= min(self._signs.said_s + self._pace.ping_s, measured_s + self._pace.measure_s):
-                measured_s = self._signs.said_s = now_s
-                self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
             due_s = min(self._signs.said_s + self._pace.ping_s, measured_s + self._pace.measure_s)
-            await trio.sleep(max(due_s - now_s, SHORTEST_REST_S))
+            if now_s < due_s:
+                await trio.sleep(max(due_s - now_s, SHORTEST_REST_S))
+                continue
+            measured_s = self._signs.said_s = now_s
+            self.put(LinkPing(int(now_s * 1e6), self._clocks.wall_ms()).encode(PING))
 
     async def _write(self) -> None:
         while True:
