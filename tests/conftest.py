@@ -3,6 +3,7 @@
 import inspect
 import os
 import runpy
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +41,9 @@ PROOFS = {
     "test_disk_faults",
     "test_read_faults",
 }
+DELETES_PERCENT = 85  # a box on a fuller disk deletes (storage_driver.retention.rules)
 _unmarked: list[tuple[float, str]] = []
+_fullest = 0  # percent of the disk under the tests, at the end of any of them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -132,7 +135,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a passed test that took longer than its marks admit."""
+    """Note how full the disk is, and a passed test that took longer than its marks admit."""
+    global _fullest
+    disk = shutil.disk_usage(Path(__file__).parent)
+    _fullest = max(_fullest, 100 * disk.used // (disk.used + disk.free))
     if (
         report.when == "call"
         and report.passed
@@ -143,7 +149,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List what had to be tried twice and why, and what ran longer than SLOW_S without the mark."""
+    """List what had to be tried twice and why, what ran longer than SLOW_S without the mark, and a disk too full."""
+    if _fullest >= DELETES_PERCENT:
+        terminalreporter.section(f"the disk was {_fullest} % full")
+        terminalreporter.line(
+            f"Boxes delete above {DELETES_PERCENT} % and refuse above 90 %, so their tests fail. Free 10 GB."
+        )
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"failed at the first try: {report.nodeid}")
         terminalreporter.line(report.longreprtext[-4000:])
@@ -151,6 +162,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section(f"over {SLOW_S} s and not marked slow")
         for seconds, name in sorted(_unmarked, reverse=True)[:20]:
             terminalreporter.line(f"{seconds:6.2f} s  {name}")
+
+
+@pytest.fixture(scope="module")
+def module_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that the tests of a file share; it goes with the last of them, for a box in it holds a GiB."""
+    folder = tmp_path_factory.mktemp("module")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

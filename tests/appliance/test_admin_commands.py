@@ -32,12 +32,12 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box | Foreign]:
+def box(module_path: Path) -> Iterator[Box | Foreign]:
     """A box, or the cluster that INTEROP_NAMESRV names: the commands are for any."""
     if "INTEROP_NAMESRV" in os.environ:
         yield Foreign(os.environ["INTEROP_NAMESRV"])
         return
-    box = Box(tmp_path_factory.mktemp("admin") / "data")
+    box = Box(module_path / "data")
     box.start()
     yield box
     assert box.stop() == 0

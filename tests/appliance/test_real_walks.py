@@ -262,14 +262,16 @@ Outcomes = dict[str, Exception | None]
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def outcomes(module_path: Path) -> Outcomes:
     """All walks side by side: a box looks at its conditions every ten seconds, so each of them mostly waits."""
     found: Outcomes = {}
 
     async def one(walk: Callable[[Path], Awaitable[None]]) -> None:
         try:
             with trio.fail_after(240):
-                await walk(tmp_path_factory.mktemp(walk.__name__))
+                folder = module_path / walk.__name__
+                folder.mkdir()
+                await walk(folder)
         except Exception as exc:
             found[walk.__name__] = exc
         else:

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
-    data = tmp_path_factory.mktemp("data")
+def served(module_path: Path) -> Iterator[tuple[Path, int, int]]:
+    data = module_path
     words = [
         sys.executable,
         "-m",

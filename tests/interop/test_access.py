@@ -46,9 +46,9 @@ REMARK = "org.apache.rocketmq.acl.common.AclException: "
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def locked(module_path: Path) -> Iterator[Box]:
     """A box that asks every request for a signature, also for changes from loopback."""
-    data: Path = tmp_path_factory.mktemp("locked") / "data"
+    data = module_path / "locked"
     data.mkdir()
     with changing(data / "access/accounts.json") as replace:
         replace(Accounts({each.name: each for each in (DEVICE, PRESS, ADMIN)}))
@@ -229,9 +229,9 @@ def test_mqadmins_account_commands_change_the_boxs_keys(locked: Box) -> None:
 
 
 @pytest.fixture(scope="module")
-def enforced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+def enforced(module_path: Path) -> Iterator[Box]:
     """A box that refuses plain text, with a certificate it makes for itself."""
-    box = Box(tmp_path_factory.mktemp("enforced") / "data", config="[tls]\nmode = 'enforcing'\n")
+    box = Box(module_path / "enforced", config="[tls]\nmode = 'enforcing'\n")
     box.start()
     yield box
     assert box.stop() == 0, box.log_tail()

@@ -36,10 +36,9 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Child, int]]]:
+def running(module_path: Path) -> Iterator[dict[str, tuple[Child, int]]]:
     """A box and a gateway, with the process and the port behind each name of PORTS."""
-    folder = tmp_path_factory.mktemp("bad")
-    gateway, box = Gateway(folder / "landing"), Box(folder / "data")
+    gateway, box = Gateway(module_path / "landing"), Box(module_path / "data")
     gateway.start()
     box.start()
     yield {

@@ -34,8 +34,8 @@ RUN_S = 100
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
-    box = GrpcBox(tmp_path_factory.mktemp("page") / "data")
+def box(module_path: Path) -> Iterator[GrpcBox]:
+    box = GrpcBox(module_path / "data")
     box.start()
     make_topic(box.broker, "orders", 1)
     yield box

@@ -49,8 +49,8 @@ class GrpcBox(Box):
 
 
 @pytest.fixture(scope="module")
-def box5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
-    box = GrpcBox(tmp_path_factory.mktemp("grpc") / "data")
+def box5(module_path: Path) -> Iterator[GrpcBox]:
+    box = GrpcBox(module_path / "data")
     box.start()
     yield box
     assert box.stop() == 0, box.log_tail()
@@ -67,9 +67,11 @@ def java5() -> Iterator[Jvm]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def home(module_path: Path) -> dict[str, str]:
     """Where these clients write their logs, whatever they are told."""
-    return {"HOME": str(tmp_path_factory.mktemp("home"))}
+    home = module_path / "home"
+    home.mkdir()
+    return {"HOME": str(home)}
 
 
 def _program(build: Any) -> Program:

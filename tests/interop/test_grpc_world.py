@@ -46,9 +46,9 @@ KEYS = "gRPC: access keys: signed, unsigned, forged; topic permissions"
 
 
 @pytest.fixture(scope="module")
-def locked5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcBox]:
+def locked5(module_path: Path) -> Iterator[GrpcBox]:
     """A box that asks its clients for signatures; tools on this machine need none."""
-    data: Path = tmp_path_factory.mktemp("locked5") / "data"
+    data = module_path / "locked5"
     data.mkdir()
     box = GrpcBox(data)
     box.start()

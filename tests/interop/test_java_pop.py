@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -362,10 +363,8 @@ def test_a_batch_of_acknowledgements_counts_for_each(jvm5: Jvm, cluster: Box | F
 
 
 @pytest.mark.feature("POP: handles survive a kill of the box")
-def test_after_a_kill_nothing_acknowledged_comes_again_and_handles_still_work(
-    jvm5: Jvm, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    box = Box(tmp_path_factory.mktemp("popkill") / "data")
+def test_after_a_kill_nothing_acknowledged_comes_again_and_handles_still_work(jvm5: Jvm, tmp_path: Path) -> None:
+    box = Box(tmp_path / "data")
     box.start()
     try:
         with popper(jvm5, box, queues=1) as (pop, client):

@@ -34,9 +34,9 @@ def machine(tmp_path: Path, slot: Path) -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, slot: Path) -> Iterator[Machine]:
+def shared(module_path: Path, slot: Path) -> Iterator[Machine]:
     """One booted machine for the tests that leave it as they found it: a boot is half of what they take."""
-    made = Machine(tmp_path_factory.mktemp("shared"), slot, config=CONFIG, drop_in=QUICK)
+    made = Machine(module_path, slot, config=CONFIG, drop_in=QUICK)
     try:
         made.start()
         yield made

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from tests.interop.box import Box
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    box = Box(tmp_path_factory.mktemp("commands") / "data")
+def box(module_path: Path) -> Iterator[Box]:
+    box = Box(module_path / "data")
     box.start()
     yield box
     assert box.stop() == 0

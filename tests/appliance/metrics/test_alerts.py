@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.slow, NEEDED]
 
 
 @pytest.fixture(scope="module")
-def series(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
+def series(module_path: Path) -> list[Sample]:
     """What a real box sends that has an uplink, a group, and nothing wrong."""
-    data = tmp_path_factory.mktemp("box")
+    data = module_path
     file = data / "box.toml"
     file.write_text(
         f"[listen]\nbroker_port = {free_port()}\nnamesrv_port = {free_port()}\n"
