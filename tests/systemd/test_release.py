@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from provisioning.bundle import make_key, signature_fits
 from provisioning.packaging.app_tree import locked_versions, project_version
@@ -50,6 +48,9 @@ def test_every_file_is_listed_and_the_list_is_signed(made: Path, key: Path) -> N
 
 @pytest.mark.parametrize(("part", "lock"), [("rocketbox", ".lock-box.txt"), ("rocketbox-gateway", ".lock-gateway.txt")])
 def test_the_list_of_parts_fits_its_schema_and_names_every_locked_version(made: Path, part: str, lock: str) -> None:
+    from cyclonedx.schema import SchemaVersion  # seconds to import, in each worker
+    from cyclonedx.validation.json import JsonStrictValidator
+
     text = (made / f"{part}-{project_version(TOP)}.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     rows = [line.split()[0] for line in (TOP / lock).read_text().splitlines() if "==" in line and line[0] != " "]

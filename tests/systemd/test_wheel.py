@@ -121,6 +121,7 @@ def test_a_command_that_another_starts_finds_the_folders_of_the_wheel(installed:
     assert "exit" in said.stdout, said.stderr  # no box runs there: the command itself says so
 
 
+@pytest.mark.soak  # in make test-packages
 @pytest.mark.skipif(not compiled.LIBRARY.exists(), reason="nothing is compiled here: no C compiler")
 def test_a_wheel_with_a_library_fits_one_python_and_runs_compiled(built: Path, installed: Path, tmp_path: Path) -> None:
     library, home = tmp_path / compiled.LIBRARY.name, tmp_path / "home"
