@@ -41,13 +41,18 @@ class TimedSenders:
             number += 1
             body = b"%d/%d" % (sender, number)
             try:
-                result = self._client.send(self._jvm.message(self._topic, body))
+                acknowledged = self.send(body)
             except Exception as error:
                 self.failed.append((time.monotonic(), str(error).splitlines()[0]))
             else:
-                if result.getSendStatus().toString() == "SEND_OK":
+                if acknowledged:
                     with self._lock:
                         self.acknowledged[body] = time.monotonic()
+
+    def send(self, body: bytes) -> bool:
+        """Send one message; return whether it was acknowledged."""
+        result = self._client.send(self._jvm.message(self._topic, body))
+        return bool(result.getSendStatus().toString() == "SEND_OK")
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -1,0 +1,128 @@
+"""The Java client of RocketMQ 5 through hand-overs and ends of leaders, with and without an address that moves.
+
+It sends, receives and acknowledges all the time: nothing acknowledged is lost. Prints the figures of docs/group.md.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.appliance.group.bridge import BridgedMember, boxes, bridged, can_bridge
+from tests.appliance.group.certificates import needs_openssl
+from tests.interop.box import until
+from tests.interop.client import unique
+from tests.interop.jvm import Jvm
+from tests.interop.test_group import TimedSenders, leader_of, linked
+from tests.interop.test_group_switches import ADDRESS, HERE, rounds
+from tests.interop.test_grpc import JAVA_VERSION, JavaClient
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.soak,
+    needs_openssl,
+    pytest.mark.skipif(not can_bridge(), reason="needs root, `ip` and network namespaces"),
+]
+GRPC_PORT = 8081
+RECEIVERS, BATCH, INVISIBLE_S = 2, 16, 15
+
+
+@pytest.fixture(scope="module")
+def java5() -> Iterator[Jvm]:
+    started = Jvm(JAVA_VERSION, artifact="rocketmq-client-java")
+    yield started
+    started.close()
+
+
+class Group:
+    """Where clients find a group: one address or those of all, at one port."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.endpoint = ";".join(f"{host}:{GRPC_PORT}" for host in hosts)
+
+
+class GrpcSenders(TimedSenders):
+    """Threads that send by the gRPC client."""
+
+    def __init__(self, java: JavaClient, client: Any, topic: str) -> None:
+        super().__init__(java.jvm, client, topic)
+        self._java = java
+
+    def send(self, body: bytes) -> bool:
+        builder = self._java.provider.newMessageBuilder().setTopic(self._topic).setBody(body)
+        self._client.send(builder.build())
+        return True
+
+
+class Receivers:
+    """Threads that receive and acknowledge by one simple consumer."""
+
+    def __init__(self, java: JavaClient, topic: str, group: str) -> None:
+        jvm = java.jvm
+        self._duration = jvm.cls("java.time.Duration")
+        self._utf8 = jvm.cls("java.nio.charset.StandardCharsets").UTF_8
+        builder = java.provider.newSimpleConsumerBuilder().setClientConfiguration(java.configuration)
+        builder = builder.setConsumerGroup(group).setAwaitDuration(self._duration.ofSeconds(5))
+        self._consumer = builder.setSubscriptionExpressions(java.filters(topic)).build()
+        self._stop = threading.Event()
+        self.seen, self.failed = set[bytes](), list[str]()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for view in self._consumer.receive(BATCH, self._duration.ofSeconds(INVISIBLE_S)):
+                    body = str(self._utf8.decode(view.getBody()).toString()).encode()
+                    self._consumer.ack(view)
+                    self.seen.add(body)
+            except Exception as error:
+                self.failed.append(str(error).splitlines()[0][:100])
+                self._stop.wait(0.2)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._run) for _ in range(RECEIVERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join(60)
+            with suppress(Exception):
+                self._consumer.close()
+
+
+@contextmanager
+def three(folder: Path, *, floating: bool) -> Iterator[tuple[list[BridgedMember], Group]]:
+    more = (ADDRESS if floating else "") + f"[grpc]\nport = {GRPC_PORT}\n"
+    with bridged(folder, more, timing=1.0) as members:
+        made = boxes(members)
+        linked(list(made))
+        network = made[0].host.rpartition(".")[0]
+        yield made, Group([f"{network}.200"] if floating else [each.host for each in made])
+
+
+@pytest.mark.parametrize("floating", [True, False], ids=["floating address", "none"])
+def test_a_java_client_goes_on_with_the_next_leader(java5: Jvm, tmp_path: Path, floating: bool) -> None:
+    topic, group = unique("group"), unique("group_group")
+    with three(tmp_path, floating=floating) as (made, where):
+        leader = leader_of(list(made)).name
+        next(each for each in made if each.name == leader).rocketbox("topics", "create", topic, "--namesrv", HERE)
+        java = JavaClient(java5, where, tls=False)
+        client = java.producer(topic)
+        senders, receivers = GrpcSenders(java, client, topic), Receivers(java, topic, group)
+        with receivers.running():
+            with senders.running():
+                found = rounds(made, senders)
+            client.close()
+            wanted = senders.acknowledged.keys()
+            missing = lambda: f"{len(wanted - receivers.seen)} of {len(wanted)} are missing"  # noqa: E731
+            until(lambda: wanted <= receivers.seen, seconds=120, what=missing)
+        print(f"failed sends: {Counter(text for _, text in senders.failed)}")
+        print(f"failed receives: {Counter(receivers.failed)}")
+    assert max(pause for each in found.values() for pause, _ in each) < 60
