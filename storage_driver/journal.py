@@ -75,10 +75,11 @@ class Journal:
             raise JournalFailed(reason)
 
     def _begin(self) -> None:
-        """Have the thread write now, unless it does already."""
+        """Have the thread write now, unless it does already; the task has a turn only where it cannot begin yet."""
         if self._thread:
             self._thread[0].nudge()
-        self._work.set()
+        if not self._writing:
+            self._work.set()
 
     async def run(self) -> None:
         """Write until cancelled; what has begun is finished, who waits for more is told that it is not sure."""
@@ -123,10 +124,10 @@ class Journal:
             self._synced.move(mark)
 
     def _failed(self, error: BaseException) -> None:
+        self._work.set()
         if not isinstance(error, OSError):
             raise error
         self.failure = f"{self._file.path.name}: {error}"
         log.error("event=journal_not_written file=%s reason=%r", self._file.path.name, str(error))
         self._not_before, self._taken = trio.current_time() + RETRY_S, self._synced.at
         self._synced.fail(self.failure)
-        self._work.set()

@@ -106,3 +106,13 @@ async def test_who_waits_when_the_journal_ends_is_told_that_it_is_not_sure(monke
         table.journal.when_synced(table.add(b"a"), told.append)
         assert told == []
     assert told == [ENDED]
+
+
+async def test_what_no_disk_does_ends_the_journal_and_who_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str | None]()
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with running(MemoryDisk(folders=("/", "/data"))) as table:
+            monkeypatch.setattr(JournalFile, "replace", lambda *_: 1 // 0)
+            table.journal.when_synced(table.add(b"a"), told.append)
+            await trio.sleep_forever()
+    assert told == [ENDED]
