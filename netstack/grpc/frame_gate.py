@@ -11,8 +11,9 @@ from netstack.grpc.limits import GrpcLimits
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
 MAX_FRAME = 16_384  # SETTINGS_MAX_FRAME_SIZE that every end begins with; no other is offered
-DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 7, 8, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x4, 0x8, 0x20  # flags
+ACK = 0x1  # of settings and pings
 SMALL = 128  # bytes: data in smaller pieces costs more to take apart than to send
 
 

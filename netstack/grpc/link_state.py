@@ -1,4 +1,4 @@
-"""What HTTP/2 says of a connection rather than of a call: h2 keeps its settings, pings, goodbyes and its own window.
+"""What HTTP/2 says of a connection rather than of a call: h2 keeps its settings, goodbyes and its own window.
 
 h2 sees no frame of a call. Calls are in `http2`, which costs a tenth for each of them.
 """
@@ -11,12 +11,13 @@ from h2.exceptions import ProtocolError as BrokenHttp2
 from h2.settings import SettingCodes, Settings
 
 from netstack.errors import ProtocolError
-from netstack.grpc.frame_gate import HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame_bytes
+from netstack.grpc.frame_gate import ACK, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame_bytes
 from netstack.grpc.header_block import NO_TABLE
 from netstack.grpc.limits import GrpcLimits
 
 GIVE_BACK = 128 << 10  # bytes of the connection's window: given back together, not after each message
 SETTING = 6  # bytes: u16 name, u32 value
+PING_BYTES = 8
 LAST_AND_CODE = 8  # bytes of a goodbye: u32 latest call, u32 error
 KNOWN_SETTINGS = frozenset(int(each) for each in SettingCodes)
 
@@ -28,7 +29,7 @@ class LinkState:
         self._h2 = _started(limits, window)
         self._full = self._receivable = window
         self._out: list[bytes] = []
-        self._sent = 0
+        self._pongs, self._sent = b"", 0
         self.latest = 0  # call
         self.resized = False  # the next block of headers is to say that this side remembers none
 
@@ -51,6 +52,10 @@ class LinkState:
     def take(self, frame: Frame) -> list[Event]:
         """Return what a frame of the connection changes. Raises ProtocolError."""
         kind, flags, stream, payload = frame
+        if kind == PING and not stream and len(payload) == PING_BYTES:  # grpc-java sends one with each answer it reads
+            if not flags & ACK:
+                self._pongs += frame_bytes(PING, ACK, 0, payload)
+            return []
         if kind == SETTINGS:
             payload = _known_settings(payload)
         try:
@@ -101,8 +106,8 @@ class LinkState:
     def outgoing(self) -> tuple[bytes, int]:
         """Return the bytes to send, and how many frames of calls are among them."""
         out, sent = self._out, self._sent
-        self._out, self._sent = [], 0
-        own = bytes(self._h2.data_to_send())
+        own = self._pongs + bytes(self._h2.data_to_send())
+        self._out, self._pongs, self._sent = [], b"", 0
         return b"".join([own, *out]) if out else own, sent
 
 

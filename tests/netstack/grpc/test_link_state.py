@@ -61,3 +61,12 @@ def test_settings_that_mean_nothing_are_not_remembered() -> None:
     link.take((4, 0, 0, b"\x00\x04" + (1000).to_bytes(4, "big")))
     assert link.first_window == 1000
     assert len(link._h2.remote_settings) < 10
+
+
+def test_a_ping_that_is_none_and_one_that_answers_are_told_apart() -> None:
+    link, _ = joined()
+    link.take((6, 1, 0, b"12345678"))
+    assert link.outgoing() == (b"", 0)
+    for number, payload in ((0, b"1234"), (1, b"12345678")):
+        with pytest.raises(ProtocolError, match="HTTP/2"):
+            joined()[0].take((6, 0, number, payload))
