@@ -167,7 +167,7 @@ bench: .venv/java/.ready compiled
 
 # docs/interop.md anew, from what the clients on this machine do.
 interop: .venv/java/.ready compiled
-	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak tests/interop --interop-table docs/interop.md $(ARGS)
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak -m feature tests/interop --interop-table docs/interop.md $(ARGS)
 
 # Apache's own tests of POP and of its proxy against boxes; SOURCES: a clone of github.com/apache/rocketmq.
 apache-tests: .venv/java/.ready compiled

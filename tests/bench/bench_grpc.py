@@ -7,7 +7,6 @@ Receives take what `send:256` left.
 """
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -21,16 +20,15 @@ from tests.bench.bench_beside_apache import Contender
 from tests.bench.bench_pop import processor_s, report
 from tests.bench.harness import machine
 from tests.interop import jars
-from tests.interop.apache import LOGBACK, OPEN
-from tests.interop.box import Box, until
-from tests.interop.wire import make_group, make_topic, route
+from tests.interop.apache_proxy import LARGE, VERSION, apache_proxy
+from tests.interop.box import Box
+from tests.interop.wire import make_group, make_topic
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = Path(__file__).with_name("GrpcLoad.java")
 LOADS = [("send", 1), ("send", 64), ("send", 256), ("receive", 1), ("receive", 64), ("receive", 256)]
-CLIENT, SERVER = "5.0.8", "5.5.0"
-BOOT_S = 150
+CLIENT = "5.0.8"
 
 
 class Served(NamedTuple):
@@ -77,46 +75,11 @@ def our_box(folder: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def apache_proxy(folder: Path) -> Iterator[Served]:
+def apache(folder: Path) -> Iterator[Served]:
     """Apache's NameServer, and its broker inside its proxy."""
-    namesrv, broker, port, remoting = free_port(), free_port(), free_port(), free_port()
-    parts = {part: ":".join(map(str, jars.fetch(SERVER, f"rocketmq-{part}"))) for part in ("namesrv", "proxy")}
-    own = {"brokerClusterName": "DefaultCluster", "brokerName": "apache", "brokerIP1": "127.0.0.1"}
-    own |= {"listenPort": str(broker), "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true"}
-    own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store"}
-    proxy = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "local", "grpcServerPort": port}
-    proxy |= {"remotingListenPort": remoting, "namesrvAddr": f"127.0.0.1:{namesrv}"}
-    (folder / "conf").mkdir(parents=True)
-    for part in ("namesrv", "broker", "proxy"):
-        (folder / "conf" / f"rmq.{part}.logback.xml").write_text(LOGBACK)
-    (folder / "n.conf").write_text(f"listenPort={namesrv}\n")
-    (folder / "b.conf").write_text("".join(f"{name}={value}\n" for name, value in own.items()))
-    (folder / "p.json").write_text(json.dumps(proxy))
-    opened = [f"--add-{how}={name}=ALL-UNNAMED" for name in OPEN for how in ("opens", "exports")]
-    java = [*jars.java_command(), *opened, f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"]
-    first = [*java, "-Xmx256m", "-cp", parts["namesrv"], "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", "n.conf"]
-    second = [*java, "-Xms2g", "-Xmx2g", "-Xmn1g", "-cp", parts["proxy"], "org.apache.rocketmq.proxy.ProxyStartup"]
-    second += ["-pm", "local", "-bc", "b.conf", "-pc", "p.json", "-n", f"127.0.0.1:{namesrv}"]
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for name, command in (("namesrv", first), ("proxy", second)):
-            with (folder / f"{name}.out").open("wb") as out:
-                running.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=out))
-        where = f"127.0.0.1:{namesrv}"
-        until(lambda: b'"apache"' in _route(where), seconds=BOOT_S, what="Apache's broker is not registered")
-        contender = Contender(f"Apache {SERVER}", where, [each.pid for each in running], 0)
-        yield Served(contender, f"127.0.0.1:{port}", f"127.0.0.1:{broker}")
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
-
-
-def _route(namesrv: str) -> bytes:
-    try:
-        return route(namesrv, "TBW102")
-    except OSError:
-        return b""
+    with apache_proxy(folder, {}, memory=LARGE) as proxy:
+        contender = Contender(f"Apache {VERSION}", proxy.namesrv, proxy.pids, 0)
+        yield Served(contender, proxy.endpoint, proxy.broker)
 
 
 def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], options: argparse.Namespace) -> None:
@@ -155,7 +118,7 @@ def main() -> int:
             measure([box], load, loads, options)
             print(report([box.contender], loads))
         else:
-            with apache_proxy(folder / "apache") as other:
+            with apache(folder / "apache") as other:
                 measure([other, box], load, loads, options)
                 print(report([other.contender, box.contender], loads))
     shutil.rmtree(folder, ignore_errors=True)

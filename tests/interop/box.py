@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -130,6 +130,13 @@ class Gateway(Child):
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+
+class Cluster(Protocol):
+    """What has a NameServer."""
+
+    @property
+    def namesrv(self) -> str: ...
 
 
 class Foreign:

@@ -12,7 +12,7 @@ from tests.interop import jars
 from tests.interop.box import Box, Foreign
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, go_program, node_program
-from tests.interop.table import write_table
+from tests.interop.table import BOX, Verdicts, write_table
 
 QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 JAVA_VERSIONS = tuple(os.environ.get("INTEROP_JAVA", "4.9.7 5.5.0").split())
@@ -92,32 +92,29 @@ def box(tmp_path: Path) -> Iterator[Box]:
         box.stop()
 
 
-_verdicts: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
+_verdicts: pytest.StashKey[Verdicts] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note the verdict of each test that names a feature: (client, feature) -> works, fails, or why it was skipped."""
+    """Note the verdict of each test that names a feature: works, fails, or not tried."""
     report = yield
     mark = item.get_closest_marker("feature")
     if mark is not None and (report.when == "call" or report.outcome != "passed"):
-        client = mark.kwargs.get("client") or f"Java {_version_of(item)}"
+        params = _params_of(item)
+        client = mark.kwargs.get("client") or f"Java {params.get('jvm', params.get('version', JAVA_VERSIONS[0]))}"
         outcome = {"passed": "works", "failed": "**fails**"}.get(report.outcome, "not tried")
-        verdicts = item.config.stash.setdefault(_verdicts, {})
+        verdicts = item.config.stash.setdefault(_verdicts, {}).setdefault(params.get("box5", BOX), {})
         if verdicts.get((client, mark.args[0])) != "**fails**":
             verdicts[client, mark.args[0]] = outcome
     return report
 
 
-def _version_of(item: pytest.Item) -> str:
+def _params_of(item: pytest.Item) -> dict[str, str]:
     callspec = getattr(item, "callspec", None)
-    return (
-        str(callspec.params.get("jvm", callspec.params.get("version", JAVA_VERSIONS[0])))
-        if callspec
-        else JAVA_VERSIONS[0]
-    )
+    return {name: str(value) for name, value in callspec.params.items()} if callspec else {}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

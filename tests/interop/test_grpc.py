@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.interop import jars
+from tests.interop.apache_proxy import VERSION, apache_proxy
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.slow
 JAVA_VERSION = "5.0.8"
 JAVA, PYTHON, NODE = f"Java gRPC {JAVA_VERSION}", "Python gRPC 5.1.2", "Node gRPC 1.0.8"
 RUST, GO = "Rust gRPC 5.0.0", "Go gRPC 5.1.4"
+APACHE = f"Apache {VERSION}"
 APIS = "client.apis"
 QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 
@@ -48,8 +50,25 @@ class GrpcBox(Box):
         make_topic(self.broker, name, queues)
 
 
-@pytest.fixture(scope="module")
-def box5(module_path: Path) -> Iterator[GrpcBox]:
+class Served(Protocol):
+    """A box, or Apache's proxy: where its parts listen, and how a topic is made there."""
+
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def namesrv(self) -> str: ...
+    @property
+    def broker(self) -> str: ...
+    def topic(self, what: str, queues: int = 4) -> str: ...
+
+
+@pytest.fixture(scope="module", params=["box", pytest.param(APACHE, marks=pytest.mark.soak)])
+def box5(request: pytest.FixtureRequest, module_path: Path) -> Iterator[Served]:
+    """A box, or beside it what it is compared with."""
+    if request.param == APACHE:
+        with apache_proxy(module_path / "apache") as proxy:
+            yield proxy
+        return
     box = GrpcBox(module_path / "data")
     box.start()
     yield box
@@ -124,7 +143,7 @@ def _fields(seen: Any) -> dict[str, Any]:
     }
 
 
-def send_to_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str], sender: str) -> None:
+def send_to_remoting(program: Program, box: Served, jvm: Jvm, home: dict[str, str], sender: str) -> None:
     topic = box.topic(f"{program.name}_send")
     with push_consumer(jvm, box.namesrv, topic) as collected:
         sent = program.run("send", box.endpoint, topic, 100, **home)
@@ -134,24 +153,24 @@ def send_to_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, s
 
 
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=PYTHON)
-def test_python_sends_to_a_remoting_consumer(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_python_sends_to_a_remoting_consumer(python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_to_remoting(python5, box5, jvm4, home, "python")
 
 
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=NODE)
-def test_node_sends_to_a_remoting_consumer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_node_sends_to_a_remoting_consumer(node5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_to_remoting(node5, box5, jvm4, home, "node")
 
 
 @pytest.mark.soak  # the client and what it needs are built first, two minutes
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=RUST)
-def test_rust_sends_to_a_remoting_consumer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_rust_sends_to_a_remoting_consumer(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_to_remoting(rust5, box5, jvm4, home, "rust")
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO and delay", client=RUST)
-def test_rust_sends_in_order_and_for_later(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_rust_sends_in_order_and_for_later(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     topic = box5.topic("rust_kinds")
     with push_consumer(jvm4, box5.namesrv, topic) as collected:
         (delayed,) = rust5.run("delay", box5.endpoint, topic, 2, **home)
@@ -166,11 +185,11 @@ def test_rust_sends_in_order_and_for_later(rust5: Program, box5: GrpcBox, jvm4: 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=RUST)
-def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(rust5, box5, jvm4, home)
 
 
-def send_every_kind(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str]) -> None:
+def send_every_kind(program: Program, box: Served, jvm: Jvm, home: dict[str, str]) -> None:
     topic = box.topic(f"{program.name}_kinds")
     with push_consumer(jvm, box.namesrv, topic) as collected:
         said = program.run("kinds", box.endpoint, topic, **home)
@@ -184,35 +203,35 @@ def send_every_kind(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, st
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
-def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_python_sends_every_kind(python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_every_kind(python5, box5, jvm4, home)
 
 
 @pytest.mark.soak  # the client and what it needs are built first
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=GO)
-def test_go_sends_to_a_remoting_consumer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_go_sends_to_a_remoting_consumer(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_to_remoting(go5, box5, jvm4, home, "go")
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=GO)
-def test_go_sends_every_kind(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_go_sends_every_kind(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     send_every_kind(go5, box5, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=GO)
-def test_go_receives_from_a_remoting_producer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_go_receives_from_a_remoting_producer(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(go5, box5, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=GO)
-def test_a_message_that_go_failed_comes_again(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_a_message_that_go_failed_comes_again(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     push_again(go5, box5, jvm4, home, "go")
 
 
-def receive_from_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
+def receive_from_remoting(program: Program, box: Served, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
     """Let a simple consumer wait for what a stock remoting producer sends then."""
     # Of one queue: a new group begins at the end of each queue when it first receives from it.
     topic, group = box.topic("simple", queues=1), unique("simple_group")
@@ -231,7 +250,7 @@ def receive_from_remoting(program: Program, box: GrpcBox, jvm: Jvm, home: dict[s
     return seen
 
 
-def until_member(box: GrpcBox, jvm: Jvm, group: str) -> None:
+def until_member(box: Served, jvm: Jvm, group: str) -> None:
     """Wait until a group has received once: it begins where the topic ends."""
 
     def begun() -> bool:
@@ -245,24 +264,24 @@ def until_member(box: GrpcBox, jvm: Jvm, group: str) -> None:
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=PYTHON)
 def test_python_receives_from_a_remoting_producer(
-    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+    python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]
 ) -> None:
     receive_from_remoting(python5, box5, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=NODE)
-def test_node_receives_from_a_remoting_producer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_node_receives_from_a_remoting_producer(node5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(node5, box5, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=PYTHON)
 def test_a_message_that_python_failed_comes_again(
-    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+    python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]
 ) -> None:
     push_again(python5, box5, jvm4, home, "python")
 
 
-def push_again(program: Program, box: GrpcBox, jvm: Jvm, home: dict[str, str], sender: str) -> None:
+def push_again(program: Program, box: Served, jvm: Jvm, home: dict[str, str], sender: str) -> None:
     """Let a push consumer fail one of ten messages once."""
     topic, group = box.topic("push"), unique("push_group")
     process = program.start("push", box.endpoint, topic, group, 10, **home)
@@ -342,7 +361,7 @@ class JavaClient:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=JAVA)
-def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm, tls: bool) -> None:
+def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: Served, jvm4: Jvm, tls: bool) -> None:
     topic, client = box5.topic("java_send"), JavaClient(java5, box5, tls=tls)
     made = client.producer(topic)
     try:
@@ -356,7 +375,7 @@ def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm,
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=JAVA)
-def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+def test_java_sends_every_kind(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
     topic, client = box5.topic("java_kinds"), JavaClient(java5, box5, tls=False)
     made = client.producer(topic)
     now_ms = int(java5.cls("java.lang.System").currentTimeMillis())
@@ -377,7 +396,7 @@ def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=JAVA)
-def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
     topic, group, client = box5.topic("java_push"), unique("java_group"), JavaClient(java5, box5, tls=False)
     consumer = client.push_consumer(topic, group)
     try:
@@ -407,7 +426,7 @@ def offset_id_of(tool: Any, topic: str, key: str) -> str:
 
 
 @pytest.mark.feature("gRPC: stacks of a consumer and direct consumption through stock tools", client=JAVA)
-def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
+def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
     topic, group, client = box5.topic("java_asked"), unique("java_asked_group"), JavaClient(java5, box5, tls=False)
     consumer = client.push_consumer(topic, group)
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.broker.access.accounts import Account
 from tests.interop import jars
-from tests.interop.box import Box, until
+from tests.interop.box import Box, Cluster, until
 from tests.interop.client import producer, push_consumer, started, unique
 from tests.interop.conftest import ONE_VERSION
 from tests.interop.jvm import QUIET, Jvm
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def admin(jvm: Jvm, cluster: Box) -> Iterator[Any]:
+def admin(jvm: Jvm, cluster: Cluster) -> Iterator[Any]:
     made = jvm.new("tools.admin.DefaultMQAdminExt")
     made.setAdminExtGroup(unique("admin"))
     with started(made, cluster.namesrv, {}):
