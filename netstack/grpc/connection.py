@@ -71,6 +71,7 @@ class GrpcConnection:
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
         self._partial = self._in_flight = 0
+        self._ponging = False
         self._nursery: trio.Nursery
 
     async def run(self) -> str:
@@ -174,6 +175,14 @@ class GrpcConnection:
             self._stuck.discard(number)
             if number in self._open:
                 self._open[number].call.drained()
+        self._flush()
+        if not self._ponging and (pong_at := self._http2.pong_at) is not None:
+            self._ponging = True
+            self._nursery.start_soon(self._pong, pong_at)
+
+    async def _pong(self, at: float) -> None:
+        await trio.sleep_until(at)
+        self._ponging = False
         self._flush()
 
     async def _wait_room(self) -> None:

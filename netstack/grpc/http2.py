@@ -76,9 +76,14 @@ class Http2Server:
         late = [one.since for number, one in self._streams.items() if number not in self._waiting]
         return min((since for since in late if since is not None), default=None)
 
+    @property
+    def pong_at(self) -> float | None:
+        """When `outgoing` has the answers to pings, None where there are none."""
+        return self._link.pong_at
+
     def outgoing(self) -> bytes:
         """Return the bytes to send."""
-        data, sent = self._link.outgoing()
+        data, sent = self._link.outgoing(self._now())
         self._gate.sent(sent)
         return data
 

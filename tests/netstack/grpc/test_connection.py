@@ -8,8 +8,9 @@ import trio
 import trio.testing
 
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
-from netstack.grpc.frame_gate import RST_STREAM, frame_bytes
+from netstack.grpc.frame_gate import PING, PREFACE, RST_STREAM, SETTINGS, frame_bytes
 from netstack.grpc.limits import GrpcLimits
+from netstack.grpc.link_state import PONG_PAUSE_S
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.testing import GrpcTestClient, enveloped, grpc_client, grpc_serving
 from netstack.serving.governor import Governor
@@ -220,6 +221,18 @@ async def test_a_flood_of_pings_ends_its_connection_and_others_are_served() -> N
         await bad.flush()
         assert "carry nothing" in await closed_with(bad)
         assert (await good.call("/s/Echo", b"fine")).messages == [b"fine"]
+
+
+async def test_each_ping_is_answered_though_not_each_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with grpc_serving(ECHO) as port:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(PREFACE + frame_bytes(SETTINGS, 0, 0, b""))
+        for number in range(3):
+            began, told = trio.current_time(), b""
+            await stream.send_all(frame_bytes(PING, 0, 0, b"ping...%d" % number))
+            while b"ping...%d" % number not in told:
+                told += await stream.receive_some(1000)
+            assert trio.current_time() - began >= (PONG_PAUSE_S - 0.001 if number else 0)
 
 
 async def test_what_is_no_http2_is_closed_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
