@@ -3,7 +3,8 @@
     make bench BENCH=tests/bench/bench_grpc.py ARGS='--seconds 8 --rounds 3'
 
 `cpu` is the server's processor time per message. Every figure is taken from both in turn; compare those of one run.
-Receives take what `send:256` left.
+Receives take what `send:256` left, or what --fill stored. The client compiles itself while it warms up: after 20 s
+figures are those of the servers, after 8 s those of a client that has just started.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench import bench_pop
 from tests.bench.bench_beside_apache import Contender
 from tests.bench.bench_pop import processor_s, report
 from tests.bench.harness import machine
@@ -48,11 +50,12 @@ class Load:
         subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(folder), str(SOURCE)], check=True)
         home = f"-Duser.home={folder}"
         self._command = [*jars.java_command(), "-Xmx512m", home, "-cp", f"{folder}:{path}", "GrpcLoad"]
+        self.received = "grpc_256"
 
     def run(self, served: Served, load: tuple[str, int], warm_s: int, run_s: int, group: str) -> dict[str, float]:
         """Run one load and return its figures, with the server's processor time per message in µs."""
         mode, threads = load
-        words = [served.endpoint, f"grpc_{threads if mode == 'send' else 256}", mode, str(threads)]
+        words = [served.endpoint, f"grpc_{threads}" if mode == "send" else self.received, mode, str(threads)]
         before = processor_s(served.contender)
         command = [*self._command, *words, str(warm_s), str(run_s), group]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
@@ -87,6 +90,10 @@ def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], 
     for served in all_served:
         for threads in (1, 64, 256):
             make_topic(served.broker, f"grpc_{threads}", 8)
+    if options.fill:
+        filling, load.received = bench_pop.Load(ROOT / ".build" / "bench" / "grpc" / "filling"), "pop_bench"
+        for served in all_served:
+            filling.run(served.contender, "fill", 1, options.fill, "none")
     for each in loads:
         for number in range(options.rounds):
             for served in all_served:
@@ -105,6 +112,7 @@ def main() -> int:
     parser.add_argument(
         "--loads", default="", help="some of send:1,send:64,send:256,receive:1,receive:64,receive:256 (all)"
     )
+    parser.add_argument("--fill", type=int, default=0, help="messages that are stored for receives")
     parser.add_argument("--alone", action="store_true", help="the box without Apache's broker")
     options = parser.parse_args()
     loads = [load for load in LOADS if not options.loads or ":".join(map(str, load)) in options.loads.split(",")]
