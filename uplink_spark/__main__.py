@@ -8,7 +8,8 @@ import sys
 from uplink_spark.commands import COMMANDS
 from uplink_spark.errors import UplinkError
 
-EXTRAS = {"numpy": "gateway", "zstandard": "gateway", "pyarrow": "spark", "pyspark": "spark", "boto3": "objectstore"}
+EXTRAS = {"numpy": "gateway", "zstandard": "gateway", "pyarrow": "spark", "pyspark": "spark"}
+EXTRAS |= {"boto3": "objectstore", "obstore": "objectstore"}
 
 
 def make_parser() -> argparse.ArgumentParser:

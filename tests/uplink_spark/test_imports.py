@@ -14,7 +14,8 @@ GATEWAY = "centre.gateway centre.metrics centre.zone_files.objects centre.sweep 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("modules", "absent"), [(BOX, "numpy pyspark pyarrow pandas boto3"), (GATEWAY, "pyspark pyarrow pandas boto3")]
+    ("modules", "absent"),
+    [(BOX, "numpy pyspark pyarrow pandas boto3 obstore"), (GATEWAY, "pyspark pyarrow pandas boto3 obstore")],
 )
 def test_a_side_loads_only_what_it_needs(modules: str, absent: str) -> None:
     program = f"""

@@ -297,10 +297,10 @@ def _disk_zone(config: GatewayConfig) -> Opened:
 
 
 def _object_zone(config: GatewayConfig) -> Opened:
-    from uplink_spark.centre.zone_files.object_store import ObjectStore
+    from uplink_spark.centre.zone_files.object_store import open_store
     from uplink_spark.centre.zone_files.objects import ObjectRecords, ObjectShardWriter, open_object_zone
 
-    store, step = ObjectStore(config.landing), _failpoint()
+    store, step = open_store(config.landing), _failpoint()
     zone = open_object_zone(store, config.shards)
     return zone, lambda shard: ObjectShardWriter(store, shard, step=step), ObjectRecords(store, zone.shards)
 
@@ -338,9 +338,9 @@ def _door_name(config: GatewayConfig) -> str:
 
 
 def _inbox(config: GatewayConfig, secrets: Path, hub: Hub, gateway: Gateway) -> Inbox:
-    from uplink_spark.centre.zone_files.object_store import ObjectStore
+    from uplink_spark.centre.zone_files.object_store import open_store
 
-    return Inbox(ObjectStore(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
+    return Inbox(open_store(config.landing), secrets, hub.zone.landing_id, gateway.admit_stick)
 
 
 def _check(config: GatewayConfig) -> None:

@@ -23,7 +23,7 @@ def now_ms() -> int:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--landing", required=True, help="landing zone: a directory, or s3://bucket/prefix")
+    parser.add_argument("--landing", required=True, help="landing zone: a directory, or s3:, gs:, abfss: of a bucket")
     parser.add_argument("--listen", default="127.0.0.1:10940", metavar="HOST:PORT")
     parser.add_argument(
         "--certs", type=Path, help="folder with gateway.crt, gateway.key, ca.crt; without: only loopback"

@@ -55,9 +55,9 @@ class BucketKeeping:
 
     def __init__(self, url: str) -> None:
         # Its client is not needed where no bucket is.
-        from uplink_spark.centre.zone_files.object_store import ObjectStore
+        from uplink_spark.centre.zone_files.object_store import open_store
 
-        self._store = ObjectStore(url)
+        self._store = open_store(url)
 
     def names(self, folder: str) -> list[str]:
         return self._store.names(folder)
@@ -81,10 +81,10 @@ def open_records(url: str, shards: int) -> CentreRecords:
     files = open_files(url)
     if isinstance(files, LocalFiles):
         return CentreRecords(Path(files.root), shards)
-    from uplink_spark.centre.zone_files.object_store import ObjectStore  # as above
+    from uplink_spark.centre.zone_files.object_store import open_store  # as above
     from uplink_spark.centre.zone_files.objects import ObjectRecords
 
-    return ObjectRecords(ObjectStore(url), shards)
+    return ObjectRecords(open_store(url), shards)
 
 
 def open_keeping(url: str) -> Keeping:

@@ -1,6 +1,6 @@
-"""One bucket, as the landing zone and its retention use it.
+"""One bucket, as the landing zone and its retention use it: of S3 here, of Google's and Azure's store in cloud_store.
 
-Needed of the store: strong read-after-write and conditional create (S3 has both; boto3 speaks it).
+Needed of the store: strong read-after-write and conditional create (all three have both).
 URL: s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=R, as pyarrow reads it on Spark's side.
 """
 
@@ -8,11 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlparse
 
 from uplink_spark.errors import LandingError
 from uplink_spark.zone.files import shown
+
+CLOUDS = ("gs", "abfs", "abfss")
+
+
+class BucketStore(Protocol):
+    """What a landing zone asks of a store, below a prefix of one bucket. All calls block and raise OSError."""
+
+    place: str  # for messages
+
+    def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None: ...
+    def put(self, path: str, data: bytes) -> None: ...
+    def create(self, path: str, data: bytes) -> bool: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def delete(self, path: str) -> None: ...
+    def size(self, path: str) -> int: ...
+    def written_ms(self, path: str) -> int: ...
+    def names(self, folder: str, *, deep: bool = False, after: str = "") -> list[str]: ...
+
+
+def open_store(url: str) -> BucketStore:
+    """Return the store of a URL. Raises LandingError."""
+    if urlparse(url).scheme in CLOUDS:
+        # Its library is not needed where no such store is.
+        from uplink_spark.centre.zone_files.cloud_store import open_cloud
+
+        return open_cloud(url)
+    return ObjectStore(url)
 
 
 class ObjectStore:
@@ -28,8 +55,8 @@ class ObjectStore:
             )
         if parts.scheme != "s3" or not parts.netloc:
             raise LandingError(
-                f"landing zone {shown(url)}: a gateway writes into a folder or s3://bucket/prefix; gs:, abfs: and "
-                "hdfs: are for readers, of a copy"
+                f"landing zone {shown(url)}: a gateway writes into a folder, s3:, gs: or abfs:; hdfs: is for readers, "
+                "of a copy"
             )
         try:
             boto3, settings = import_module("boto3"), import_module("botocore.config")
@@ -37,6 +64,7 @@ class ObjectStore:
             raise LandingError(f"landing zone {shown(url)} needs boto3; install it with: pip install boto3") from error
         endpoint = query.get("endpoint_override")
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        self.place = f"s3://{self.bucket}"
         self._faults: Any = import_module("botocore.exceptions")
         self._client: Any = boto3.client(
             "s3",

@@ -16,7 +16,7 @@ import trio
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.zone_files.adopt import entries_of
 from uplink_spark.centre.zone_files.landing import RESTORE, Covering, LandedBefore, NewPiece
-from uplink_spark.centre.zone_files.object_store import ObjectStore
+from uplink_spark.centre.zone_files.object_store import BucketStore
 from uplink_spark.centre.zone_files.records import (
     QUARANTINE_FILES,
     QUARANTINE_OF_BOX,
@@ -58,23 +58,23 @@ STATUS_LINES = 5000  # of a shard that wait; the oldest go
 log = logging.getLogger("uplink_spark.gateway")
 
 
-def open_object_zone(store: ObjectStore, shards: int) -> Zone:
+def open_object_zone(store: BucketStore, shards: int) -> Zone:
     """Return the landing zone, made there if it is new. Raises LandingError."""
     try:
         data = store.get(LANDING_NAME)
         if data is None:
             store.create(LANDING_NAME, Zone(secrets.token_bytes(16), shards).encode())
-            log.warning("landing zone s3://%s is new; if it should exist, is the URL right?", store.bucket)
+            log.warning("landing zone %s is new; if it should exist, is the URL right?", store.place)
             data = store.get(LANDING_NAME)
         return decode_zone(data or b"")
     except (OSError, ManifestDamaged) as error:
-        raise LandingError(f"landing zone s3://{store.bucket}: {error}") from error
+        raise LandingError(f"landing zone {store.place}: {error}") from error
 
 
 class ObjectShardWriter:
     """The writer of a shard in an object store; the same calls as landing.ShardWriter."""
 
-    def __init__(self, store: ObjectStore, shard: int, *, step: Failpoint = no_failpoint) -> None:
+    def __init__(self, store: BucketStore, shard: int, *, step: Failpoint = no_failpoint) -> None:
         self._store, self.shard, self._step = store, shard, step
         self.next_seq = self.landed_ms = self._state_seq = 0
         self._cover: Covering
@@ -94,7 +94,7 @@ class ObjectShardWriter:
             firsts, states = self._load_newest(0)
         oldest = min(firsts, default=0)
         if self.next_seq < oldest:
-            what = f"shard {self.shard:04x} of s3://{self._store.bucket}: entries below {oldest} are missing"
+            what = f"shard {self.shard:04x} of {self._store.place}: entries below {oldest} are missing"
             raise LandingError(f"{what} and no state is intact; restore {manifest_path(self.shard, oldest, 'state')}")
         begun, read = self.next_seq, list[Sequence[ManifestEntry]]()
         while (data := self._store.get(manifest_path(self.shard, self.next_seq))) is not None:
@@ -126,7 +126,7 @@ class ObjectShardWriter:
         try:
             self._rollup.begin(begun, self.next_seq)
         except OSError as error:
-            raise LandingError(f"landing zone s3://{self._store.bucket}: {error}") from error
+            raise LandingError(f"landing zone {self._store.place}: {error}") from error
         for entries in read:
             self._rollup.note(entries)
 
@@ -137,7 +137,7 @@ class ObjectShardWriter:
             if part.fault is not None or part.pending or not part.entries:
                 raise ManifestDamaged(f"has no complete commit: {part.fault or 'its end is missing'}")
         except ManifestDamaged as error:
-            name = f"s3://{self._store.bucket}: {manifest_path(self.shard, self.next_seq)}"
+            name = f"{self._store.place}: {manifest_path(self.shard, self.next_seq)}"
             raise LandingError(f"{name}: {error}; {RESTORE}") from error
         return part
 
@@ -145,7 +145,7 @@ class ObjectShardWriter:
         """Raise LandingError if what was receipted is after the last entry: its numbers must not be given again."""
         if found:
             name = manifest_path(self.shard, self.next_seq)
-            text = f"s3://{self._store.bucket}: {name} is missing, and {found[0]} follows it"
+            text = f"{self._store.place}: {name} is missing, and {found[0]} follows it"
             raise LandingError(f"{text}; restore it from a copy of the landing zone")
 
     def _adopt(self) -> None:
@@ -165,7 +165,7 @@ class ObjectShardWriter:
             place = Placement(seq, pack, 0, 0, 0, max(self.landed_ms, written_ms))
             data = BytesIO(self._store.get(pack) or b"")
             try:
-                entries = entries_of(f"s3://{self._store.bucket}: {pack}", data, place, draft)
+                entries = entries_of(f"{self._store.place}: {pack}", data, place, draft)
             except PieceDamaged as error:
                 log.warning("pack not taken reason=%s: left by an unfinished commit", error)
                 break
@@ -267,7 +267,7 @@ class ObjectShardWriter:
 class ObjectRecords(CentreRecords):
     """The small files beside them, in the same store."""
 
-    def __init__(self, store: ObjectStore, shards: int) -> None:
+    def __init__(self, store: BucketStore, shards: int) -> None:
         self._store, self._shards = store, shards
         self._lines: dict[int, deque[str]] = {}
         self._unwritten: dict[str, bytes] = {}  # by name: a repeat replaces what a PUT without an answer has written

@@ -1,6 +1,6 @@
 import pytest
 
-from uplink_spark.centre.zone_files.object_store import ObjectStore
+from uplink_spark.centre.zone_files.object_store import ObjectStore, open_store
 from uplink_spark.errors import LandingError
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,8 @@ def test_objects_are_listed_read_in_part_and_deleted(url: str) -> None:
 
 
 def test_a_url_of_something_else_is_refused() -> None:
-    with pytest.raises(LandingError, match="a gateway writes into a folder or s3://bucket/prefix; gs:"):
-        ObjectStore("gs://bucket/zone")
+    with pytest.raises(LandingError, match="a gateway writes into a folder, s3:, gs: or abfs:; hdfs:"):
+        open_store("hdfs://node/zone")
 
 
 def test_a_url_with_a_key_is_refused_without_saying_the_key() -> None:
