@@ -87,7 +87,7 @@ class Receives:
     async def handle(self, call: Call) -> None:
         """Serve one receive. Raises CallFailed."""
         try:
-            session, asked = self._read(call, await call.receive())
+            session, asked = await self._read(call)
             await self._receive(session, call, asked)
         except REFUSALS as exc:
             await self._refuse(call, status_told(exc))
@@ -98,14 +98,15 @@ class Receives:
         self._refusals["ReceiveMessage", Code.Name(status.code)] += 1
         await self._say(call, status)
 
-    def _read(self, call: Call, raw: bytes | None) -> tuple[ClientSession, _Asked]:
+    async def _read(self, call: Call) -> tuple[ClientSession, _Asked]:
         """Return who receives what, all that is kept of a request while it waits. Raises as `_asked`, CallFailed."""
+        raw = await call.receive()
         if raw is None:
             raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
         check_small(raw)
-        request = decoded(ReceiveMessageRequest, raw)
         session = self._sessions.of(call)
-        return session, self._asked(session, call, request)
+        await self._sessions.await_settings(session)
+        return session, self._asked(session, call, decoded(ReceiveMessageRequest, raw))
 
     def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:
         """Return what a request wants. Raises Rejection, Refused."""

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import trio
 
-from appliance.grpc import receives, renewals
+from appliance.grpc import clients, receives, renewals
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.receives import polling_s
 from netstack.grpc.frame_gate import RST_STREAM, frame_bytes
 from netstack.grpc.testing import enveloped
 from netstack.grpc.v2 import definition_pb2
-from netstack.grpc.v2.service_pb2 import HeartbeatRequest
+from netstack.grpc.v2.service_pb2 import HeartbeatRequest, QueryRouteRequest, ReceiveMessageResponse
 from tests.appliance.box import ask, connected, send
 from tests.appliance.grpc.asking import (
     PATH,
@@ -272,7 +272,27 @@ async def test_a_producer_does_not_receive(tmp_path: Path) -> None:
         assert (status.code, "producer" in status.message) == (Code.UNRECOGNIZED_CLIENT_TYPE, True)
 
 
-async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path) -> None:
+async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_them(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, "min_poll_ms = 0\n") as (box, port), asking(port) as client:
+        async with connected(box) as line:
+            await line.ask(send("T", b"hello"))
+        request = enveloped(receiving("G", "T", poll_s=0).SerializeToString())
+        patient = {**client.metadata, "grpc-timeout": "30S"}
+        numbers = [await client.client.begin(f"{PATH}ReceiveMessage", patient) for _ in range(2)]
+        for number in numbers:
+            await client.client.send(number, request, end=True)
+        await client.ask("QueryRoute", QueryRouteRequest())  # refused, and both are being served now
+        assert not any(client.client.calls[number].messages for number in numbers)
+        await joined(client)
+        for number in numbers:
+            with trio.fail_after(60):
+                await client.client.calls[number].ended.wait()
+        answers = [ReceiveMessageResponse.FromString(client.client.calls[each].messages[0]) for each in numbers]
+        assert sorted(Code.Name(each.status.code) for each in answers) == ["MESSAGE_NOT_FOUND", "OK"]
+
+
+async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "SETTINGS_S", 0.05)
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
         status, _ = await client.receive(receiving("G", "T"))
         assert status.code == Code.UNRECOGNIZED_CLIENT_TYPE, "its settings are not known"
@@ -283,8 +303,6 @@ async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path) -> None:
         number = await client.client.begin(f"{PATH}ReceiveMessage", {**client.metadata, "grpc-timeout": "3S"})
         await client.client.send(number, enveloped(receiving("G", "T").SerializeToString()), end=True)
         await client.client.calls[number].ended.wait()
-        from netstack.grpc.v2.service_pb2 import ReceiveMessageResponse
-
         first = ReceiveMessageResponse.FromString(client.client.calls[number].messages[0])
         assert first.status.code == Code.ILLEGAL_POLLING_TIME
 
