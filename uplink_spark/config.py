@@ -85,6 +85,11 @@ def split_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
     return host, int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """Return what `split_address` takes apart: an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def need_certs(host: str, certs: Path | None, what: str) -> None:
     """Without certificates only loopback is allowed. Raises ConfigError."""
     if certs is None and host not in LOOPBACK:

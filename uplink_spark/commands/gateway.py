@@ -13,7 +13,7 @@ import trio
 
 from uplink_spark.bounds import whole
 from uplink_spark.commands.parts import Subcommand, log_to_stderr
-from uplink_spark.config import GatewayConfig, split_address
+from uplink_spark.config import GatewayConfig, join_address, split_address
 from uplink_spark.errors import UplinkError, first_error
 from uplink_spark.zone.files import shown
 
@@ -66,7 +66,7 @@ def config_of(options: argparse.Namespace) -> GatewayConfig:
         deny=options.deny,
         rate_bytes=options.rate,
         inbox_secrets=options.inbox_secrets,
-        advertise=options.advertise and "{}:{}".format(*split_address(options.advertise)),
+        advertise=options.advertise and join_address(*split_address(options.advertise)),
         metrics=split_address(options.metrics) if options.metrics else None,
     )
 
@@ -85,7 +85,7 @@ async def _serve(config: GatewayConfig) -> None:
         host, port = await nursery.start(
             lambda task_status: run_gateway(config, now_ms=now_ms, task_status=task_status)
         )
-        print(f"ready listen={host}:{port} landing={shown(config.landing)}", flush=True)
+        print(f"ready listen={join_address(host, port)} landing={shown(config.landing)}", flush=True)
 
 
 def _allow_many_connections() -> None:

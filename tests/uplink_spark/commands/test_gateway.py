@@ -9,7 +9,7 @@ import pytest
 
 from uplink_spark.__main__ import main, make_parser
 from uplink_spark.commands.gateway import config_of
-from uplink_spark.config import GatewayConfig
+from uplink_spark.config import GatewayConfig, split_address
 from uplink_spark.errors import ConfigError, first_error
 
 
@@ -32,6 +32,14 @@ def test_each_option_reaches_its_setting() -> None:
         "/zone", ("::1", 7), Path("/c"), 3, 5, 2 << 20, keep_days=4, max_boxes=6, deny=Path("/d"), rate_bytes=9,
         metrics=("0.0.0.0", 8),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("gw1.example.net", "gw1.example.net:10940"), ("[2001:db8::1]:7", "[2001:db8::1]:7")]
+)
+def test_boxes_are_told_an_address_that_they_can_take_apart(given: str, told: str) -> None:
+    assert config_of(options("--advertise", given)).advertise == told
+    assert split_address(told) == split_address(given)
 
 
 @pytest.mark.parametrize("text", ["localhost:x", ":7", "10940", "h:65536", "h:-1", "h:²"])
