@@ -22,6 +22,7 @@ from storage_driver.recovery.opening import Opened
 from storage_driver.recovery.queue_repair import QueueRepair
 from storage_driver.recovery.recovery import Recovered
 from storage_driver.retention.deletion import Deletion
+from storage_driver.segment_copies import SegmentCopies
 
 
 class Hooks(NamedTuple):
@@ -49,6 +50,7 @@ class StoreParts(NamedTuple):
     queue_repair: QueueRepair
     lookup: Lookup
     deletion: Deletion
+    copies: SegmentCopies
 
 
 def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> StoreParts:
@@ -90,7 +92,8 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         lookup=lookup,
     )
     raw = RawAppender(log, queues, make_queue=appender.make_queue)
-    return StoreParts(queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion)
+    copies = SegmentCopies(disk, config.root / "commitlog", log, raw, flusher=flusher)
+    return StoreParts(queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion, copies)
 
 
 def make_maintenance(config: StoreConfig, disk: Disk, parts: StoreParts, hooks: Hooks) -> Maintenance:

@@ -144,8 +144,8 @@ class RawAppender:
         log = self._log
         if log.failure is not None:
             log.reserve(0)  # raises it
-        if log_offset != log.end:
-            raise NotNext(log_offset, log.end)
+        if log_offset != log.end or log.read_to < log.end:
+            raise NotNext(log_offset, min(log.end, log.read_to))
         runs, blank = _parse(log_offset, data, log.segment_left)
         ends: dict[MessageQueue, int] = {}
         for run in runs:
@@ -156,6 +156,26 @@ class RawAppender:
         if blank:
             log.end_segment()
         return log.end
+
+    def read(self, log_offset: int, data: bytes, left: int) -> int:
+        """Number the records that are whole in some bytes which the log has already, behind `read_to`.
+
+        `left`: bytes to the end of the segment. Return the log offset behind them, the end of the segment where its
+        blank was reached. Raises RecordDamaged, QueueRestarted: what is below was taken then.
+        """
+        runs, end = _parse_whole(log_offset, data, left)
+        ends: dict[MessageQueue, int] = {}
+        at = log_offset
+        for number, run in enumerate(runs):
+            try:
+                if run.queued:
+                    self._check_number(run, ends)
+            except (QueueRestarted, RecordDamaged):
+                self._log.take_read([self._pending_run(each) for each in runs[:number]], at)
+                raise
+            at = run.log_offsets[-1] + run.sizes[-1]
+        self._log.take_read([self._pending_run(run) for run in runs], end)
+        return end
 
     def _check_number(self, run: CopiedRun, ends: dict[MessageQueue, int]) -> None:
         """Raise for a number that its queue has given out before."""
@@ -225,3 +245,21 @@ def _parse(log_offset: int, data: bytes, left: int) -> tuple[list[CopiedRun], bo
             raise RecordDamaged(log_offset + at, f"{size} bytes do not fit the segment")
         at += size
     return runs.found, False
+
+
+def _parse_whole(log_offset: int, data: bytes, left: int) -> tuple[list[CopiedRun], int]:
+    """Return the records that are whole in some bytes, and where the next one begins. Raises RecordDamaged."""
+    runs, at, end = CopiedRuns(), 0, len(data)
+    while end - at >= BLANK_BYTES:
+        size = runs.take(data, at, log_offset + at)
+        if not size:
+            size, magic = BLANK.unpack_from(data, at)
+            if magic == MAGIC_BLANK and size == left - at:
+                return runs.found, log_offset + left
+            if at + size > end and BLANK_BYTES < size <= left - at:
+                break
+            entry = parse_record(data, at, log_offset + at)
+            size = entry.size
+            runs.add(entry)
+        at += size
+    return runs.found, log_offset + at

@@ -35,6 +35,7 @@ from storage_driver.recovery.opening import (
     with_room,
 )
 from storage_driver.recovery.verdict import RecoveryVerdict
+from storage_driver.segment_copies import SegmentCopies
 from storage_driver.statistics import AppendResult, StoreStatistics, SyncEvidence
 
 
@@ -115,6 +116,11 @@ class MessageStore:
     def bound_answers(self) -> Mark:
         """Let clients wait at a mark of their own from now on, so that their wait can end early; return it."""
         return self._log.bound_answers()
+
+    @property
+    def copies(self) -> SegmentCopies:
+        """Where whole segments of another log become part of this one."""
+        return self._parts.copies
 
     def pause_index(self, rests: bool) -> None:
         """Let the index rest while this copy is far behind its log, or have it catch up."""

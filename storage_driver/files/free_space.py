@@ -10,7 +10,7 @@ from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.layout_repair import LOCK, is_segment_name
 
 RELEASED_BYTES, BLOCK = 4 << 20, 4096  # bytes; a start writes about 100 KB
-AHEAD = ("reserve", "spare.tmp", "next.tmp")
+AHEAD = ("reserve", "spare.tmp", "next.tmp", "copy.tmp")
 
 
 def release_space(disk: Disk, root: Path) -> bool:

@@ -13,7 +13,7 @@ from storage_driver.files.disk import NOWHERE, Disk, FileFacts
 
 FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
 LOCK, QUARANTINE, TIMERS, POSITION = "lock", "quarantine", "timers", "position"
-_ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp")
+_ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp", "copy.tmp")
 _TABLES = (".json", ".json.bak", ".json.tmp", ".journal", ".journal.tmp")
 
 

@@ -32,6 +32,7 @@ Writing = Callable[[Sequence[Write], int], None]
 SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 BUSY_AFTER_S: Final = 1.0
 BUSY_CHECK_EVERY: Final = 16  # the clock costs 0.3 µs
+ALL: Final = 1 << 62  # above every log offset
 
 
 class SyncCounters:
@@ -115,6 +116,8 @@ class CommitLog:
         self._pending: list[PendingAppend] = []
         self._uncommitted: deque[PendingAppend] = deque()  # synced, not dispatched
         self._synced, self._committed = Mark(end), Mark(end)
+        self.read_to = ALL  # behind it the log has whole files of which no record was read yet
+        self._wanted = 0  # what `commit` was asked for while it was lower
         self.answers: Mark | None = None  # `committed` again, for clients, where they do not wait for ever
         self._sharing: Sharing | None = None  # None: a log by itself
         self._oldest_at: float | None = None  # since when the oldest record that is not synced waits
@@ -191,6 +194,29 @@ class CommitLog:
         self.append(data, first)
         self._pending += rest
 
+    # ---- whole files of another log
+
+    def adopt(self, segment: Segment) -> None:
+        """Take a file that has what this log has of its segment, and all behind it, on stable storage; all is synced.
+
+        Nothing behind `read_to` is committed before `take_read` was given its records.
+        """
+        if self.end != self._synced.at or self._pending or not segment.base <= self.end < segment.end:
+            raise ValueError(f"a file from {segment.base} on for a log that ends at {self.end}, synced {self.synced}")
+        self.segments = [each for each in self.segments if each.base < segment.base] + [segment]
+        self.read_to = min(self.read_to, self.end)
+        self.end = segment.end
+        self._limit = self.end + self.segment_bytes
+        self._writes = [Write(self.end, self._pieces)]
+        self.proven_at = trio.current_time()
+        self._synced.move(self.end)
+
+    def take_read(self, pending: Sequence[PendingAppend], log_offset: int) -> None:
+        """Take the records between `read_to` and a log offset, where one ends; commit what waited for them."""
+        self._uncommitted += pending
+        self.read_to = log_offset if log_offset < self.end else ALL
+        self.commit(self._wanted)
+
     def when_committed(self, log_offset: int, wake: Wake) -> None:
         """Call wake(None) once all bytes below log_offset are committed, wake(reason) if they will not be."""
         self._when(self._committed, log_offset, wake)
@@ -252,7 +278,9 @@ class CommitLog:
         else:
             dropped = self._take_above(cut.log_offset) + self._pending
             self.segments = [segment for segment in self.segments if segment.base < cut.log_offset]
-            self._synced.at = cut.log_offset
+            self._synced.at, self._wanted = cut.log_offset, min(self._wanted, cut.log_offset)
+            if self.read_to >= cut.log_offset:
+                self.read_to = ALL
             self._go_on_at(cut.log_offset)
             self._on_truncated(dropped)
             self._fail_above(cut.log_offset, cut.reason)
@@ -295,7 +323,8 @@ class CommitLog:
 
         A batch is committed as a whole, and the mark never falls.
         """
-        end, ready = min(log_offset, self._synced.at), list[PendingAppend]()
+        self._wanted = max(self._wanted, log_offset)
+        end, ready = min(log_offset, self._synced.at, self.read_to), list[PendingAppend]()
         if end <= self._committed.at:
             return
         waiting = self._uncommitted

@@ -19,6 +19,7 @@ from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.index.index_file import Index
 from storage_driver.log.commit_log import SPACE_ERRORS
+from storage_driver.log.copied_segment import COPY
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
@@ -159,6 +160,8 @@ def _recover(
     fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
     if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
         mark.sync()
+    if config.shared and disk.exists(root / COPY):  # what came of a segment that was never whole
+        disk.remove(root / COPY)
     losses, first = Losses(disk, root), FirstFile(disk, root)
     losses.load()
     cut = Truncation(disk, root).finish(partial(_note_cut, disk, root, losses, now_ms()))

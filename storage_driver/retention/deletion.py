@@ -59,7 +59,7 @@ class Deletion:
                 self._lookup.files.forget(key)
                 self._flusher.forget(key)
             self._appender.forget_topic(topic)
-            end = self._log.end
+            end = min(self._log.end, self._log.read_to)
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)
             await self._in_thread(self._remove_topic, self._folder / topic)
             await self._log.wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
@@ -77,7 +77,7 @@ class Deletion:
         """
         async with self._flusher.guard:
             segments = self._log.segments
-            if len(segments) < 2 or base not in (None, segments[0].base):
+            if len(segments) < 2 or base not in (None, segments[0].base) or self._log.read_to < segments[1].base:
                 return False
             first = segments[1].base
             if self._flusher.restart.values.queues_to < first:
