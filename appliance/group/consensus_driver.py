@@ -7,7 +7,7 @@ disk before a message leaves. The store's own thread syncs meanwhile, and links 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,12 @@ from appliance.group.copies.common_point import cuts_something, encode_point, po
 from appliance.group.copies.cut_news import note_cuts
 from appliance.group.copies.log_copy import CopyFailed, LogShrunk
 from appliance.group.copies.missing import messages_of_clients
+from appliance.group.copies.segment_fetching import Fetcher, SegmentFetching
 from appliance.group.event_queue import DriverEvent, needs_turn
 from appliance.group.leadership import LEADER, LEARNER, LeadershipState
 from appliance.group.link_events import LinkEvents
 from appliance.group.links.link import Link
-from appliance.group.links.links import LinkUser, MemberLinks
+from appliance.group.links.links import LinkUser, MemberLinks, first_of
 from appliance.group.links.message_frames import encode_message
 from appliance.group.member_files import MemberFiles
 from appliance.group.member_orders import MemberOrders
@@ -32,6 +33,7 @@ from appliance.group.told_log import ToldLog
 from appliance.group.wishes import LEAD, Wish
 from storage_driver.consensus.effects import BeginTerm, Effects, LogCut
 from storage_driver.consensus.members import Members
+from storage_driver.consensus.messages import Append
 from storage_driver.errors import LogFailed, StorageError
 from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
@@ -63,8 +65,9 @@ class ConsensusDriver:
         self._shipping, self._missing = parts.shipping, parts.missing
         self._one_thread = trio.CapacityLimiter(1)
         self._told, self._failed = ToldLog(parts.core, parts.store), False  # whether the disk failed
-        self._heard = LinkEvents(parts, session, at_once=self._done_at_once)
+        self._heard = LinkEvents(parts, session, at_once=self._done_at_once, segments=lambda: self._segments)
         self.links = make_links(self._heard)
+        self._segments = SegmentFetching(self._fetcher(), parts.store)
         self.view = MemberView(parts, self.links)
         self.orders = MemberOrders(
             parts,
@@ -74,6 +77,11 @@ class ConsensusDriver:
             limiter=self._one_thread,
         )
         self._know(self._core.status.members)
+
+    def _fetcher(self) -> Fetcher:
+        rules, core, links = self._rules, self._core, self.links
+        leader, told = lambda: core.status.leader, lambda: core.told_committed
+        return Fetcher(rules.group, rules.member, links.connected, links.send, leader, told)
 
     # ---- what the store tells
 
@@ -127,7 +135,7 @@ class ConsensusDriver:
             or self._core.alone != self._store.lineage.is_alone
             or (effects.accepted is not None and self._begins_log(event))
         ):
-            self._events.add_first(DriverEvent(lambda _: effects, event.data, event.sender))
+            self._events.add_first(event._replace(run=lambda _: effects))
             return True
         end = self._copy.append(effects.accepted, event.data) if effects.accepted is not None else None
         self._tell_others(effects)
@@ -153,7 +161,8 @@ class ConsensusDriver:
             nursery.start_soon(self._shipping.pace.run)
             if self._rules.accounts is not None:
                 nursery.start_soon(self._rules.accounts.run, self._linked_boxes)
-            nursery.start_soon(self._look_after_copy)
+            nursery.start_soon(self._look_after, self._copy.run)
+            nursery.start_soon(self._look_after, self._segments.run)
             nursery.start_soon(self.orders.grant)
             await self._act()
 
@@ -163,11 +172,11 @@ class ConsensusDriver:
         names = (*status.members.boxes, *status.members.learners) if status.role == LEADER else ()
         return [(name, link) for name in names if (link := self.links.link(name)) is not None]
 
-    async def _look_after_copy(self) -> None:
+    async def _look_after(self, run: Callable[[], Awaitable[None]]) -> None:
         try:
-            await self._copy.run()
-        except (CopyFailed, LogFailed) as exc:
-            self._fail(str(exc))
+            await run()
+        except* (CopyFailed, LogFailed) as group:
+            self._fail(str(first_of(group)))
 
     def _fail(self, reason: str) -> None:
         if not self._failed:
@@ -205,7 +214,7 @@ class ConsensusDriver:
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
             self._copy.news.refusals.tell(link, store.full, self._copy.refused)
-            far_behind = self._core.told_committed - store.end > FAR_BEHIND
+            far_behind = self._core.told_committed - store.committed > FAR_BEHIND
         store.pause_index(far_behind)
 
     def _rest_s(self) -> float:
@@ -228,9 +237,9 @@ class ConsensusDriver:
                 await trio.to_thread.run_sync(
                     self._store.lineage.adopt, self._heard.epochs[event.sender], limiter=self._one_thread
                 )
-            if (end := self._copy.append(effects.accepted, event.data)) is not None:
-                self._appended(end)
+            await self._accept(effects.accepted, event)
         if effects.begin_term is not None:
+            await self._segments.read_all()
             self._lead(effects.begin_term)
         elif effects.members is not None:
             self._append_record(self._core.status.term, effects.members)
@@ -247,6 +256,17 @@ class ConsensusDriver:
             self._follow(f"{effects.status.leader or 'nobody'} leads this group")
         if self._shipping.has_more():
             self.links.wake()
+
+    async def _accept(self, append: Append, event: DriverEvent) -> None:
+        """Have what was accepted in the log."""
+        if not event.fetched:
+            end = self._copy.append(append, event.data)
+        else:
+            end = await self._segments.adopt(append)
+        if end is not None:
+            self._appended(end)
+            if event.fetched:
+                self._tell(self._core.synced, end)
 
     def _tell_others(self, effects: Effects) -> None:
         for member, message in effects.send:
@@ -298,6 +318,7 @@ class ConsensusDriver:
         self._shipping.copied.fail(f"{NOT_COPIED}: {reason}")
         self._store.share(self._synced_to)
         self._shipping.feed.clear()
+        self._shipping.segments.clear()
         self._events.add_first(DriverEvent(partial(self._told.appended, log_offset=self._store.end)))
 
     def _lead(self, begin: BeginTerm) -> None:

@@ -21,6 +21,7 @@ class DriverEvent(NamedTuple):
     run: Callable[[float], Effects]
     data: bytes = b""
     sender: str = ""
+    fetched: bool = False  # the bytes of the Append came as a segment
 
 
 class EventQueue:

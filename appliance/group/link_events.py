@@ -6,16 +6,21 @@ from functools import partial
 from appliance.group.copies.common_point import decode_point
 from appliance.group.copies.cut_news import decode_cuts, note_cuts
 from appliance.group.copies.missing import decode_missing
+from appliance.group.copies.segment_fetching import SegmentFetching
+from appliance.group.copies.segment_frames import WORKING, SegmentSeen, decode_offer, decode_seen
 from appliance.group.event_queue import DriverEvent
 from appliance.group.leadership import LEADER
 from appliance.group.links.frames import (
     ACCOUNTS,
+    APPEND_FETCHED,
     COMMON_POINT,
     COPY_REFUSES,
     CUTS,
     HAND_OVER,
     MISSING,
     MOST_TEXT,
+    SEGMENT,
+    SEGMENT_SEEN,
     WISH_REFUSED,
     LinkFrame,
     LinkRefused,
@@ -25,6 +30,7 @@ from appliance.group.links.frames import (
 from appliance.group.links.frames import LEAVE as LEAVE_FRAME
 from appliance.group.links.greeting import hello_of, refusal_of
 from appliance.group.links.link import Link
+from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.message_frames import decode_message
 from appliance.group.member_parts import DriverParts
 from appliance.group.wishes import LEAD, LEAVE, Wish
@@ -38,11 +44,19 @@ Take = Callable[[Link, LinkFrame], Awaitable[None]]
 class LinkEvents:
     """The user of a member's links."""
 
-    def __init__(self, parts: DriverParts, session: bytes, *, at_once: Callable[[DriverEvent], bool]) -> None:
+    def __init__(
+        self,
+        parts: DriverParts,
+        session: bytes,
+        *,
+        at_once: Callable[[DriverEvent], bool],
+        segments: Callable[[], SegmentFetching],
+    ) -> None:
         """at_once: lets the core hear an event right now, and returns whether it did."""
         self._rules, self._core, self._store, self._session = parts.rules, parts.core, parts.store, session
         self._events, self._wishes, self._shipping = parts.events, parts.wishes, parts.shipping
         self._copy, self._missing, self._at_once = parts.copy, parts.missing, at_once
+        self._segments = segments
         self.epochs: dict[str, Sequence[tuple[int, int]]] = {}  # of the logs of linked members
         self._takers: dict[int, Take] = {
             **dict.fromkeys(WISHES, self._take_wish),
@@ -52,6 +66,8 @@ class LinkEvents:
             COMMON_POINT: self._take_news,
             CUTS: self._take_news,
             COPY_REFUSES: self._take_news,
+            SEGMENT: self._take_offer,
+            SEGMENT_SEEN: self._take_seen,
         }
 
     def hello(self) -> MemberHello:
@@ -65,6 +81,10 @@ class LinkEvents:
     def begun(self, link: Link, hello: MemberHello) -> None:
         """A link is open."""
         self.epochs[link.member] = hello.epochs
+        if hello.fetches:
+            self._shipping.segments.begin(link.member)
+            if self._segments().unread:
+                link.put(SegmentSeen(0, 0, WORKING).encode())
         link.pump(partial(self._shipping.next_frame, link.member))
         self._events.add(DriverEvent(partial(self._connected, link.member)))
 
@@ -75,6 +95,8 @@ class LinkEvents:
         """A link is closed; what was on its way is lost."""
         self._copy.news.refusals.forget(link.member)
         self._shipping.feed.forget(link.member)
+        self._shipping.segments.forget(link.member)
+        self._segments().left(link.member)
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
@@ -82,11 +104,27 @@ class LinkEvents:
 
     async def _take_message(self, link: Link, frame: LinkFrame) -> None:
         message = decode_message(frame)
-        event = DriverEvent(lambda now_s: self._core.step(now_s, link.member, message), frame.data, link.member)
-        if isinstance(message, (Append, Synced)) and self._at_once(event):
+        fetched = frame.kind == APPEND_FETCHED
+        event = DriverEvent(lambda now: self._core.step(now, link.member, message), frame.data, link.member, fetched)
+        if isinstance(message, (Append, Synced)) and not fetched and self._at_once(event):
             return
         await self._events.wait_room()
         self._events.add(event)
+
+    async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Send a member the rest of a segment. Raises LinkEnded, ProtocolError, OSError."""
+        await self._shipping.send_segment(member, stream, frame)
+
+    async def _take_offer(self, link: Link, frame: LinkFrame) -> None:
+        if link.member == self._core.status.leader:
+            self._segments().offered(link.member, decode_offer(frame))
+
+    async def _take_seen(self, link: Link, frame: LinkFrame) -> None:
+        seen = decode_seen(frame)
+        if self._core.status.role == LEADER:
+            if (answer := self._shipping.seen(link.member, seen)) is not None:
+                link.put(answer)
+            link.wake()
 
     async def _take_wish(self, link: Link, frame: LinkFrame) -> None:
         self._wishes.add(Wish(WISHES[frame.kind], link.member))

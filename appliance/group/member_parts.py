@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from appliance.group.copies.log_copy import FollowerLog, LogCopy
 from appliance.group.copies.missing import MissingMessages
+from appliance.group.copies.segment_fetching import WholeSegments
 from appliance.group.copies.shipping import Shipping
 from appliance.group.event_queue import EventQueue
 from appliance.group.leadership import Leadership
@@ -29,6 +30,8 @@ class MemberLog(FollowerLog, Protocol):
 
     lineage: Lineage
 
+    @property
+    def copies(self) -> WholeSegments | None: ...
     @property
     def truncations(self) -> int: ...
     @property

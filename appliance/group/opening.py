@@ -78,7 +78,8 @@ def _copy_of(store: MessageStore, disk: Disk, root: Path) -> LogCopy:
     def begin_again(members: Members, discard: bool) -> None:
         CopyReplacing(disk, root).begin(members, discard=discard, now_ms=wall_ms())
 
-    return LogCopy(store, Truncation(disk, root).begin, CutHistory(disk, root).load(), begin_again)
+    cut, cuts = Truncation(disk, root).begin, CutHistory(disk, root).load()
+    return LogCopy(store, cut, cuts, begin_again, unread=lambda: store.copies.unread)
 
 
 def plan_of(config: Config, host: bytes) -> GroupPlan:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from storage_driver.log.lineage import Lineage
     from storage_driver.log.marks import Wake
     from storage_driver.record import Message, MessageQueue
+    from storage_driver.segment_copies import SegmentCopies
     from storage_driver.statistics import AppendResult
 
 NO_LOG = "a witness has no log"
@@ -23,6 +24,7 @@ class WitnessLog:
     first = end = synced = committed = truncations = segment_bytes = dispatched = 0
     failure: str | None = None
     full: str | None = None
+    copies: SegmentCopies | None = None
 
     def __init__(self, lineage: Lineage) -> None:
         self.lineage = lineage

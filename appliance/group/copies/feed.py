@@ -33,7 +33,7 @@ class Feed:
     """What one log has for others. `batch` and `piece` are called in the trio loop."""
 
     def __init__(self, read: Read, *, segment_bytes: int, synced: Callable[[], int]) -> None:
-        self._read, self._segment_bytes, self._synced = read, segment_bytes, synced
+        self.read, self.segment_bytes, self.synced = read, segment_bytes, synced
         self._kept, self._kept_bytes = deque[LogPiece](), 0
         self._reading = trio.CapacityLimiter(1)
         self._ahead: dict[str, deque[LogPiece]] = {}  # per reader: read, not asked for yet
@@ -49,11 +49,11 @@ class Feed:
                 end = log_offset + len(data)
                 self._kept.append(LogPiece(log_offset, data, self._segment_end(log_offset) if blank else end))
                 self._kept_bytes += len(data)
-        while self._kept and self._kept_bytes > MOST_KEPT and self._kept[0].end <= self._synced():
+        while self._kept and self._kept_bytes > MOST_KEPT and self._kept[0].end <= self.synced():
             self._kept_bytes -= len(self._kept.popleft().data)
 
     def _segment_end(self, log_offset: int) -> int:
-        return log_offset - log_offset % self._segment_bytes + self._segment_bytes
+        return log_offset - log_offset % self.segment_bytes + self.segment_bytes
 
     def clear(self) -> None:
         """Forget what is in memory: the log is not this member's to feed from any more."""
@@ -74,9 +74,9 @@ class Feed:
         if self._kept and self._kept[0].start <= start:
             self.forget(reader)
             return self._from_memory(start, upto)
-        if start >= min(upto, self._synced()):
+        if start >= min(upto, self.synced()):
             return None
-        return await self._from_disk(start, min(upto, self._synced()), reader)
+        return await self._from_disk(start, min(upto, self.synced()), reader)
 
     def _from_memory(self, start: int, upto: int) -> LogPiece | None:
         """Return the batches from there on, several small ones together."""
@@ -106,7 +106,7 @@ class Feed:
         return found
 
     def _ends_segment(self, log_offset: int) -> bool:
-        return log_offset % self._segment_bytes == 0
+        return log_offset % self.segment_bytes == 0
 
     async def _from_disk(self, start: int, upto: int, reader: str) -> LogPiece | None:
         """Return records; None when the log was cleared meanwhile: it may have been cut since. Raises FeedGone."""
@@ -141,17 +141,17 @@ class Feed:
         """Return records. Blocks. Raises FeedGone, OSError."""
         want = min(MOST_PIECE, upto - start)
         data = self._bytes(start, want)
-        found = whole_records(start, data, self._segment_bytes)
+        found = whole_records(start, data, self.segment_bytes)
         if found.end == start:  # one record that is larger, or a blank at the end of what is there
             size = BLANK.unpack_from(data)[0] if len(data) >= BLANK_BYTES else 0
-            if not want < size <= self._segment_bytes:
+            if not want < size <= self.segment_bytes:
                 raise FeedGone(f"no record begins at {start}")
             data = self._bytes(start, size)
-            found = whole_records(start, data, self._segment_bytes)
+            found = whole_records(start, data, self.segment_bytes)
         return found
 
     def _bytes(self, start: int, count: int) -> bytes:
-        data = self._read(start, count)
+        data = self.read(start, count)
         if not data:
             raise FeedGone(f"the log at {start} is deleted")
         return data

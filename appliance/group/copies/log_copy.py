@@ -99,10 +99,14 @@ class LogCopy:
         begin_cut: BeginCut,
         cuts: Sequence[CutDone] = (),
         begin_again: BeginAgain | None = None,
+        *,
+        unread: Callable[[], bool] = lambda: False,
     ) -> None:
+        """unread: whether the log has records that nobody has read yet; nothing is appended then."""
         self.cuts, self.news = list(cuts), CutNews()  # of this log, the newest last
         self.refused = ""  # why the last append was not taken
         self._store, self._begin_cut, self._begin_again = store, begin_cut, begin_again
+        self._unread = unread
         self._given_up = False  # the next start takes the copy anew
         self._appends = 0
         self._written: deque[_Written] = deque()
@@ -118,7 +122,7 @@ class LogCopy:
 
     def append(self, append: Append, data: bytes) -> int | None:
         """Append records; return the log offset behind them, None when they were not taken: they come again."""
-        if self._restarted is not None:
+        if self._restarted is not None or self._unread():
             return None
         try:
             if self._store.full is not None:

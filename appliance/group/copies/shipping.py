@@ -2,14 +2,21 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 import trio
 
 from appliance.group.copies.feed import Feed, FeedGone
+from appliance.group.copies.segment_frames import HERE, REFUSED, SegmentSeen, decode_fetch
+from appliance.group.copies.segment_offers import SegmentOffers
+from appliance.group.copies.segment_sending import SegmentGone, SegmentSending, SendingPace
 from appliance.group.copies.ship_pace import ShipPace
 from appliance.group.copies.topic_policies import CopiedMark
-from appliance.group.links.message_frames import encode_message
+from appliance.group.links.frames import LinkFrame
+from appliance.group.links.link import LinkEnded
+from appliance.group.links.link_stream import LinkTlsStream
+from appliance.group.links.message_frames import encode_fetched, encode_message
 from netstack.serving.limits import LogLimiter
 from storage_driver.consensus.effects import FollowerProgress
 from storage_driver.consensus.messages import Append
@@ -18,6 +25,8 @@ from storage_driver.crc import crc32
 log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
 RETRY_S: Final = 1.0
+MOST_SENDING: Final = 4  # threads that send segments
+SILENCE_S: Final = 10.0  # of a follower that is sent a segment
 CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within that time
 
 
@@ -38,6 +47,8 @@ class Shipping:
     def __init__(self, core: ShippingCore, feed: Feed, *, ship: Callable[[], None], rate: int = 0) -> None:
         """ship: has followers sent what there is. rate: bytes a second for each from the disk, 0: what it takes."""
         self._core, self.feed, self._rate = core, feed, rate
+        self.segments = SegmentOffers(feed.segment_bytes, feed.synced)
+        self._sending = trio.CapacityLimiter(MOST_SENDING)
         self._due: dict[str, float] = {}  # when a follower gets bytes again
         self._told = LogLimiter()
         self.copied = CopiedMark(core.copied)
@@ -50,6 +61,10 @@ class Shipping:
             if start >= upto:
                 self.feed.forget(member)
                 return None
+            turn = self.segments.turn(member, (start, upto), self.synced().get(member, 0), trio.current_time())
+            if turn.waits:
+                self.feed.forget(member)
+                return turn.offer.encode() if turn.offer is not None else None
             if start - self.synced().get(member, 0) > WINDOW:
                 return None
             read_before = self.feed.read_by[member]
@@ -66,6 +81,29 @@ class Shipping:
                 append = self._core.ship(member, piece.end - start, crc32(piece.data))
                 return encode_message(append, piece.data)
         return None
+
+    def seen(self, member: str, seen: SegmentSeen) -> bytes | None:
+        """Take what a follower says of a segment; return the frame that makes it part of its log."""
+        start, upto = self._core.to_ship(member)
+        if seen.what == HERE and (start != seen.start or upto < seen.end):
+            seen = seen._replace(what=REFUSED)
+        if not self.segments.seen(member, seen, trio.current_time()):
+            return None
+        return encode_fetched(self._core.ship(member, seen.end - seen.start, seen.crc))
+
+    async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Send a follower what it fetches, if it was offered. Raises LinkEnded, ProtocolError, OSError."""
+        fetch = decode_fetch(frame)
+        served = self.segments.sends(fetch)
+        if fetch.member != member or served is None:
+            raise LinkEnded("differs", f"{member} fetches {fetch.start} to {fetch.end}, which it was not offered")
+        stands, pace = partial(self.segments.stands, fetch, served), SendingPace(self._rate)
+        sending = SegmentSending(fetch, served, read=self.feed.read, stands=stands, pace=pace)
+        with stream.in_thread(SILENCE_S) as thread:
+            try:
+                await trio.to_thread.run_sync(sending.send, thread, limiter=self._sending)
+            except SegmentGone as exc:
+                raise LinkEnded("closed", str(exc)) from exc
 
     def look(self) -> None:
         """Answer those who wait for two disks, as far as these are; have followers sent what is new."""

@@ -25,7 +25,7 @@ MOST_RUNS: Final = 256  # the newest ones are sent: a head has its limit
 MOST_TEXT: Final = 500
 
 HELLO, WELCOME, REFUSED, PING, PONG = 0x01, 0x02, 0x03, 0x04, 0x05
-SEGMENT, SEGMENT_SEEN = 0x06, 0x07
+SEGMENT, SEGMENT_SEEN = 0x06, 0x07  # what is left of a segment goes as a whole
 HAND_OVER, WISH_REFUSED, LEAVE = 0x08, 0x09, 0x0A  # a follower asks to lead, or to leave, and why not
 MISSING: Final = 0x0B  # a leader says what a follower has not
 COMMON_POINT: Final = 0x0C  # and what it has below the point from where a follower has to cut
@@ -33,6 +33,8 @@ ACCOUNTS: Final = 0x0D  # the leader's file of access keys
 CUTS: Final = 0x0E  # a follower says what was taken back from its log
 COPY_REFUSES: Final = 0x0F  # a follower says why it takes no more of the log
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
+FETCH: Final = 0x40  # begins a connection over which a segment comes
+APPEND_FETCHED: Final = 0x41  # an Append whose bytes came so
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")
 
@@ -133,6 +135,7 @@ class MemberHello(NamedTuple):
     synced: int
     layout: int = 1
     version: int = VERSION
+    fetches: bool = True  # it takes whole segments
 
     def encode(self, kind: int) -> bytes:
         """Return the frame."""
@@ -148,6 +151,7 @@ class MemberHello(NamedTuple):
             "terms": [list(row) for row in self.terms[-MOST_ROWS:]],
             "first": self.first,
             "synced": self.synced,
+            "fetches": int(self.fetches),
         }
         return encode_frame(kind, head)
 
@@ -169,6 +173,7 @@ def decode_hello(frame: LinkFrame) -> MemberHello:
             fields.uint("synced"),
             fields.uint("layout"),
             fields.uint("v"),
+            bool(fields.uint("fetches", 0, most=1)),
         )
 
     hello = typed("HELLO", decode)

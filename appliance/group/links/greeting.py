@@ -41,7 +41,8 @@ def hello_of(rules: GreetingRules, log: GreetingLog, session: bytes) -> MemberHe
     """Return a member's greeting."""
     lineage = log.lineage
     rows: tuple[Rows, Rows, Rows] = (tuple(lineage.epochs), tuple(lineage.runs), tuple(lineage.terms))
-    return MemberHello(rules.group, rules.member, session, log.segment_bytes, *rows, log.first, log.synced)
+    hello = MemberHello(rules.group, rules.member, session, log.segment_bytes, *rows, log.first, log.synced)
+    return hello if log.segment_bytes else hello._replace(fetches=False)
 
 
 def refusal_of(own: MemberHello, hello: MemberHello) -> LinkRefused | None:

@@ -6,12 +6,14 @@ and ask the kernel twice, which took a fifth of what a copy costs its leader.
 
 import os
 import select
+import socket
 import ssl
 from typing import Final
 
 import trio
 
-from uplink_spark.wire.tls import TlsStream
+from appliance.group.links.thread_stream import ThreadStream
+from uplink_spark.wire.tls import NOTHING, TlsStream
 
 LARGE: Final = 128 << 10  # bytes that wait for room: less leaves as room comes
 LOOK_MS: Final = 100  # how soon a thread hears that its task is cancelled
@@ -24,6 +26,13 @@ class LinkTlsStream(TlsStream):
     def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext, *, server_side: bool = True) -> None:
         super().__init__(tcp, context, server_side=server_side, receive_bytes=RECEIVE_BYTES)
         self._sending = trio.CapacityLimiter(1)
+
+    def in_thread(self, silence_s: float) -> ThreadStream:
+        """Hand the connection to a thread; no task sends or receives any more."""
+        self._in.write(self._received)
+        self._received = NOTHING
+        own = socket.socket(fileno=os.dup(self._tcp.socket.fileno()))
+        return ThreadStream(own, self.session, self._in, self._out, silence_s=silence_s)
 
     async def _flush(self) -> None:
         data = self._out.read()

@@ -6,12 +6,14 @@ is bounded, and so is what a member may send. A link that ends is dialed again w
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import trio
 
 from appliance.group.links.frames import (
+    FETCH,
     HELLO,
     REFUSED,
     WELCOME,
@@ -42,7 +44,7 @@ REASONS: Final = (
 
 
 class LinkUser(Protocol):
-    """What sits behind the links. All but `take` never wait."""
+    """What sits behind the links. All but `take` and `send_segment` never wait."""
 
     def hello(self) -> MemberHello: ...
     def check(self, hello: MemberHello) -> LinkRefused | None:
@@ -51,6 +53,8 @@ class LinkUser(Protocol):
     def begun(self, link: Link, hello: MemberHello) -> None: ...
     def ended(self, link: Link) -> None: ...
     async def take(self, link: Link, frame: LinkFrame) -> None: ...
+    async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Send a member what it fetches. Raises LinkEnded, ProtocolError, OSError."""
 
 
 class LinkPeer(NamedTuple):
@@ -67,6 +71,13 @@ class _Greeting(NamedTuple):
     hello: MemberHello
     behind: Sequence[LinkFrame]
     decoder: LinkFrameDecoder
+
+
+class _Fetching(NamedTuple):
+    """A member that fetches a segment."""
+
+    member: str
+    frame: LinkFrame
 
 
 class LinksSeen(NamedTuple):
@@ -176,10 +187,7 @@ class MemberLinks:
         """Have one link, to its end; return what the other side said if it refused."""
         refused: LinkRefused | None = None
         try:
-            with trio.fail_after(CONNECT_S):
-                tcp = await trio.open_tcp_stream(peer.host, peer.port)
-            async with tcp:
-                stream = LinkTlsStream(tcp, self._tls.dialing, server_side=False)
+            async with self._connected(peer) as stream:
                 with trio.fail_after(self._pace.handshake_s):
                     greeting = await self._greet(stream, member)
                 await self._serve(stream, greeting)
@@ -189,12 +197,34 @@ class MemberLinks:
             self._note(member, f"{peer.host}:{peer.port}", ended)
         return refused
 
-    async def _greet(self, stream: LinkTlsStream, member: str) -> _Greeting:
+    @asynccontextmanager
+    async def _connected(self, peer: LinkPeer) -> AsyncIterator[LinkTlsStream]:
+        with trio.fail_after(CONNECT_S):
+            tcp = await trio.open_tcp_stream(peer.host, peer.port)
+        async with tcp:
+            yield LinkTlsStream(tcp, self._tls.dialing, server_side=False)
+
+    @asynccontextmanager
+    async def connected(self, member: str) -> AsyncIterator[LinkTlsStream]:
+        """Yield a connection to a member beside its link, after the handshake. Raises as a stream, LinkEnded."""
+        if (peer := self._peers.get(member)) is None:
+            raise LinkEnded("stranger", f"{member} is not a member")
+        async with self._connected(peer) as stream:
+            with trio.fail_after(self._pace.handshake_s):
+                await self._shake_hands(stream, member)
+            yield stream
+
+    async def _shake_hands(self, stream: LinkTlsStream, member: str) -> MemberHello:
+        """Return the own greeting once the other side has shown who it is."""
         await stream.do_handshake()
         hello = self._user.hello()
         named = member_of(stream.session)
         if named != (hello.group, member):
             raise ProtocolError(f"{named[1]} of group {named[0]} answers where {member} of {hello.group} was expected")
+        return hello
+
+    async def _greet(self, stream: LinkTlsStream, member: str) -> _Greeting:
+        hello = await self._shake_hands(stream, member)
         await stream.send_all(hello.encode(HELLO))
         decoder = self._new_decoder()
         frame, *behind = await _first_frames(stream, decoder)
@@ -203,7 +233,7 @@ class MemberLinks:
             raise LinkEnded("differs", f"{member} refuses: {refused.code}: {refused.text}", refused)
         if frame.kind != WELCOME:
             raise ProtocolError(f"a frame of type {frame.kind:#04x} instead of WELCOME")
-        return _Greeting(self._greeted(frame, named), behind, decoder)
+        return _Greeting(self._greeted(frame, (hello.group, member)), behind, decoder)
 
     def _greeted(self, frame: LinkFrame, named: tuple[str, str]) -> MemberHello:
         """Return a member's greeting when it is who its certificate names. Raises ProtocolError, LinkEnded."""
@@ -228,12 +258,15 @@ class MemberLinks:
                     greeting = await self._welcome(stream)
                 finally:
                     self._greeting -= 1
+                if isinstance(greeting, _Fetching):
+                    await self._user.send_segment(greeting.member, stream, greeting.frame)
+                    return
                 member = greeting.hello.member
                 await self._serve(stream, greeting)
         except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
             self._note(member, address, first_of(group))
 
-    async def _welcome(self, stream: LinkTlsStream) -> _Greeting:
+    async def _welcome(self, stream: LinkTlsStream) -> "_Greeting | _Fetching":
         if self._greeting > MOST_GREETING:
             raise LinkEnded("places", f"{MOST_GREETING} connections are being greeted")
         with trio.fail_after(self._pace.handshake_s):
@@ -241,7 +274,10 @@ class MemberLinks:
             named = member_of(stream.session)
             decoder = self._new_decoder()
             try:
-                hello = await self._welcomed(stream, named, decoder)
+                frame = await self._first(stream, named, decoder)
+                if frame.kind == FETCH:
+                    return _Fetching(named[1], frame)
+                hello = self._welcomed(frame, named)
             except LinkEnded as ended:
                 if ended.refused is not None:
                     await stream.send_all(ended.refused.encode())
@@ -249,7 +285,8 @@ class MemberLinks:
             await stream.send_all(self._user.hello().encode(WELCOME))
         return _Greeting(hello, (), decoder)
 
-    async def _welcomed(self, stream: LinkTlsStream, named: tuple[str, str], decoder: LinkFrameDecoder) -> MemberHello:
+    async def _first(self, stream: LinkTlsStream, named: tuple[str, str], decoder: LinkFrameDecoder) -> LinkFrame:
+        """Return the first frame of a member. Raises LinkEnded, ProtocolError."""
         own = self._user.hello()
         if named[0] != own.group or named[1] not in self._peers:
             text = f"{named[1]} of group {named[0]} is not a member of {own.group} here"
@@ -257,6 +294,9 @@ class MemberLinks:
         frame, *behind = await _first_frames(stream, decoder)
         if behind:
             raise ProtocolError("more than a greeting came at once")
+        return frame
+
+    def _welcomed(self, frame: LinkFrame, named: tuple[str, str]) -> MemberHello:
         if frame.kind != HELLO:
             raise ProtocolError(f"a frame of type {frame.kind:#04x} instead of HELLO")
         hello = self._greeted(frame, named)

@@ -6,7 +6,7 @@ An Append whose bytes end with the head of a segment's blank covers the blank: i
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from appliance.group.links.frames import MESSAGES, MOST_TEXT, LinkFrame, encode_frame, typed
+from appliance.group.links.frames import APPEND_FETCHED, MESSAGES, MOST_TEXT, LinkFrame, encode_frame, typed
 from storage_driver.consensus import messages as m
 from storage_driver.consensus.members import (
     CONFIGS_KEPT,
@@ -30,7 +30,10 @@ _IN_ORDER: Final = (
     *(m.Unrelated, m.Append, m.Synced, m.WitnessRow, m.WitnessSynced, m.CampaignNow, m.Outdated),
 )
 KINDS: Final[Mapping[type[Any], int]] = {kind: MESSAGES + at for at, kind in enumerate(_IN_ORDER)}
-_CLASSES: Final[Mapping[int, type[Any]]] = {number: kind for kind, number in KINDS.items()}
+_CLASSES: Final[Mapping[int, type[Any]]] = {
+    **{number: kind for kind, number in KINDS.items()},
+    APPEND_FETCHED: m.Append,
+}
 APPEND: Final = KINDS[m.Append]
 
 
@@ -101,8 +104,16 @@ _OTHERS: Final[Mapping[str, _Codec]] = {
 
 def encode_message(message: m.Message, data: bytes = b"") -> bytes:
     """Return the frame of a message; only an Append has bytes."""
-    head = {name: _OTHERS.get(name, _WHOLE).pack(value) for name, value in message._asdict().items()}
-    return encode_frame(KINDS[type(message)], head, data)
+    return encode_frame(KINDS[type(message)], _head_of(message), data)
+
+
+def encode_fetched(append: m.Append) -> bytes:
+    """Return the frame of an Append whose bytes the follower has fetched."""
+    return encode_frame(APPEND_FETCHED, _head_of(append))
+
+
+def _head_of(message: m.Message) -> dict[str, object]:
+    return {name: _OTHERS.get(name, _WHOLE).pack(value) for name, value in message._asdict().items()}
 
 
 def decode_message(frame: LinkFrame) -> m.Message:
@@ -114,7 +125,7 @@ def decode_message(frame: LinkFrame) -> m.Message:
     message: m.Message = typed(
         kind.__name__, lambda: kind(*[_OTHERS.get(name, _WHOLE).unpack(fields, name) for name in kind._fields])
     )
-    if isinstance(message, m.Append):
+    if isinstance(message, m.Append) and frame.kind == APPEND:
         _check_bytes(message, frame.data)
     return message
 

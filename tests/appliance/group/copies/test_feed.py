@@ -78,13 +78,13 @@ async def test_large_pieces_are_read_from_the_disk_several_at_a_time(
         await until(lambda: store.synced == store.end)
         feed.clear()
         asked = list[int]()
-        read = feed._read
+        read = feed.read
 
         def counting(start: int, count: int) -> bytes:
             asked.append(start)
             return read(start, count)
 
-        feed._read = counting
+        feed.read = counting
         assert await copied(store, feed, copy) >= 12
         assert len(asked) >= 12
         assert len(feed._ahead.get("", ())) <= feed_module.AHEAD
@@ -132,7 +132,7 @@ async def test_what_is_read_while_the_feed_is_cleared_is_not_shipped(
             store.put(message(b"%d" % number + bytes(900)))
         await until(lambda: store.synced == store.end)
         feed.clear()
-        read = feed._read
+        read = feed.read
 
         def reading(start: int, count: int) -> bytes:
             trio.from_thread.run_sync(
@@ -140,10 +140,10 @@ async def test_what_is_read_while_the_feed_is_cleared_is_not_shipped(
             )  # this box leads no more; what follows may be cut off, and written anew
             return read(start, count)
 
-        feed._read = reading
+        feed.read = reading
         assert await feed.piece(0, store.end, "b") is None
         assert not feed._ahead
-        feed._read = read
+        feed.read = read
         assert await feed.piece(0, store.end, "b") is not None
 
 

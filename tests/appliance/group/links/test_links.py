@@ -58,6 +58,10 @@ class Member:
     async def take(self, link: Link, frame: LinkFrame) -> None:
         self.taken.append((link.member, frame.kind))
 
+    async def send_segment(self, member: str, stream: TlsStream, frame: LinkFrame) -> None:
+        self.taken.append((member, frame.kind))
+        await stream.send_all(b"pieces")
+
     def linked(self) -> tuple[str, ...]:
         return self.links.statistics().linked
 

@@ -1,0 +1,81 @@
+"""A leader sends what is left of a segment from its file, in a thread: the loop has nothing to do with its bytes."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from appliance.group.copies.feed import Read
+from appliance.group.copies.segment_frames import PIECE, PIECE_HEAD, SegmentFetch
+from appliance.group.copies.segment_offers import Served
+from appliance.group.links.thread_stream import ThreadStream
+from storage_driver.crc import crc32
+
+CREDIT_S: Final = 0.5  # of a rate that may be used at once
+REST_S: Final = 0.1  # how soon a thread that waits hears that nobody wants it any more
+
+
+class SegmentGone(Exception):
+    """What was offered is not to be had any more."""
+
+
+class SendingPace:
+    """Keeps bytes to a rate a second; 0: as fast as they are taken."""
+
+    def __init__(self, rate: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._now_s, self._due_s = rate, now_s, 0.0
+
+    def rest_s(self) -> float:
+        """Return how long to wait now."""
+        return max(0.0, self._due_s - self._now_s()) if self._rate else 0.0
+
+    def sent(self, count: int) -> None:
+        """Count bytes."""
+        if self._rate:
+            self._due_s = max(self._due_s, self._now_s() - CREDIT_S) + count / self._rate
+
+
+class SegmentSending:
+    """One transfer: `send` blocks until all is sent. Raises SegmentGone, OSError, trio.Cancelled."""
+
+    def __init__(
+        self, fetch: SegmentFetch, served: Served, *, read: Read, stands: Callable[[], bool], pace: SendingPace
+    ) -> None:
+        self._fetch, self._served, self._read, self._stands, self._pace = fetch, served, read, stands, pace
+
+    def send(self, stream: ThreadStream) -> None:
+        """Send what the follower does not have; the CRC is that of all that was offered."""
+        crc, at = self._crc_before(), self._fetch.at
+        while at < self._fetch.end:
+            while (rest_s := self._pace.rest_s()) > 0:
+                self._check()
+                time.sleep(min(REST_S, rest_s))
+            data = self._bytes(at, self._fetch.end)
+            crc = crc32(data, crc)
+            stream.send(PIECE_HEAD.pack(len(data), crc), data)
+            at += len(data)
+            self._served.moved = True
+            self._pace.sent(len(data))
+        self._served.crc = crc
+
+    def _crc_before(self) -> int:
+        crc, at = 0, self._fetch.start
+        while at < self._fetch.at:
+            data = self._bytes(at, self._fetch.at)
+            crc = crc32(data, crc)
+            at += len(data)
+            self._served.moved = True
+        return crc
+
+    def _bytes(self, at: int, end: int) -> bytes:
+        self._check()
+        data = self._read(at, min(PIECE, end - at))
+        if not data:
+            raise SegmentGone(f"the log at {at} is deleted")
+        return data
+
+    def _check(self) -> None:
+        trio.from_thread.check_cancelled()
+        if not self._stands():
+            raise SegmentGone(f"the rest of the segment at {self._fetch.start} is not offered any more")
