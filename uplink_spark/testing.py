@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from storage_driver.log.lineage import CutTold
+from storage_driver.log.lineage import AloneRange, CutTold
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.centre.verify import Verified
@@ -105,6 +105,7 @@ class MadeLineage:
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
     cuts: list[CutTold] = field(default_factory=list)
+    alone_told: list[AloneRange] = field(default_factory=list)
 
     def fork(self, log_offset: int) -> None:
         self.epochs.append((self.epochs[-1][0] + 1, log_offset))

@@ -3,7 +3,7 @@
 Every opening appends a run at the recovered end before the first append. No rule here uses a clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from storage_driver.errors import StateDamaged, StoreRefused
@@ -45,6 +45,7 @@ class Lineage:
         self.landing: str | None = None  # hex, the landing zone that this box ships to
         self.cuts: list[CutTold] = []  # of all members, as far as a leader was told; the log keeps them, not the file
         self.alone: list[AloneRange] = []  # the newest last
+        self.alone_told: list[AloneRange] = []  # of all members, as cuts
         self.damage: str | None = None  # why the file found could not be used
         self._file, self._new_id = file, new_id
 
@@ -118,6 +119,11 @@ class Lineage:
         """Whether this disk acknowledges alone, as far as it is noted."""
         return bool(self.alone) and self.alone[-1].end is None
 
+    def note_alone(self, told: Iterable[AloneRange]) -> None:
+        """Know of what one disk, this or another, acknowledged alone and does no longer; the newest stay."""
+        ended = (each for each in (*self.alone, *told) if each.end is not None)
+        self.alone_told = sorted({*self.alone_told, *ended}, key=lambda each: each.at_ms)[-ALONE_KEPT:]
+
     def begin_alone(self, log_offset: int, at_ms: int) -> None:
         """Note from where on this disk acknowledges alone, durably. Raises OSError."""
         if not self.is_alone:
@@ -130,6 +136,7 @@ class Lineage:
             *before, last = self.alone
             self.alone = [*before, last._replace(end=log_offset)] if log_offset > last.start else before
             self.save()
+            self.note_alone(())
 
     def land(self, landing: str) -> None:
         """Remember the landing zone and make it durable. Raises OSError."""

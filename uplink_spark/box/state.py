@@ -11,7 +11,7 @@ from typing import Protocol
 
 import trio
 
-from storage_driver.log.lineage import CutTold
+from storage_driver.log.lineage import AloneRange, CutTold
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.cutter import LogFile
 from uplink_spark.box.cutting.scan import scan_records
@@ -39,6 +39,7 @@ class LineageBook(Protocol):
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
     cuts: list[CutTold]
+    alone_told: list[AloneRange]
 
     def fork(self, log_offset: int) -> None: ...
     def land(self, landing: str) -> None: ...

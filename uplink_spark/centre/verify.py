@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uplink_spark.errors import PieceDamaged, RecordsBad, Refused
-from uplink_spark.wire.batch import GAP_CLASSES, MAX_RAW_BYTES, PieceHeader, codecs_here, gap_map, open_piece
+from uplink_spark.wire.batch import ELSEWHERE, GAP_CLASSES, MAX_RAW_BYTES, PieceHeader, codecs_here, gap_map, open_piece
 from uplink_spark.wire.cbor import Fields
 from uplink_spark.wire.frames import Hello
 from uplink_spark.wire.identity import spans
@@ -72,8 +72,8 @@ def _checked_gap(gap: dict[str, Any]) -> dict[str, Any]:
     if fields.text("class") not in GAP_CLASSES:
         raise PieceDamaged(f"gap class {fields.text('class')!r}")
     fields.text("reason")
-    if gap["class"] == "cut":
-        _ = [fields.uint(name) for name in ("of", "from", "to", "records")]
+    if gap["class"] in ELSEWHERE:
+        _ = [fields.uint(name) for name in ("of", "from", "to")], fields.uint("records", 0)
     fields.rows("queues", str, int, int, int, int)
     Fields({"id": [gap.get("id")]}, "gap").rows("id", int, int)
     return gap

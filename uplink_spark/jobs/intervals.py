@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
-NEVER_HEALED = frozenset(("damaged", "rejected", "cut"))  # what arrives later does not make these good
+NEVER_HEALED = frozenset(("damaged", "rejected", "cut", "alone"))  # what arrives later does not make these good
 
 
 class Covered(NamedTuple):

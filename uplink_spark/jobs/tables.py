@@ -151,7 +151,7 @@ def _part(spark: SparkSession, root: str, part: str, schema: pa.Schema) -> DataF
 
 
 def gaps(spark: SparkSession, root: str) -> DataFrame:
-    """Return declared losses, without what has landed since (a stick); `damaged`, `rejected`, `cut` stay."""
+    """Return declared losses, without what has landed since (a stick); `damaged`, `rejected`, `cut`, `alone` stay."""
     landed = ranges(spark, root).where("kind = 'log'").select("box", "epoch", "from_offset", "to_offset")
     lost = _part(spark, root, "gaps", GAPS_SCHEMA)
     pairs = lost.groupBy("box", "epoch").cogroup(landed.groupBy("box", "epoch"))

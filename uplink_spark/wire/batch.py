@@ -35,7 +35,9 @@ GAP_CLASSES = (
     "receipt_lost",
     "rejected",
     "cut",  # by a group of boxes whose leader has other bytes there; a gap of no bytes
+    "alone",  # nothing is lost: one disk acknowledged it by order of a person; a gap of no bytes
 )  # why bytes never come
+ELSEWHERE = ("cut", "alone")  # these name epoch and range that they are about
 MAX_HEADER_BYTES = 16384
 MAX_CONTAINER_BYTES = MAX_RAW_BYTES + 64 * 1024
 MAX_TOPICS = 64
@@ -47,8 +49,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 def gap_range(gap: Mapping[str, Any], epoch: int, start: int, end: int) -> tuple[int, int, int]:
-    """Return epoch and range that a gap of a piece is about: its own, or what a cut names."""
-    return (gap["of"], gap["from"], gap["to"]) if gap.get("class") == "cut" else (epoch, start, end)
+    """Return epoch and range that a gap of a piece is about: its own, or what it names."""
+    return (gap["of"], gap["from"], gap["to"]) if gap.get("class") in ELSEWHERE else (epoch, start, end)
 
 
 def codec_for(setting: str) -> str:

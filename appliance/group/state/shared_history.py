@@ -14,7 +14,8 @@ from appliance.group.state.state_applier import StateFiles
 from appliance.group.state.state_log import StateLog
 from appliance.group.state.state_records import SINGLE, TableChange
 from storage_driver.errors import StateDamaged
-from storage_driver.log.lineage import CutTold, Lineage
+from storage_driver.log.lineage import AloneRange, CutTold, Lineage
+from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.group")
 HISTORY: Final = "rocketbox/lineage"
@@ -30,6 +31,16 @@ class LogWithHistory(Protocol):
     def end(self) -> int: ...
 
 
+class _History(NamedTuple):
+    """What the last leader told."""
+
+    epochs: list[tuple[int, int]]
+    runs: list[tuple[int, int]]
+    landing: str | None
+    cuts: list[CutTold]
+    alone: list[AloneRange]
+
+
 class SharedHistory:
     """Runs on a leader."""
 
@@ -41,9 +52,12 @@ class SharedHistory:
         """Go on where the last leader stopped; return once others know it, as whatever is shipped names the run."""
         before, at = await trio.to_thread.run_sync(self._load), self._store.end
         if before is not None:
-            epochs, runs, landing, cuts = before
+            epochs, runs, landing, cuts, alone = before
             await trio.to_thread.run_sync(self._store.lineage.take_over, epochs, runs, landing, at)
             merge_cuts(self._store.lineage, cuts)
+            self._store.lineage.note_alone(alone)
+        else:
+            self._store.lineage.note_alone(())
         while True:
             try:
                 await self._state.wait(self._tell())
@@ -70,10 +84,11 @@ class SharedHistory:
 
     def _now(self) -> dict[str, Any]:
         lineage = self._store.lineage
-        cuts = {"cuts": [list(cut) for cut in lineage.cuts]} if lineage.cuts else {}
-        return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing, **cuts}
+        more = {"cuts": list(map(list, lineage.cuts)), "alone": list(map(list, lineage.alone_told))}
+        more = {name: rows for name, rows in more.items() if rows}
+        return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing, **more}
 
-    def _load(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], str | None, list[CutTold]] | None:
+    def _load(self) -> "_History | None":
         """Return what the last leader told, None where there was none. Blocks."""
         try:
             content: Any = self._files.tables[HISTORY].load()
@@ -81,8 +96,9 @@ class SharedHistory:
                 return None
             epochs, runs = ([(int(a), int(b)) for a, b in content[name]] for name in ("epochs", "runs"))
             cuts = [CutTold(str(name), *map(int, rest)) for name, *rest in content.get("cuts", ())]
+            alone = [AloneRange(*map(int, row)) for row in content.get("alone", ())]
             landing = content["landing"]
         except (StateDamaged, OSError, KeyError, TypeError, ValueError) as exc:
             log.error("event=table_damaged table=lineage reason=%r", f"{type(exc).__name__}: {exc}")
             return None
-        return epochs, runs, landing if isinstance(landing, str) else None, cuts
+        return _History(epochs, runs, landing if isinstance(landing, str) else None, cuts, alone)

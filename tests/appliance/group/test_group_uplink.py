@@ -14,7 +14,7 @@ from tests.appliance.group.real_group import RealMember, log_files, pair_of, sta
 from tests.appliance.group.test_member import asked
 from tests.interop.box import Gateway
 from tests.soak.site import landed
-from tests.waiting import until
+from tests.waiting import until, until_it
 from uplink_spark.jobs.gaps import gap_rows
 from uplink_spark.zone.manifest import ManifestEntry
 from uplink_spark.zone.reader import ZoneReader
@@ -42,6 +42,12 @@ async def lead(member: RealMember, **how: object) -> None:
     await wait_for(member, serves=True)
 
 
+async def no_longer_alone(member: RealMember) -> bool:
+    """Return whether the log knows of all that this member's disk acknowledged alone."""
+    history = member.data / "store" / "rocketbox" / "lineage.json"
+    return history.exists() and "alone" in json.loads(history.read_text())
+
+
 async def test_the_log_lands_once_and_whole_whoever_ships_it(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "landing")
     a, b = pair_of(tmp_path, f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 0.1\n')
@@ -57,15 +63,21 @@ async def test_the_log_lands_once_and_whole_whoever_ships_it(tmp_path: Path) -> 
         await until(lambda: keys[31] in landed(gateway.landing)[0])
         b.kill()
         await lead(a, accept_loss=True)  # nothing is lost: what was acknowledged is on both
+        await sends(a, keys[60:70])
         await start(b)
-        await sends(a, keys[60:90])
+        await until_it(lambda: no_longer_alone(a))
+        await sends(a, keys[70:90])
         gateway.kill()
         await sends(a, keys[90:])
         a.kill()
         await lead(b, accept_loss=True)
         await trio.to_thread.run_sync(gateway.start)
         await until(lambda: set(keys) <= landed(gateway.landing)[0])
-        found = ranges(gateway.landing)
+        await until(lambda: bool(gaps_in(gateway.landing)))
+        found, entries = ranges(gateway.landing), gaps_in(gateway.landing)
+        assert {entry.gap["class"] for entry in entries if entry.gap} == {"alone"}, "of a, told by b"
+        [row] = gap_rows(entries[:1]).to_pylist()
+        assert 0 < row["from_offset"] < row["to_offset"] <= found[-1][2]
         assert len({epoch for epoch, _, _ in found}) == 1, "one history"
         assert found[0][1] == 0
         assert [start for _, start, _ in found[1:]] == [end for _, _, end in found[:-1]], "no gap, no double"
@@ -102,7 +114,7 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
         if not a.running:
             await start(a)
         await until(lambda: log_files(a) == log_files(b))
-        await until(lambda: bool(cuts_in(gateway.landing)))
+        await until(lambda: bool(gaps_in(gateway.landing)))
         [diverged] = [each for each in [(await a.status())["diverged"]] if each]
         keys, found = landed(gateway.landing)[0], ranges(gateway.landing)
     finally:
@@ -111,7 +123,7 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
                 child.kill()
     assert {"on-both", "of-a-shipped", "of-b"} <= keys, "nothing that landed is taken back"
     assert not {"of-a-1", "of-a-2"} & keys
-    [entry] = cuts_in(gateway.landing)
+    [entry] = gaps_in(gateway.landing)
     [row] = gap_rows([entry]).to_pylist()
     of_a = min(found, key=lambda each: each[1])[0]
     told = [row[name] for name in ("epoch", "from_offset", "to_offset", "class", "records")]
@@ -123,7 +135,7 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
     assert of_b[0][0] >= diverged["start"], "what b wrote there is of another epoch: no offset is there twice"
 
 
-def cuts_in(landing: Path) -> list[ManifestEntry]:
+def gaps_in(landing: Path) -> list[ManifestEntry]:
     zone = ZoneReader(str(landing))
     ends = zone.ends()
     return [each for each in zone.entries(dict.fromkeys(ends, 0), ends) if each.kind == "gap"]
