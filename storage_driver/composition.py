@@ -70,16 +70,8 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         stepped=lambda log_offset, now_ms: clock.begin(log_offset, now_ms, trusted=False),
     )
     queue_repair = QueueRepair(config, disk, log, flusher)
-    lookup = Lookup(
-        config,
-        disk,
-        log,
-        queues,
-        index=opened.index,
-        boundaries=clock.boundaries,
-        damage=damage,
-        mend=queue_repair.mend,
-    )
+    boundaries, mend = clock.boundaries, queue_repair.mend
+    lookup = Lookup(config, disk, log, queues, index=opened.index, boundaries=boundaries, damage=damage, mend=mend)
     deletion = Deletion(
         config,
         disk,

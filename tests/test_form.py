@@ -10,7 +10,7 @@ MOST = 10
 # Class: how many attributes it owns, and why a split would make it worse.
 KEPT: dict[str, tuple[int, str]] = {
     "CommitLog": (
-        22,
+        24,
         "every append passes here: its state is that of one log, and no call lies between two parts of it",
     ),
     "Instance": (16, "not split yet: heartbeats, routes and the choice of a NameServer would be parts"),

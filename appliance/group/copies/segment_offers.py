@@ -15,7 +15,7 @@ SILENT_S: Final = 30.0  # without a word of a follower it gets frames again
 AGAIN_S: Final = 60.0  # for so long, also when it refused
 
 
-class Served:
+class FetchState:
     """One follower that can fetch."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Served:
         self.offer, self.reads, self.again_s = None, False, again_s
 
 
-class Turn(NamedTuple):
+class FetchStep(NamedTuple):
     """Whether frames of the log wait, and what is to be offered."""
 
     waits: bool
@@ -43,11 +43,11 @@ class SegmentOffers:
     def __init__(self, segment_bytes: int, synced: Callable[[], int]) -> None:
         self._segment_bytes, self._synced = segment_bytes, synced
         self._least = min(LEAST, segment_bytes // 2)
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, FetchState] = {}
 
     def begin(self, member: str) -> None:
         """A follower that can fetch is linked."""
-        self._served[member] = Served()
+        self._served[member] = FetchState()
 
     def forget(self, member: str) -> None:
         """Its link has ended."""
@@ -55,27 +55,27 @@ class SegmentOffers:
 
     def clear(self) -> None:
         """This member leads no longer: what was offered is not sent any more."""
-        self._served = {member: Served() for member in self._served}
+        self._served = {member: FetchState() for member in self._served}
 
-    def turn(self, member: str, ships: tuple[int, int], on_disk: int, now_s: float) -> Turn:
+    def turn(self, member: str, ships: tuple[int, int], on_disk: int, now_s: float) -> FetchStep:
         """Return what a follower gets next, which may be sent bytes from `ships[0]` to `ships[1]`, of one term."""
         served, start = self._served.get(member), ships[0]
         if served is None or now_s < served.again_s:
-            return Turn(False)
+            return FetchStep(False)
         if served.moved:
             served.moved, served.heard_s = False, now_s
         if (served.offer is not None or served.reads) and now_s - served.heard_s > SILENT_S:
             served.stop(now_s + AGAIN_S)
-            return Turn(False)
+            return FetchStep(False)
         if served.offer is not None and served.offer.start == start:
-            return Turn(True)
+            return FetchStep(True)
         served.offer, end = None, start - start % self._segment_bytes + self._segment_bytes
         if end > min(ships[1], self._synced()) or end - start < self._least:
-            return Turn(served.reads)
+            return FetchStep(served.reads)
         if on_disk < start:  # what is on its way comes first
-            return Turn(True)
+            return FetchStep(True)
         served.offer, served.crc, served.heard_s = SegmentOffer(start, end), None, now_s
-        return Turn(True, served.offer)
+        return FetchStep(True, served.offer)
 
     def seen(self, member: str, seen: SegmentSeen, now_s: float) -> bool:
         """Take what a follower says; return whether what it was offered is on its disk, as it was sent."""
@@ -93,11 +93,11 @@ class SegmentOffers:
                 served.stop(now_s + AGAIN_S)
         return False
 
-    def sends(self, fetch: SegmentFetch) -> Served | None:
+    def sends(self, fetch: SegmentFetch) -> FetchState | None:
         """Return whom to send what is fetched, None where it was not offered."""
         served = self._served.get(fetch.member)
         return served if served is not None and served.offer == (fetch.start, fetch.end) else None
 
-    def stands(self, fetch: SegmentFetch, served: Served) -> bool:
+    def stands(self, fetch: SegmentFetch, served: FetchState) -> bool:
         """Return whether it is still offered. For threads."""
         return self.sends(fetch) is served

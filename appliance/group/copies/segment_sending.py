@@ -8,7 +8,7 @@ import trio
 
 from appliance.group.copies.feed import Read
 from appliance.group.copies.segment_frames import PIECE, PIECE_HEAD, SegmentFetch
-from appliance.group.copies.segment_offers import Served
+from appliance.group.copies.segment_offers import FetchState
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
 
@@ -40,7 +40,7 @@ class SegmentSending:
     """One transfer: `send` blocks until all is sent. Raises SegmentGone, OSError, trio.Cancelled."""
 
     def __init__(
-        self, fetch: SegmentFetch, served: Served, *, read: Read, stands: Callable[[], bool], pace: SendingPace
+        self, fetch: SegmentFetch, served: FetchState, *, read: Read, stands: Callable[[], bool], pace: SendingPace
     ) -> None:
         self._fetch, self._served, self._read, self._stands, self._pace = fetch, served, read, stands, pace
 

@@ -2,10 +2,10 @@
 
 from appliance.group.copies import segment_offers
 from appliance.group.copies.segment_frames import HERE, READ, REFUSED, WORKING, SegmentFetch, SegmentOffer, SegmentSeen
-from appliance.group.copies.segment_offers import AGAIN_S, SILENT_S, SegmentOffers, Turn
+from appliance.group.copies.segment_offers import AGAIN_S, SILENT_S, FetchStep, SegmentOffers
 
 SIZE = 1000
-FRAMES, WAITS = Turn(False), Turn(True)
+FRAMES, WAITS = FetchStep(False), FetchStep(True)
 
 
 def offers(synced: int = 5000) -> SegmentOffers:
@@ -23,7 +23,7 @@ def sent(made: SegmentOffers, start: int, end: int, crc: int) -> None:
 
 def test_what_is_left_of_a_sealed_segment_of_one_term_is_offered_to_who_has_all_before() -> None:
     assert segment_offers.LEAST == 32 << 20
-    assert offers().turn("b", (300, 5000), 300, 0.0) == Turn(True, SegmentOffer(300, 1000))
+    assert offers().turn("b", (300, 5000), 300, 0.0) == FetchStep(True, SegmentOffer(300, 1000))
     assert offers().turn("b", (300, 5000), 200, 0.0) == WAITS, "what is on its way comes first"
     assert offers().turn("b", (300, 999), 300, 0.0) == FRAMES, "another term begins within it"
     assert offers(999).turn("b", (300, 5000), 300, 0.0) == FRAMES, "it is not sealed"
@@ -38,7 +38,7 @@ def test_frames_wait_until_all_records_were_read() -> None:
     sent(made, 300, 1000, 7)
     assert not made.seen("b", SegmentSeen(0, 0, WORKING), 2.0)
     assert made.seen("b", SegmentSeen(300, 1000, HERE, 7), 3.0)
-    assert made.turn("b", (1000, 5000), 1000, 4.0) == Turn(True, SegmentOffer(1000, 2000))
+    assert made.turn("b", (1000, 5000), 1000, 4.0) == FetchStep(True, SegmentOffer(1000, 2000))
     sent(made, 1000, 2000, 8)
     assert made.seen("b", SegmentSeen(1000, 2000, HERE, 8), 5.0)
     assert made.turn("b", (2000, 2500), 2000, 6.0) == WAITS

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from appliance.group.copies.segment_frames import PIECE, PIECE_HEAD, SegmentFetch
-from appliance.group.copies.segment_offers import Served
+from appliance.group.copies.segment_offers import FetchState
 from appliance.group.copies.segment_sending import CREDIT_S, SegmentGone, SegmentSending, SendingPace
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
@@ -30,9 +30,9 @@ def read(start: int, count: int) -> bytes:
     return LOG[start : start + count]
 
 
-async def sent(fetch: SegmentFetch, stands: list[bool]) -> tuple[Stream, Served]:
+async def sent(fetch: SegmentFetch, stands: list[bool]) -> tuple[Stream, FetchState]:
     """Send until `stands` is used up."""
-    stream, served = Stream(), Served()
+    stream, served = Stream(), FetchState()
     left = iter(stands)
     sending = SegmentSending(fetch, served, read=read, stands=lambda: next(left, True), pace=SendingPace(0))
     await trio.to_thread.run_sync(sending.send, stream)
