@@ -19,9 +19,13 @@ from netstack.errors import AskTimeout, ChannelClosed
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand
+from storage_driver.log.clock import wall_ms
+from storage_driver.record import encode_host
+from storage_driver.store import StoreConfig, open_store
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.real_group import QUEUES, RealMember, bodies, log_files, pair_of, start, until, wait_for
+from tests.storage_driver.test_store import bodies as stored_bodies
 from tests.waiting import until_it
 
 pytestmark = [pytest.mark.slow, needs_openssl]
@@ -97,10 +101,21 @@ async def test_what_one_disk_acknowledged_alone_is_cut_when_the_other_took_over_
         assert set(await bodies(b)) == expected
         quarantine = b"".join(path.read_bytes() for path in (a.data / "store" / "quarantine").iterdir())
         assert b"acknowledged by a alone" in quarantine
+        await trio.to_thread.run_sync(a.kill)
+        assert await salvaged(a, tmp_path / "taken-back") == [b"acknowledged by a alone"]
     finally:
         for member in (a, b):
             if member.running:
                 member.kill()
+
+
+async def salvaged(member: RealMember, folder: Path) -> list[bytes]:
+    """Return the messages of T that `fsck --salvage` finds in what was taken back from a member."""
+    words = ["fsck", str(member.data), "--salvage", str(folder / "store"), "--quarantine"]
+    done = await trio.run_process([sys.executable, "-m", "appliance", *words], capture_stdout=True, check=False)
+    assert b"salvaged" in done.stdout
+    async with open_store(StoreConfig(folder / "store", encode_host("10.0.0.1", 1)), now_ms=wall_ms) as store:
+        return [body for queue_id in range(QUEUES) for body in await stored_bodies(store, queue_id=queue_id)]
 
 
 async def test_a_copy_is_taken_anew_by_order_also_when_the_start_that_does_it_is_killed(tmp_path: Path) -> None:
