@@ -199,7 +199,8 @@ bench-cost: .venv/java/.ready compiled library
 
 # A million simulated groups of boxes (SEEDS=…, ARGS='--minutes 30'), for the table of docs/group.md.
 group-sim: .venv/java/.ready
-	@mkdir -p .build/tmp; $(IN) nice $(PY) -m tests.group_sim.run --seeds $(or $(SEEDS),1000000) $(ARGS)
+	@mkdir -p .build/tmp; $(IN) nice $(PY) -m tests.group_sim.compiled && \
+	$(IN) GROUP_SIM_COMPILED=1 nice $(PY) -m tests.group_sim.run --kept .build/group-sim.jsonl --seeds $(or $(SEEDS),1000000) $(ARGS)
 
 power-cut: .venv/java/.ready
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/power_cut/run.py $(ARGS)

@@ -1,9 +1,9 @@
 """Compile the modules that every message passes into one library: mypyc writes C, a C compiler does the rest.
 
-python systemd/compiled/build.py OUT [--if-changed] [--sealed] [--target SOABI HEADERS CC]...
+python systemd/compiled/build.py OUT [--if-changed] [--sealed] [--target SOABI HEADERS CC]... [--modules MODULE...]
 
-pyproject.toml names the modules ([tool.rocketbox] compiled). OUT gets `rocketbox.SOABI.so` and `rocketbox.SOABI.json`,
-which `appliance/compiled.py` reads. Without --target the library is for the Python that runs this; each --target adds
+pyproject.toml names the modules ([tool.rocketbox] compiled), unless --modules does. OUT gets `rocketbox.SOABI.so` and
+`rocketbox.SOABI.json`, which `appliance/compiled.py` reads. Without --target the library is for the Python that runs this; each --target adds
 one for another Python or machine: folders of headers, separated by colons, and the compiler's command. --if-changed
 does nothing where the library fits the sources. --sealed is for packages, in which no source is edited: the list of
 sources and their times stays out. Without a C compiler or the headers of Python it says so in one line and exits 0,
@@ -94,7 +94,8 @@ def generate(modules: Sequence[str], python: str, folder: Path) -> list[str]:
     ops.write_text(ops.read_text().replace(*SLICE))
     shutil.copy(HERE / "library.c", folder)
     read = (Path(TOP, name).resolve() for name in (folder / "read.txt").read_text().splitlines())
-    return sorted(str(path.relative_to(TOP)) for path in read if path.is_relative_to(TOP) and ".venv" not in path.parts)
+    ours = (path for path in read if path.is_relative_to(TOP) and ".venv" not in path.parts and path.is_file())
+    return sorted(str(path.relative_to(TOP)) for path in ours)
 
 
 def link(folder: Path, target: Target, library: Path) -> None:
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--if-changed", action="store_true", help="do nothing where the library fits the sources")
     parser.add_argument("--sealed", action="store_true", help="for a package: no list of sources that may change")
     parser.add_argument("--target", nargs=3, action="append", default=[], metavar=("SOABI", "HEADERS", "CC"))
+    parser.add_argument("--modules", nargs="+", default=None, metavar="MODULE", help="these, not pyproject.toml's")
     arguments = parser.parse_args()
     try:
         given = [
@@ -192,7 +194,7 @@ def main() -> None:
     except CannotCompile as exc:
         print(f"not compiled, Rocketbox runs as pure Python: {exc}")
         return
-    modules = compiled_modules()
+    modules = arguments.modules or compiled_modules()
     files = ((each, arguments.out / f"rocketbox.{each.soabi}.json") for each in targets)
     sealed, check = arguments.sealed, arguments.if_changed
     missing = [each for each, file in files if not (check and still_fits(file, modules, sealed=sealed))]

@@ -79,10 +79,14 @@ class SimMember:
         elif self.clock() >= self.core.next_tick_s():
             core = self.core
             self.act(lambda: core.tick(self.clock(), self.world.pick.random()))
-            if self.core is core and (to := core.wanted_leader(self.clock())):
+            if self._runs(core) and (to := core.wanted_leader(self.clock())):
                 self.order(lambda core: core.transfer(self.clock(), to))
         else:
             self.schedule_tick()
+
+    def _runs(self, core: Core) -> bool:
+        """Whether this life of the core still runs: what it was asked may have ended it."""
+        return self.core is core
 
     # ---- events
 

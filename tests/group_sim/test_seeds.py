@@ -1,9 +1,12 @@
 """Ten thousand groups, each from one seed; every step is checked (invariants.py). A seed that fails can be replayed."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.group_sim import run
 from tests.group_sim.records import Fault
-from tests.group_sim.run import add, main, schedule, table
+from tests.group_sim.run import Results, add, main, schedule, table
 from tests.group_sim.schedules import FIRST_LOCAL, play
 
 PIECES, PIECE = 40, 250
@@ -45,3 +48,17 @@ def test_what_was_played_is_summed_up(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[-1].startswith("| all | 6 | ")
     assert main(["--replay", "3"]) == 0
     assert capsys.readouterr().out.startswith("seed 3, two boxes and a witness, one copy\n")
+
+
+def test_results_are_kept_and_those_of_another_core_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    Results(kept).note(0, {"three boxes": [1, 2, 3, 4, 5, 6]}, 0.5)
+    Results(kept).note(500, {"three boxes": [1, 1, 1, 1, 1, 1]}, 0.25)
+    again = Results(kept)
+    assert (again.played, again.sums, again.spent_s) == ({0, 500}, {"three boxes": [2, 3, 4, 5, 6, 7]}, 0.75)
+    again.note(0, {"three boxes": [9] * 6}, 9.0)
+    assert again.spent_s == 0.75, "what was played twice counts once"
+    monkeypatch.setattr(run, "digest", lambda: "another")
+    assert not Results(kept).played
