@@ -3,6 +3,7 @@
 Clients are on this side of the bridge and reach all of them, also those that are cut off from their group.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -29,11 +30,14 @@ def can_bridge() -> bool:
 
 
 class Switch:
-    """The bridge; its number makes the names and addresses of two of them differ."""
+    """The bridge; numbers of process and switch make the names and addresses of two of them differ."""
+
+    _made = itertools.count()
 
     def __init__(self) -> None:
-        self.tag = f"rbs{os.getpid() % 100_000}"
-        self.network = f"10.214.{os.getpid() % 250}"
+        number = next(self._made) % 10
+        self.tag = f"rbs{os.getpid() % 100_000}{number or ''}"
+        self.network = f"10.{214 + number}.{os.getpid() % 250}"
 
     def make(self, stack: ExitStack) -> None:
         sh("ip", "link", "add", self.tag, "type", "bridge")
