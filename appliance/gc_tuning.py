@@ -18,7 +18,7 @@ YOUNG, MIDDLE, OLD = 100_000, 5, 1_000  # the youngest per so many new objects, 
 TURN_S = 0.001
 # Of mallopt(3). Without these the C library gives the room of a receive or a batch back to the kernel and asks for it
 # again, page by page, with each: 1.2 of 9 µs of a message in a batch.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+TRIM_THRESHOLD, MMAP_THRESHOLD, MOST_ARENAS = -1, -3, -8
 KEPT_BYTES, MAPPED_BYTES = 4 << 20, 1 << 20
 
 
@@ -27,7 +27,24 @@ def settle() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     sys.setswitchinterval(TURN_S)
+    _mallopt(TRIM_THRESHOLD, KEPT_BYTES)
+    _mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def stay_small() -> None:
+    """Call once, before other threads begin, where memory matters and speed does not: they share what is free."""
+    _mallopt(MOST_ARENAS, 1)
+
+
+def give_back() -> None:
+    """Give the system what a start took and does not need any more."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _mallopt(parameter: int, value: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc
-        mallopt(TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
+        mallopt(parameter, value)

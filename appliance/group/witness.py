@@ -33,10 +33,16 @@ def witness_plan(group: str, member: str, members: Sequence[str], scale: float) 
 
 
 async def run_witness(
-    plan: GroupPlan, data: Path, certificates: Path, listeners: Sequence[trio.SocketListener]
+    plan: GroupPlan,
+    data: Path,
+    certificates: Path,
+    listeners: Sequence[trio.SocketListener],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Vote in a group until cancelled. Raises as `make_driver`."""
+    """Vote in a group until cancelled; started once its files are read. Raises as `make_driver`."""
     driver = await trio.to_thread.run_sync(_open, plan, data, certificates)
+    task_status.started()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(LinkPort(driver.links).serve, listeners)
         await driver.run()

@@ -10,6 +10,7 @@ import trio
 from appliance import sockets
 from appliance.configuration.group_settings import TIMING, member_given
 from appliance.errors import ConfigError, ConfigProblem, PortTaken, only_cause
+from appliance.gc_tuning import give_back, stay_small
 from appliance.logs import start_logging
 from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
 from uplink_spark.bounds import factor
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Vote until a signal; return the exit code."""
     handler = start_logging()
+    stay_small()
     try:
         trio.run(_until_signal, arguments)
     except EXPECTED as exc:
@@ -80,7 +82,8 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
     listeners = await sockets.open_port("::", own.port, "--member")
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(run_witness, plan, arguments.data, arguments.certs, listeners)
+            await nursery.start(run_witness, plan, arguments.data, arguments.certs, listeners)
             print(f"ready witness={own.host}:{own.port} group={plan.group}", flush=True)
+            give_back()
             await anext(signals)
             nursery.cancel_scope.cancel()
