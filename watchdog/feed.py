@@ -79,6 +79,7 @@ class Feeder:
         self._now_s = now_s
         self._limits = ProofLimits(proof_limit_s=config.proof_limit_s)
         self._look_s = min(LOOK_S, notifier.watchdog_s / 6) if notifier.watchdog_s else LOOK_S
+        self._probe_s = max(self._look_s, config.proof_limit_s / 2)  # a third of it is how long an answer may take
         self._accepted: Evidence = Success(0.0)
         self._choked_since_s: float | None = None
         self._verdict: ProofVerdict | None = None
@@ -150,7 +151,7 @@ class Feeder:
             if answered and not proven:
                 proven = True
                 task_status.started()
-            await trio.sleep(self._look_s if proven else 0.1)
+            await trio.sleep(self._probe_s if answered else self._look_s if proven else 0.1)
 
     async def _keep_status(self) -> None:
         while True:

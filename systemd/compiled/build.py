@@ -4,10 +4,10 @@ python systemd/compiled/build.py OUT [--if-changed] [--sealed] [--target SOABI H
 
 pyproject.toml names the modules ([tool.rocketbox] compiled), unless --modules does. OUT gets `rocketbox.SOABI.so` and
 `rocketbox.SOABI.json`, which `appliance/compiled.py` reads. Without --target it is for the Python that runs this; each
-adds one for another Python or machine: folders of headers, separated by colons, and the compiler's command. --if-changed
-does nothing where the library fits the sources. --sealed is for packages, in which no source is edited: the list of
-sources and their times stays out. Without a C compiler or the headers of Python it says so in one line and exits 0,
-since pure Python runs everywhere.
+adds one for another Python or machine: folders of headers, separated by colons, and the compiler's command. With
+--if-changed it does nothing where the library fits the sources. --sealed is for packages, in which no source is edited:
+the list of sources and their times stays out. Without a C compiler or the headers of Python it says so in one line and
+exits 0, since pure Python runs everywhere.
 """
 
 from __future__ import annotations

@@ -102,10 +102,13 @@ class TlsStream:
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return what has been decrypted, waiting where nothing has; nothing at the end."""
-        await trio.lowlevel.checkpoint()  # before, not behind: what was read is never lost to a cancellation
+        await trio.lowlevel.checkpoint_if_cancelled()
         parts: list[bytes] = []
+        waited = False
         while not self._read(parts, max_bytes or self._most) and not parts:
-            await self._fill()
+            waited = await self._fill() or waited
+        if not waited:  # others get a turn; what was read is never lost to a cancellation
+            await trio.lowlevel.cancel_shielded_checkpoint()
         return b"".join(parts)
 
     def _read(self, parts: list[bytes], most: int) -> bool:
@@ -142,14 +145,16 @@ class TlsStream:
         self._received = self._received[FEED_BYTES:] or NOTHING  # an empty slice would keep the whole
         return True
 
-    async def _fill(self) -> None:
+    async def _fill(self) -> bool:
+        """Give OpenSSL more; return whether that took a turn of the loop."""
         if self._feed():
-            return
+            return False
         received = await self._tcp.receive_some(self._most)
         if not received:
             self._in.write_eof()
         self._received = memoryview(received)
         self._feed()
+        return True
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         try:
