@@ -107,9 +107,10 @@ def python5_program() -> Program:
     with alone():
         if not (folder / f".complete-{PYTHON_CLIENT}").exists():
             folder.mkdir(parents=True, exist_ok=True)
-            _build([sys.executable, "-m", "venv", "--clear", str(folder)], folder, {})
+            _build([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], folder, {})
             wanted = f"rocketmq-python-client=={PYTHON_CLIENT}"
-            pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", wanted]
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+            pip += ["install", "-q", wanted]
             _build(pip, folder, {"PIP_CACHE_DIR": str(CACHE / "pip")})
             (folder / f".complete-{PYTHON_CLIENT}").touch()
     return Program("python5", (str(python), str(HERE / "python5" / "main.py")))
