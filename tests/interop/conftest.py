@@ -12,7 +12,7 @@ from tests.interop import jars
 from tests.interop.box import Box, Foreign
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, go_program, node_program
-from tests.interop.table import BOX, Verdicts, write_table
+from tests.interop.table import Verdicts, write_table
 
 QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 JAVA_VERSIONS = tuple(os.environ.get("INTEROP_JAVA", "4.9.7 5.5.0").split())
@@ -101,12 +101,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note the verdict of each test that names a feature: works, fails, or not tried."""
     report = yield
-    mark = item.get_closest_marker("feature")
-    if mark is not None and (report.when == "call" or report.outcome != "passed"):
-        params = _params_of(item)
+    mark, params = item.get_closest_marker("feature"), _params_of(item)
+    of_a_box = params.get("served", "box") == "box"
+    if mark is not None and of_a_box and (report.when == "call" or report.outcome != "passed"):
         client = mark.kwargs.get("client") or f"Java {params.get('jvm', params.get('version', JAVA_VERSIONS[0]))}"
         outcome = {"passed": "works", "failed": "**fails**"}.get(report.outcome, "not tried")
-        verdicts = item.config.stash.setdefault(_verdicts, {}).setdefault(params.get("box5", BOX), {})
+        verdicts = item.config.stash.setdefault(_verdicts, {})
         if verdicts.get((client, mark.args[0])) != "**fails**":
             verdicts[client, mark.args[0]] = outcome
     return report

@@ -62,17 +62,22 @@ class Served(Protocol):
     def topic(self, what: str, queues: int = 4) -> str: ...
 
 
-@pytest.fixture(scope="module", params=["box", pytest.param(APACHE, marks=pytest.mark.soak)])
-def box5(request: pytest.FixtureRequest, module_path: Path) -> Iterator[Served]:
-    """A box, or beside it what it is compared with."""
-    if request.param == APACHE:
-        with apache_proxy(module_path / "apache") as proxy:
-            yield proxy
-        return
+@pytest.fixture(scope="module")
+def box5(module_path: Path) -> Iterator[GrpcBox]:
     box = GrpcBox(module_path / "data")
     box.start()
     yield box
     assert box.stop() == 0, box.log_tail()
+
+
+@pytest.fixture(scope="module", params=["box", pytest.param(APACHE, marks=pytest.mark.soak)])
+def served(request: pytest.FixtureRequest, box5: GrpcBox, module_path: Path) -> Iterator[Served]:
+    """A box, or beside it what it is compared with."""
+    if request.param != APACHE:
+        yield box5
+        return
+    with apache_proxy(module_path / "apache") as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -153,28 +158,28 @@ def send_to_remoting(program: Program, box: Served, jvm: Jvm, home: dict[str, st
 
 
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=PYTHON)
-def test_python_sends_to_a_remoting_consumer(python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_to_remoting(python5, box5, jvm4, home, "python")
+def test_python_sends_to_a_remoting_consumer(python5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(python5, served, jvm4, home, "python")
 
 
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=NODE)
-def test_node_sends_to_a_remoting_consumer(node5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_to_remoting(node5, box5, jvm4, home, "node")
+def test_node_sends_to_a_remoting_consumer(node5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(node5, served, jvm4, home, "node")
 
 
 @pytest.mark.soak  # the client and what it needs are built first, two minutes
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=RUST)
-def test_rust_sends_to_a_remoting_consumer(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_to_remoting(rust5, box5, jvm4, home, "rust")
+def test_rust_sends_to_a_remoting_consumer(rust5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(rust5, served, jvm4, home, "rust")
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO and delay", client=RUST)
-def test_rust_sends_in_order_and_for_later(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
-    topic = box5.topic("rust_kinds")
-    with push_consumer(jvm4, box5.namesrv, topic) as collected:
-        (delayed,) = rust5.run("delay", box5.endpoint, topic, 2, **home)
-        rust5.run("fifo", box5.endpoint, topic, "one-group", 10, **home)
+def test_rust_sends_in_order_and_for_later(rust5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    topic = served.topic("rust_kinds")
+    with push_consumer(jvm4, served.namesrv, topic) as collected:
+        (delayed,) = rust5.run("delay", served.endpoint, topic, 2, **home)
+        rust5.run("fifo", served.endpoint, topic, "one-group", 10, **home)
         seen = collected.wait_count(11)
     (later,) = [each for each in seen if each.body == b"later"]
     assert later.store_ms >= delayed["due_s"] * 1000
@@ -185,7 +190,7 @@ def test_rust_sends_in_order_and_for_later(rust5: Program, box5: Served, jvm4: J
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=RUST)
-def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(rust5, box5, jvm4, home)
 
 
@@ -203,31 +208,31 @@ def send_every_kind(program: Program, box: Served, jvm: Jvm, home: dict[str, str
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
-def test_python_sends_every_kind(python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     send_every_kind(python5, box5, jvm4, home)
 
 
 @pytest.mark.soak  # the client and what it needs are built first
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=GO)
-def test_go_sends_to_a_remoting_consumer(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_to_remoting(go5, box5, jvm4, home, "go")
+def test_go_sends_to_a_remoting_consumer(go5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_to_remoting(go5, served, jvm4, home, "go")
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=GO)
-def test_go_sends_every_kind(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_go_sends_every_kind(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     send_every_kind(go5, box5, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=GO)
-def test_go_receives_from_a_remoting_producer(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_go_receives_from_a_remoting_producer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(go5, box5, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=GO)
-def test_a_message_that_go_failed_comes_again(go5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_a_message_that_go_failed_comes_again(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     push_again(go5, box5, jvm4, home, "go")
 
 
@@ -264,19 +269,19 @@ def until_member(box: Served, jvm: Jvm, group: str) -> None:
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=PYTHON)
 def test_python_receives_from_a_remoting_producer(
-    python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]
+    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
 ) -> None:
     receive_from_remoting(python5, box5, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=NODE)
-def test_node_receives_from_a_remoting_producer(node5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+def test_node_receives_from_a_remoting_producer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
     receive_from_remoting(node5, box5, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=PYTHON)
 def test_a_message_that_python_failed_comes_again(
-    python5: Program, box5: Served, jvm4: Jvm, home: dict[str, str]
+    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
 ) -> None:
     push_again(python5, box5, jvm4, home, "python")
 
@@ -361,7 +366,7 @@ class JavaClient:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=JAVA)
-def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: Served, jvm4: Jvm, tls: bool) -> None:
+def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm, tls: bool) -> None:
     topic, client = box5.topic("java_send"), JavaClient(java5, box5, tls=tls)
     made = client.producer(topic)
     try:
@@ -375,7 +380,7 @@ def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: Served, jvm4: Jvm, 
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=JAVA)
-def test_java_sends_every_kind(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
+def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
     topic, client = box5.topic("java_kinds"), JavaClient(java5, box5, tls=False)
     made = client.producer(topic)
     now_ms = int(java5.cls("java.lang.System").currentTimeMillis())
@@ -396,7 +401,7 @@ def test_java_sends_every_kind(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=JAVA)
-def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
+def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
     topic, group, client = box5.topic("java_push"), unique("java_group"), JavaClient(java5, box5, tls=False)
     consumer = client.push_consumer(topic, group)
     try:
@@ -426,7 +431,7 @@ def offset_id_of(tool: Any, topic: str, key: str) -> str:
 
 
 @pytest.mark.feature("gRPC: stacks of a consumer and direct consumption through stock tools", client=JAVA)
-def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: Served, jvm4: Jvm) -> None:
+def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
     topic, group, client = box5.topic("java_asked"), unique("java_asked_group"), JavaClient(java5, box5, tls=False)
     consumer = client.push_consumer(topic, group)
     try:
