@@ -114,7 +114,7 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
         if not a.running:
             await start(a)
         await until(lambda: log_files(a) == log_files(b))
-        await until(lambda: bool(gaps_in(gateway.landing)))
+        await until(lambda: {"cut", "alone"} == classes_in(gateway.landing))
         [diverged] = [each for each in [(await a.status())["diverged"]] if each]
         keys, found = landed(gateway.landing)[0], ranges(gateway.landing)
     finally:
@@ -123,16 +123,21 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
                 child.kill()
     assert {"on-both", "of-a-shipped", "of-b"} <= keys, "nothing that landed is taken back"
     assert not {"of-a-1", "of-a-2"} & keys
-    [entry] = gaps_in(gateway.landing)
-    [row] = gap_rows([entry]).to_pylist()
+    [row] = [each for each in gap_rows(gaps_in(gateway.landing)).to_pylist() if each["class"] == "cut"]
     of_a = min(found, key=lambda each: each[1])[0]
     told = [row[name] for name in ("epoch", "from_offset", "to_offset", "class", "records")]
     assert told == [of_a, diverged["start"], diverged["end"], "cut", 3]
     rows = spark.read.format("commitlog_manifest").load(str(gateway.landing)).where("kind = 'gap'").collect()
-    [gap] = [json.loads(each["gap"]) for each in rows]
+    gaps = {gap["class"]: gap for gap in (json.loads(each["gap"]) for each in rows)}
+    gap, alone = gaps["cut"], gaps["alone"]
+    assert alone["from"] <= diverged["start"] < alone["to"], "what b acknowledged before a was back"
     assert [gap[name] for name in ("of", "from", "to", "records", "member")] == [*told[:3], 3, "a"]
     of_b = [(start, end) for epoch, start, end in found if epoch != of_a]
     assert of_b[0][0] >= diverged["start"], "what b wrote there is of another epoch: no offset is there twice"
+
+
+def classes_in(landing: Path) -> set[str]:
+    return {str(entry.gap["class"]) for entry in gaps_in(landing) if entry.gap}
 
 
 def gaps_in(landing: Path) -> list[ManifestEntry]:
