@@ -155,9 +155,19 @@ class SegmentFetching:
             raise CopyFailed(f"a segment from {offer.start} on: {exc}") from exc
         except (FetchRefused, OSError) as exc:
             log.warning("event=segment_refused start=%d end=%d reason=%r", offer.start, offer.end, str(exc))
+            await self._drop()  # frames come instead
             return SegmentSeen(offer.start, offer.end, REFUSED, reason=str(exc))
         self._here = True
         return SegmentSeen(offer.start, offer.end, HERE, copied.crc)
+
+    async def _drop(self) -> None:
+        """Give back the space of what has come."""
+        copied, self._copied, self._here = self._copied, None, False
+        if copied is not None:
+            try:
+                await trio.to_thread.run_sync(copied.discard, limiter=self._one_thread)
+            except OSError as exc:
+                log.warning("event=copy_not_removed reason=%r", str(exc))
 
     async def _begun(self, offer: SegmentOffer) -> CopiedSegment:
         """Return what has come of an offer. Raises FetchRefused, OSError."""

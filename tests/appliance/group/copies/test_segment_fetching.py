@@ -16,7 +16,7 @@ from appliance.group.links.frames import FETCH, LinkFrame
 from appliance.group.links.link import LinkEnded
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
-from storage_driver.log.copied_segment import CopiedSegment, CopyDiffers
+from storage_driver.log.copied_segment import COPY, CopiedSegment, CopyDiffers
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import MANUAL, RunningMember, group
 from tests.appliance.group.test_consensus_driver import pair, same
@@ -149,6 +149,7 @@ async def test_what_cannot_be_fetched_comes_in_frames(tmp_path: Path, fetched: F
         assert fetched.fetches
         assert not fetched.whole
         assert log_of(a) == log_of(b)
+        assert not (b.store.config.root / COPY).exists(), "what had come takes no space"
 
 
 async def test_a_full_disk_fetches_nothing(tmp_path: Path, fetched: Fetched) -> None:
