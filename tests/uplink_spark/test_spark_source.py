@@ -340,6 +340,8 @@ def test_a_stream_keeps_to_its_limit_goes_on_where_its_checkpoint_ends_and_tells
     end = pieces(landing, 3)
     stream = Stream(spark, landing, tmp_path / "checkpoint")
     assert stream.run(maxPiecesPerTrigger=2, consumer="dashboard") == [bodies(0, 1, 2, 3), bodies(4, 5)]
+    told = [json.loads(found["sources"][0]["latestOffset"])["lag"]["ranges"] for found in stream.query.recentProgress]
+    assert told == [1, 0]
     saved = json.loads((landing.root / "consumers/dashboard.json").read_bytes())
     assert (saved["consumer"], saved["v"], saved["offsets"]) == ("dashboard", 1, {"0": 2})  # Spark commits one behind
     pieces(landing, 1, first=6, start=end)

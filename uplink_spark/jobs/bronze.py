@@ -161,8 +161,8 @@ def in_process(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> lis
 class Bronze:
     """Writes batches of manifest entries into the table."""
 
-    def __init__(self, config: BronzeConfig, *, run_tasks: RunTasks = in_process, step: Step = stop_at) -> None:
-        self.config, self._run_tasks, self._step = config, run_tasks, step
+    def __init__(self, config: BronzeConfig, *, step: Step = stop_at) -> None:
+        self.config, self._step = config, step
         self.table = Table(config.table)
         self.metrics = JobMetrics(config.consumer)
         self._zone = ZoneReader(config.landing)
@@ -178,7 +178,8 @@ class Bronze:
         begun = time.monotonic()
         rows = batch.select("shard", "entry").orderBy("shard", "seq").collect()
         for at in range(0, len(rows), MAX_RANGES):  # before PySpark 4.2 a batch has no limit
-            self.write([(row["shard"], bytes(row["entry"])) for row in rows[at : at + MAX_RANGES]])
+            items = [(row["shard"], bytes(row["entry"])) for row in rows[at : at + MAX_RANGES]]
+            self.write(items, on_spark(batch.sparkSession))
         self.metrics.note_batch(time.monotonic() - begun)
         self._note_lag()
         self.metrics.write(self.config.metrics)
@@ -192,7 +193,7 @@ class Bronze:
         oldest_ms = min((entry.landed_ms for entry in waiting), default=None)
         self.metrics.lag_seconds = 0.0 if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
 
-    def write(self, items: Sequence[tuple[int, bytes]]) -> None:
+    def write(self, items: Sequence[tuple[int, bytes]], run_tasks: RunTasks = in_process) -> None:
         """Commit the entries the table lacks; when another driver commits first, look again what is lacking."""
         inputs = [str(log.shard) for log in self._zone.shards]
         while True:
@@ -202,7 +203,7 @@ class Bronze:
             if not fresh:
                 break
             ends = {str(shard): entry.seq + 1 for shard, entry, _ in fresh}
-            files = self._write(fresh)
+            files = self._write(fresh, run_tasks)
             self._step("S2")
             origin = have.origin | {"zone": self._zone.zone.landing_id.hex()}
             origin |= {str(shard): name_of(entry) for shard, entry, _ in fresh}
@@ -246,10 +247,10 @@ class Bronze:
                     "Re-landed data has new sequence numbers: start a new table"
                 )
 
-    def _write(self, items: Sequence[tuple[int, ManifestEntry, bytes]]) -> list[NewFile]:
+    def _write(self, items: Sequence[tuple[int, ManifestEntry, bytes]], run_tasks: RunTasks) -> list[NewFile]:
         """Write rows and ranges; with `fail_on_loss` off what cannot be read is a declared loss, never just absent."""
         tasks = tasks_of(items, self.config.partition_bytes)
-        written = self._run_tasks(self.config, tasks) if tasks else []
+        written = run_tasks(self.config, tasks) if tasks else []
         lost = {place for task in written for place in task.lost}
         found = [_declared(item) if (item[0], item[1].seq) in lost else item for item in items]
         return [task.file for task in written if task.file.rows] + self._write_ranges(found)
@@ -276,7 +277,7 @@ def _declared(item: tuple[int, ManifestEntry, bytes]) -> tuple[int, ManifestEntr
 def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger: str = "10 seconds") -> Any:
     """Start the stream; with once, return after everything that has landed is in the table."""
     register(spark)
-    bronze = Bronze(config, run_tasks=on_spark(spark))
+    bronze = Bronze(config)
     have = bronze.end()
     reader = spark.readStream.format("commitlog_manifest").option("maxBytesPerTrigger", str(config.trigger_bytes))
     if have:  # only used without a checkpoint: the table says where to continue

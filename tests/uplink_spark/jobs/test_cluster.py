@@ -25,6 +25,18 @@ from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table
 
 
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when something listens there."""
+    until = time.monotonic() + 600
+    while True:
+        with socket.socket() as asking:
+            if asking.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < until, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
 class Cluster:
     """One master, some workers of one core each."""
 
@@ -37,7 +49,7 @@ class Cluster:
     def start(self) -> None:
         """Return when the master listens: a worker that comes earlier tries again only after many seconds."""
         self._run("master.Master", "--port", str(self._port), "--webui-port", str(self._web))
-        self._wait(self._listens)
+        wait_for_port(self._port, self._children[0], self._folder / "cluster.log")
         for _ in range(self._workers):
             self.add_worker()
 
@@ -60,10 +72,6 @@ class Cluster:
         environment = self._environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m"}
         with (self._folder / "cluster.log").open("ab") as log:
             self._children.append(subprocess.Popen([*command, *arguments], env=environment, stdout=log, stderr=log))
-
-    def _listens(self) -> bool:
-        with socket.socket() as asking:
-            return asking.connect_ex(("127.0.0.1", self._port)) == 0
 
     def _alive(self) -> int:
         try:

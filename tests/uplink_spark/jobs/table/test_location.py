@@ -181,9 +181,9 @@ def test_a_table_and_a_copy_of_a_zone_in_azure_have_each_row_once(
     system, base = opened(zone)
     copy_files(str(fleet.landing.root), base, LocalFileSystem(), system)
     assert count(spark, zone) == spark_source.read(spark, zone).count() == 20
-    bronze = Bronze(BronzeConfig(zone, url, str(tmp_path / "checkpoint")), run_tasks=on_spark(spark))
+    bronze = Bronze(BronzeConfig(zone, url, str(tmp_path / "checkpoint")))
     for items in (landed_items(fleet.landing.root)[:2], *[landed_items(fleet.landing.root)] * 2):
-        bronze.write(items)
+        bronze.write(items, on_spark(spark))
     assert in_table(url) == fleet.expected
     (day,) = care.days(tables.open_table(url).snapshot())
     assert care.compact(spark, url, day).files_after == 2
