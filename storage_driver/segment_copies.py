@@ -28,12 +28,15 @@ class SegmentCopies:
         """Return the rest of the segment where the log ends, to be filled."""
         log = self._log
         tail = log.segments[-1] if log.segments and log.segments[-1].end > log.end else None
-        return CopiedSegment(self._disk, self._folder, log.segment_bytes, start=log.end, tail=tail)
+        copied = CopiedSegment(self._disk, self._folder, log.segment_bytes, start=log.end, tail=tail)
+        copied.truncations = log.truncations
+        return copied
 
     def fits(self, copied: CopiedSegment) -> bool:
-        """Return whether the log ends where this copy begins, all of it synced."""
+        """Return whether the log ends where this copy begins, all of it synced, and was not cut since."""
         log = self._log
-        return copied.start == log.end == log.synced and log.failure is None
+        same = copied.truncations == log.truncations  # else other bytes may stand before it
+        return same and copied.start == log.end == log.synced and log.failure is None
 
     async def install(self, copied: CopiedSegment) -> None:
         """Make a finished copy part of the log: all of it is synced then. Raises LogFailed, ValueError."""

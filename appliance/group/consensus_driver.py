@@ -81,7 +81,12 @@ class ConsensusDriver:
     def _fetcher(self) -> Fetcher:
         rules, core, links = self._rules, self._core, self.links
         leader, told = lambda: core.status.leader, lambda: core.told_committed
-        return Fetcher(rules.group, rules.member, links.connected, links.send, leader, told)
+
+        def tell(member: str, frame: bytes) -> None:
+            if self._shipping.segments.knows(member):
+                links.send(member, frame)
+
+        return Fetcher(rules.group, rules.member, links.connected, tell, leader, told)
 
     # ---- what the store tells
 
@@ -259,10 +264,12 @@ class ConsensusDriver:
 
     async def _accept(self, append: Append, event: DriverEvent) -> None:
         """Have what was accepted in the log."""
-        if not event.fetched:
-            end = self._copy.append(append, event.data)
-        else:
-            end = await self._segments.adopt(append)
+        try:
+            fetched = event.fetched
+            end = await self._segments.adopt(append) if fetched else self._copy.append(append, event.data)
+        except (LogFailed, ValueError) as exc:
+            self._fail(f"append at {append.start}: {exc}")
+            return
         if end is not None:
             self._appended(end)
             if event.fetched:

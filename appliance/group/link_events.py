@@ -83,7 +83,7 @@ class LinkEvents:
         self.epochs[link.member] = hello.epochs
         if hello.fetches:
             self._shipping.segments.begin(link.member)
-            if self._segments().unread:
+            if self._segments().unread:  # a member that fetches knows the frame
                 link.put(SegmentSeen(0, 0, WORKING).encode())
         link.pump(partial(self._shipping.next_frame, link.member))
         self._events.add(DriverEvent(partial(self._connected, link.member)))

@@ -203,7 +203,8 @@ class CommitLog:
         """
         if self.end != self._synced.at or self._pending or not segment.base <= self.end < segment.end:
             raise ValueError(f"a file from {segment.base} on for a log that ends at {self.end}, synced {self.synced}")
-        self.segments = [each for each in self.segments if each.base < segment.base] + [segment]
+        self.segments[:] = [*(each for each in self.segments if each.base < segment.base), segment]
+        self._writer.take_over(segment)
         self.read_to = min(self.read_to, self.end)
         self.end = segment.end
         self._limit = self.end + self.segment_bytes
@@ -277,7 +278,7 @@ class CommitLog:
             self.seal(f"cut at {cut.log_offset}: {exc}")
         else:
             dropped = self._take_above(cut.log_offset) + self._pending
-            self.segments = [segment for segment in self.segments if segment.base < cut.log_offset]
+            self.segments[:] = [segment for segment in self.segments if segment.base < cut.log_offset]
             self._synced.at, self._wanted = cut.log_offset, min(self._wanted, cut.log_offset)
             if self.read_to >= cut.log_offset:
                 self.read_to = ALL

@@ -34,6 +34,7 @@ class CopiedSegment:
         self.base = start - start % segment_bytes
         self.end = self.base + segment_bytes
         self.crc = self._crc_before = 0
+        self.truncations = 0  # of the log, when this was begun
         self._disk, self._folder, self._path = disk, folder, folder.parent / COPY
         self._tail, self._synced = tail, start
         self._file: DiskFile | None = None

@@ -122,6 +122,10 @@ class SegmentWriter:
             raise
         return WriteResult(begun, slowest, time.perf_counter() - started)
 
+    def take_over(self, segment: Segment) -> None:
+        """Another file is the last one of the log from now on, whole; nothing is being written."""
+        self._tail, self._zeroed = segment, 0
+
     def go_back(self, log_offset: int) -> None:
         """Write at a log offset next, which is before what was written; later segments are gone. Raises OSError."""
         self._zeroed = 0

@@ -172,3 +172,44 @@ async def test_whatever_a_power_cut_leaves_is_the_log_before_a_segment_or_with_a
     assert set(ends[:installed]) <= {len(first), size}
     assert ends[0] == len(first)
     assert set(ends[installed:]) == {size}
+
+
+async def test_what_is_appended_after_a_cut_within_a_segment_that_was_begun_here_is_in_the_log(tmp_path: Path) -> None:
+    log, size = await source(tmp_path)
+    found, config = starts(log[:size])[:-1], small(tmp_path / "copy", shared=True, copies_only="it follows")
+    begun, cut, last = found[3], found[7], found[12]
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        store.append_raw(0, log[:begun])
+        await until(lambda: store.synced == begun)
+        stale = fill(store.copies.begin(), log)
+        await store.copies.install(fill(store.copies.begin(), log))
+        await store.truncate(cut, "another leader has other records")
+        while store.copies.unread:
+            await store.copies.read_some()
+        store.append_raw(cut, log[cut:last])
+        await until(lambda: store.synced == last)
+        store.commit(last)
+        assert log_of(store) == log[:last]
+        assert not store.copies.fits(stale)
+    async with open_store(config, now_ms=Clock()) as store:
+        assert store.end == last
+        store.share(lambda log_offset: None)
+        store.commit(last)
+        assert log_of(store) == log[:last]
+
+
+async def test_a_copy_that_was_begun_before_a_cut_is_no_longer_of_this_log(tmp_path: Path) -> None:
+    log, size = await source(tmp_path)
+    found = starts(log[:size])[:-1]
+    begun, cut = found[9], found[4]
+    async with open_store(small(tmp_path / "copy", shared=True, copies_only="it follows"), now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        store.append_raw(0, log[:begun])
+        await until(lambda: store.synced == begun)
+        copied = fill(store.copies.begin(), log)
+        assert store.copies.fits(copied)
+        await store.truncate(cut, "another leader has other records")
+        store.append_raw(cut, log[cut:begun])
+        await until(lambda: store.synced == begun)
+        assert not store.copies.fits(copied), "other records may stand below it"

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
-from appliance.group.copies.log_copy import CopyFailed
+from appliance.group.copies.log_copy import CopyFailed, LogShrunk
 from appliance.group.copies.segment_frames import (
     HERE,
     PIECE,
@@ -240,15 +240,17 @@ class SegmentFetching:
             self._me.tell(self._me.leader(), SegmentSeen(0, 0, READ).encode())
 
     async def read_all(self) -> None:
-        """Return once all records have been read. Raises CopyFailed."""
+        """Return once all records have been read, for who leads from now on. Raises CopyFailed, LogShrunk."""
         while self.unread:
-            await self._read_some()
+            await self._read_some(leads=True)
 
-    async def _read_some(self) -> None:
+    async def _read_some(self, *, leads: bool = False) -> None:
         assert self._copies is not None, "a witness has nothing to read"
         try:
             await self._copies.read_some()
         except QueueRestarted as exc:
+            if leads:  # the deletion waits for a commit, and that for this
+                raise LogShrunk(f"{exc.topic} begins again in what was fetched: the next start reads it") from exc
             await self._store.delete_topic(exc.topic)  # as the leader did before these records
         except (RecordDamaged, OSError) as exc:
             raise CopyFailed(f"a segment that was fetched: {exc}") from exc

@@ -49,6 +49,10 @@ class SegmentOffers:
         """A follower that can fetch is linked."""
         self._served[member] = FetchState()
 
+    def knows(self, member: str) -> bool:
+        """Return whether a member that can fetch is linked: others do not know these frames."""
+        return member in self._served
+
     def forget(self, member: str) -> None:
         """Its link has ended."""
         self._served.pop(member, None)

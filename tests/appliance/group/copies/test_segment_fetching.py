@@ -236,9 +236,9 @@ async def test_a_new_leader_has_read_all_of_its_log_before_it_appends(
         [b] = await made.start("b")
         reads, allowed = b.driver._segments._read_some, trio.Event()
 
-        async def slowly() -> None:
+        async def slowly(*, leads: bool = False) -> None:
             await allowed.wait()
-            await reads()
+            await reads(leads=leads)
 
         monkeypatch.setattr(b.driver._segments, "_read_some", slowly)
         await until(lambda: fetched.whole >= 2 and b.driver._segments.unread)
