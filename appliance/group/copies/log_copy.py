@@ -71,6 +71,10 @@ class LogShrunk(StoreRefused):
     """The disk did not take what was appended, and the core knows of it: the next start sees where the log ends."""
 
 
+class LogUnread(StoreRefused):
+    """A box that is to lead has not read the end of its log; the next start does, and others elect one meanwhile."""
+
+
 class CutAtStart(StoreRefused):
     """The next start cuts the log below what was committed here; this process has to end for that."""
 

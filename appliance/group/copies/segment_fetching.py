@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
-from appliance.group.copies.log_copy import CopyFailed, LogShrunk
+from appliance.group.copies.log_copy import CopyFailed, LogUnread
 from appliance.group.copies.segment_frames import (
     HERE,
     PIECE,
@@ -40,6 +40,7 @@ SILENCE_S: Final = 10.0
 TELL_S: Final = 1.0  # between two words to the leader
 TRIES: Final = 5  # connections that bring nothing
 RETRY_S: Final = 0.3
+LEAD_S: Final = 2.0  # for records that were not read when a leadership begins
 
 
 class WholeSegments(Protocol):
@@ -240,17 +241,27 @@ class SegmentFetching:
             self._me.tell(self._me.leader(), SegmentSeen(0, 0, READ).encode())
 
     async def read_all(self) -> None:
-        """Return once all records have been read, for who leads from now on. Raises CopyFailed, LogShrunk."""
-        while self.unread:
-            await self._read_some(leads=True)
+        """Read all records, for a box that is to lead. Raises CopyFailed, and LogUnread where that does not work now.
 
-    async def _read_some(self, *, leads: bool = False) -> None:
+        Others wait for the leader meanwhile, and no topic can be deleted here: what was committed only a leader tells.
+        """
+        assert self._copies is not None, "a witness does not lead"
+        with trio.move_on_after(LEAD_S):
+            while self.unread:
+                try:
+                    await self._copies.read_some()
+                except QueueRestarted:
+                    break
+                except (RecordDamaged, OSError) as exc:
+                    raise CopyFailed(f"a segment that was fetched: {exc}") from exc
+        if self.unread:
+            raise LogUnread("this box was elected before it had read what it copied: the next start reads it")
+
+    async def _read_some(self) -> None:
         assert self._copies is not None, "a witness has nothing to read"
         try:
             await self._copies.read_some()
         except QueueRestarted as exc:
-            if leads:  # the deletion waits for a commit, and that for this
-                raise LogShrunk(f"{exc.topic} begins again in what was fetched: the next start reads it") from exc
             await self._store.delete_topic(exc.topic)  # as the leader did before these records
         except (RecordDamaged, OSError) as exc:
             raise CopyFailed(f"a segment that was fetched: {exc}") from exc

@@ -44,6 +44,7 @@ class SegmentOffers:
         self._segment_bytes, self._synced = segment_bytes, synced
         self._least = min(LEAST, segment_bytes // 2)
         self._served: dict[str, FetchState] = {}
+        self._digests: dict[str, tuple[SegmentOffer, int]] = {}  # of what was sent whole on a link that ended
 
     def begin(self, member: str) -> None:
         """A follower that can fetch is linked."""
@@ -54,12 +55,15 @@ class SegmentOffers:
         return member in self._served
 
     def forget(self, member: str) -> None:
-        """Its link has ended."""
-        self._served.pop(member, None)
+        """Its link has ended; it may be syncing what it got."""
+        served = self._served.pop(member, None)
+        if served is not None and served.offer is not None and served.crc is not None:
+            self._digests[member] = served.offer, served.crc
 
     def clear(self) -> None:
         """This member leads no longer: what was offered is not sent any more."""
         self._served = {member: FetchState() for member in self._served}
+        self._digests.clear()
 
     def turn(self, member: str, ships: tuple[int, int], on_disk: int, now_s: float) -> FetchStep:
         """Return what a follower gets next, which may be sent bytes from `ships[0]` to `ships[1]`, of one term."""
@@ -78,7 +82,9 @@ class SegmentOffers:
             return FetchStep(served.reads)
         if on_disk < start:  # what is on its way comes first
             return FetchStep(True)
-        served.offer, served.crc, served.heard_s = SegmentOffer(start, end), None, now_s
+        served.offer, served.heard_s = SegmentOffer(start, end), now_s
+        before = self._digests.pop(member, None)
+        served.crc = before[1] if before is not None and before[0] == served.offer else None
         return FetchStep(True, served.offer)
 
     def seen(self, member: str, seen: SegmentSeen, now_s: float) -> bool:

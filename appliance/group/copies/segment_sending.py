@@ -53,11 +53,12 @@ class SegmentSending:
                 time.sleep(min(REST_S, rest_s))
             data = self._bytes(at, self._fetch.end)
             crc = crc32(data, crc)
-            stream.send(PIECE_HEAD.pack(len(data), crc), data)
             at += len(data)
+            if at == self._fetch.end:
+                self._served.crc = crc  # not later: the follower may answer before this thread goes on
+            stream.send(PIECE_HEAD.pack(len(data), crc), data)
             self._served.moved = True
             self._pace.sent(len(data))
-        self._served.crc = crc
 
     def _crc_before(self) -> int:
         crc, at = 0, self._fetch.start

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import trio
 
-from appliance.group.copies import segment_sending
+from appliance.group.copies import segment_fetching, segment_sending
+from appliance.group.copies.log_copy import LogUnread
 from appliance.group.copies.segment_frames import REFUSED, SegmentFetch, SegmentOffer
 from appliance.group.leadership import LEADER
 from appliance.group.links.frames import FETCH, LinkFrame
 from appliance.group.links.link import LinkEnded
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
+from storage_driver.errors import QueueRestarted
 from storage_driver.log.copied_segment import COPY, CopiedSegment, CopyDiffers
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import MANUAL, RunningMember, group
@@ -234,13 +236,14 @@ async def test_a_new_leader_has_read_all_of_its_log_before_it_appends(
         await made.stop("b")
         names = await filled(a, 1)
         [b] = await made.start("b")
-        reads, allowed = b.driver._segments._read_some, trio.Event()
+        reads, allowed = b.store.copies.read_some, trio.Event()
 
         async def slowly(*, leads: bool = False) -> None:
             await allowed.wait()
             await reads(leads=leads)
 
-        monkeypatch.setattr(b.driver._segments, "_read_some", slowly)
+        monkeypatch.setattr(b.store.copies, "read_some", slowly)
+        monkeypatch.setattr(segment_fetching, "LEAD_S", 60.0)
         await until(lambda: fetched.whole >= 2 and b.driver._segments.unread)
         await made.stop("a")
         async with trio.open_nursery() as nursery:
@@ -254,3 +257,34 @@ async def test_a_new_leader_has_read_all_of_its_log_before_it_appends(
         found = await b.bodies()
         assert found == [*names[: len(found) - 1], b"of b"]
         assert len(found) > 10
+
+
+@pytest.mark.parametrize("cause", [None, QueueRestarted("T", 0)])
+async def test_a_box_that_is_elected_and_cannot_read_its_log_now_starts_anew(
+    tmp_path: Path, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, cause: Exception | None
+) -> None:
+    monkeypatch.setattr(segment_fetching, "LEAD_S", 0.1)
+
+    async def never() -> None:
+        if cause is not None and b.driver._core.status.role == LEADER:
+            raise cause
+        await trio.sleep_forever()
+
+    with pytest.RaisesGroup(LogUnread, flatten_subgroups=True):
+        async with group(tmp_path, "a", "b", rules=ONE) as made:
+            a, b = await pair(made)
+            await made.stop("b")
+            names = await filled(a, 1)
+            [b] = await made.start("b")
+            monkeypatch.setattr(b.store.copies, "read_some", never)
+            await until(lambda: fetched.whole >= 2 and b.driver._segments.unread)
+            await made.stop("a")
+            await b.driver.orders.promote(accept_loss=True)
+            await trio.sleep(60)
+    monkeypatch.undo()
+    async with group(tmp_path, "a", "b", rules=ONE) as made:
+        [b] = await made.start("b")
+        assert not b.driver._segments.unread
+        await b.driver.orders.promote(accept_loss=True)
+        await until(b.leads)
+        assert (await b.bodies()) == names[: len(await b.bodies())]

@@ -68,6 +68,21 @@ def test_who_refuses_has_other_bytes_or_says_nothing_gets_frames_for_a_while() -
     assert made.turn("b", (300, 5000), 300, SILENT_S + 1) == FRAMES
 
 
+def test_what_was_sent_whole_before_a_link_ended_is_taken_after_it_unless_another_leads() -> None:
+    for leads_on in (True, False):
+        made = offers()
+        made.turn("b", (300, 5000), 300, 0.0)
+        sent(made, 300, 1000, 7)
+        made.forget("b")
+        assert not made.knows("b")
+        if not leads_on:
+            made.clear()
+        made.begin("b")
+        assert made.knows("b")
+        assert made.turn("b", (300, 5000), 300, 1.0).offer == SegmentOffer(300, 1000)
+        assert made.seen("b", SegmentSeen(300, 1000, HERE, 7), 2.0) is leads_on
+
+
 def test_as_long_as_bytes_are_sent_nobody_is_silent() -> None:
     made = offers()
     made.turn("b", (300, 5000), 300, 0.0)
