@@ -20,6 +20,10 @@ CLIENT = {"connect_timeout": "10s", "timeout": "60s"}
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
+class NoSuchPlace(OSError):
+    """The store answers 404: there is no such object or, where something is written or listed, no such bucket."""
+
+
 class CloudStore:
     """Get, put, create and list below a prefix of one bucket; errors are OSError. Blocks."""
 
@@ -28,12 +32,20 @@ class CloudStore:
         self._library: Any = import_module("obstore")
         self._faults: Any = import_module("obstore.exceptions")
 
+    def _found(self, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        """Ask for an object; None where there is none. Raises OSError."""
+        try:
+            return self._ask(call, *given, **more)
+        except NoSuchPlace:
+            return None
+
     def _ask(self, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        """Call the library; None for what is not there, FileExistsError for a lost race, OSError for all else."""
+        """Call the library. Raises FileExistsError for a lost race, OSError for all else."""
         try:
             return call(self._store, *given, **more)
-        except FileNotFoundError:
-            return None
+        except FileNotFoundError as error:
+            text = "the bucket or container is not there: make it, or mend its name in --landing"
+            raise NoSuchPlace(f"object store: {self.place}: {text}") from error
         except (self._faults.AlreadyExistsError, self._faults.PreconditionError) as error:
             raise FileExistsError(_first_line(error)) from error
         except self._faults.BaseError as error:
@@ -41,9 +53,9 @@ class CloudStore:
 
     def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None:
         if length is not None:
-            found = self._ask(self._library.get_range, path, start=at, length=length)
+            found = self._found(self._library.get_range, path, start=at, length=length)
             return None if found is None else bytes(found)
-        found = self._ask(self._library.get, path)
+        found = self._found(self._library.get, path)
         return None if found is None else bytes(found.bytes())
 
     def put(self, path: str, data: bytes) -> None:
@@ -63,15 +75,15 @@ class CloudStore:
     replace = put
 
     def delete(self, path: str) -> None:
-        self._ask(self._library.delete, path)
+        self._found(self._library.delete, path)
 
     def size(self, path: str) -> int:
-        found = self._ask(self._library.head, path)
+        found = self._found(self._library.head, path)
         return 0 if found is None else int(found["size"])
 
     def written_ms(self, path: str) -> int:
         """When an object was put there, by the store's clock; 0 if there is none."""
-        found = self._ask(self._library.head, path)
+        found = self._found(self._library.head, path)
         return 0 if found is None else int(found["last_modified"].timestamp() * 1000)
 
     def names(self, folder: str, *, deep: bool = False, after: str = "") -> list[str]:
@@ -81,7 +93,7 @@ class CloudStore:
         """
         prefix = f"{folder}/"
         if not deep and not after:
-            page = self._ask(self._library.list_with_delimiter, folder) or {"objects": (), "common_prefixes": ()}
+            page = self._ask(self._library.list_with_delimiter, folder)
             paths = [item["path"] for item in page["objects"]] + [f"{path}/" for path in page["common_prefixes"]]
             return [path.removeprefix(prefix).rstrip("/") for path in paths]
         paths = self._paths(folder, prefix + after if after else None)
@@ -92,7 +104,8 @@ class CloudStore:
         def listed(store: Any) -> list[str]:
             return [item["path"] for page in self._library.list(store, folder, offset=offset) for item in page]
 
-        return self._ask(listed) or []
+        found: list[str] = self._ask(listed)
+        return found
 
 
 def open_cloud(url: str) -> CloudStore:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,35 @@ def test_what_the_store_refuses_is_one_line_and_an_os_error(memory: CloudStore) 
     with pytest.raises(OSError, match="object store: Generic") as caught:
         memory.get("a", 5, 3)
     assert "\n" not in str(caught.value)
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """Answers as a store whose bucket has gone."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.send_error(404)
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_bucket_that_is_not_there_takes_nothing_and_is_told() -> None:
+    pytest.importorskip("obstore")
+    with HTTPServer(("127.0.0.1", 0), Nothing) as server, ThreadPoolExecutor() as threads:
+        threads.submit(server.serve_forever)
+        try:
+            store = open_store(f"gs://anonymous@lake/zone?endpoint_override=127.0.0.1:{server.server_port}&scheme=http")
+            assert (store.get("pack/x"), store.size("pack/x")) == (None, 0)
+            for put in (store.put, store.create, store.replace):
+                with pytest.raises(OSError, match="the bucket or container is not there"):
+                    put("pack/x", b"1")
+            for deep in (False, True):
+                with pytest.raises(OSError, match="404"):
+                    store.names("manifest", deep=deep)
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.soak
