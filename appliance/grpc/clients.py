@@ -22,6 +22,7 @@ from appliance.grpc.answer_room import AnswerRoom, AnswerRooms
 from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.renewals import Leases, Renew
+from appliance.grpc.settings_waits import SettingsWaits
 from netstack.errors import ChannelClosed
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code
@@ -39,7 +40,6 @@ LONGEST_ID = 1024
 MOST_GUESTS = 64  # clients of one connection that said nothing of themselves
 MOST_SETTINGS_BYTES = 16 << 20  # of all clients together; those of one have 64 KiB at most, of stock ones some hundred
 MOST_CONNECTIONS = 8  # of one client, those whose end is noticed
-SETTINGS_S = 3.0  # how long a receive waits for them: some clients send both at once, on streams of their own
 SILENT_S, SILENT_ALONE_S = 40.0, 25.0  # clients send a heartbeat every ten seconds; without a stream of telemetry
 LANGUAGES = {"DOT_NET": "DOTNET", "GOLANG": "GO"}  # where remoting's names differ
 
@@ -187,7 +187,7 @@ class ClientSessions:
         self._known: dict[tuple[str, str], ClientSession] = {}
         self._settled: dict[ClientSession, int] = {}  # with settings, of so many bytes
         self._settings_bytes = 0
-        self._awaited: dict[ClientSession, trio.Event] = {}  # whose settings calls wait for
+        self._waits = SettingsWaits()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -225,19 +225,12 @@ class ClientSessions:
         self._settings_bytes += change
         session.settings = settings
         self._called(session, session.connection)
-        if session in self._awaited:
-            self._awaited[session].set()
+        self._waits.told(session)
 
     async def await_settings(self, session: ClientSession) -> None:
-        """Return when a client has said what it is, or has had SETTINGS_S for it."""
-        if session.settings is not None:
-            return
-        awaited = self._awaited.setdefault(session, trio.Event())
-        try:
-            with trio.move_on_after(SETTINGS_S):
-                await awaited.wait()
-        finally:
-            self._awaited.pop(session, None)
+        """Return when a client has said what it is, or has had its time for it."""
+        if session.settings is None:
+            await self._waits.wait(session)
 
     def _check_room(self, session: ClientSession, change: int) -> None:
         if session not in self._settled and len(self._settled) >= self._most:

@@ -39,6 +39,7 @@ UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its a
 MOST_BATCH = 32
 ANY_QUEUE = -1  # simple consumers name one queue after the other, and would wait at an empty one
 PORTION = 64 << 10
+WAITS_BYTES = 4 << 10  # a larger request does not wait for the settings of its client: it would be kept meanwhile
 NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 SUCCEEDED = ReceiveMessageResponse(status=ok()).SerializeToString()
 
@@ -99,13 +100,14 @@ class Receives:
         await self._say(call, status)
 
     async def _read(self, call: Call) -> tuple[ClientSession, _Asked]:
-        """Return who receives what, all that is kept of a request while it waits. Raises as `_asked`, CallFailed."""
+        """Return who receives what, all that is kept while it waits for messages. Raises as `_asked`, CallFailed."""
         raw = await call.receive()
         if raw is None:
             raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
         check_small(raw)
         session = self._sessions.of(call)
-        await self._sessions.await_settings(session)
+        if len(raw) <= WAITS_BYTES:
+            await self._sessions.await_settings(session)
         return session, self._asked(session, call, decoded(ReceiveMessageRequest, raw))
 
     def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:

@@ -176,14 +176,16 @@ class GrpcConnection:
             if number in self._open:
                 self._open[number].call.drained()
         self._flush()
-        if not self._ponging and (pong_at := self._http2.pong_at) is not None:
+        if not self._ponging and self._http2.pong_at is not None:
             self._ponging = True
-            self._nursery.start_soon(self._pong, pong_at)
+            self._nursery.start_soon(self._pong)
 
-    async def _pong(self, at: float) -> None:
-        await trio.sleep_until(at)
+    async def _pong(self) -> None:
+        """Send what answers the pings when it is time; later pings may have come until then."""
+        while (at := self._http2.pong_at) is not None:
+            await trio.sleep_until(at)
+            self._flush()
         self._ponging = False
-        self._flush()
 
     async def _wait_room(self) -> None:
         """Stop reading while the peer or the process has too much under way, or leaves too much unread."""

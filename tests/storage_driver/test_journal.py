@@ -114,5 +114,6 @@ async def test_what_no_disk_does_ends_the_journal_and_who_waits_is_told(monkeypa
         async with running(MemoryDisk(folders=("/", "/data"))) as table:
             monkeypatch.setattr(JournalFile, "replace", lambda *_: 1 // 0)
             table.journal.when_synced(table.add(b"a"), told.append)
-            await trio.sleep_forever()
+            with trio.fail_after(60):
+                await trio.sleep_forever()
     assert told == [ENDED]

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from appliance.grpc import clients, receives, renewals
+from appliance.grpc import receives, renewals
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.receives import polling_s
+from appliance.grpc.settings_waits import SettingsWaits
 from netstack.grpc.frame_gate import RST_STREAM, frame_bytes
 from netstack.grpc.testing import enveloped
 from netstack.grpc.v2 import definition_pb2
@@ -272,7 +273,10 @@ async def test_a_producer_does_not_receive(tmp_path: Path) -> None:
         assert (status.code, "producer" in status.message) == (Code.UNRECOGNIZED_CLIENT_TYPE, True)
 
 
-async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_them(tmp_path: Path) -> None:
+async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SettingsWaits.wait, "__defaults__", (60.0,))
     async with grpc_box(tmp_path, "min_poll_ms = 0\n") as (box, port), asking(port) as client:
         async with connected(box) as line:
             await line.ask(send("T", b"hello"))
@@ -292,7 +296,7 @@ async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_the
 
 
 async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "SETTINGS_S", 0.05)
+    monkeypatch.setattr(SettingsWaits.wait, "__defaults__", (0.05,))
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
         status, _ = await client.receive(receiving("G", "T"))
         assert status.code == Code.UNRECOGNIZED_CLIENT_TYPE, "its settings are not known"
