@@ -238,9 +238,9 @@ async def test_a_new_leader_has_read_all_of_its_log_before_it_appends(
         [b] = await made.start("b")
         reads, allowed = b.store.copies.read_some, trio.Event()
 
-        async def slowly(*, leads: bool = False) -> None:
+        async def slowly() -> None:
             await allowed.wait()
-            await reads(leads=leads)
+            await reads()
 
         monkeypatch.setattr(b.store.copies, "read_some", slowly)
         monkeypatch.setattr(segment_fetching, "LEAD_S", 60.0)
