@@ -141,7 +141,12 @@ def events(log: Path) -> list[Event]:
 
 
 def device_after(base: Path, target: Path, log: list[Event], pick: random.Random) -> list[list[int]]:
-    """Write to target what the device may hold after the power failed behind `log`; return what was acknowledged."""
+    """Write to target what the device may hold after the power failed behind `log`; return what was acknowledged.
+
+    Target is a new file: a loop device of the last one may live on for a moment, and `mount` takes it, with what the
+    kernel knows of the old bytes, for a file that is the same.
+    """
+    target.unlink(missing_ok=True)
     last_flush = max((i for i, event in enumerate(log) if event[0] == b"S"), default=0)
     run("cp", "--sparse=always", str(base), str(target))
     fd = os.open(target, os.O_RDWR)
