@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.group_sim.world import World
 
 MOST_SHIPPED = 4
+UNSYNCED_S = 0.05  # between two looks whether the disk has what a cut leaves
 
 
 class PowerCut(Exception):
@@ -181,8 +182,17 @@ class SimMember:
     def _begin_cut(self, log_offset: int) -> None:
         assert self.core is not None
         self.world.invariants.check_cut(self.name, self.core.status.role, self.disk, log_offset, self.committed)
+        self._cut_when_synced(self.life, log_offset)
+
+    def _cut_when_synced(self, life: int, log_offset: int) -> None:
+        """Begin a cut when what it leaves is on the disk, as the driver does (LogCopy.cut)."""
+        if life != self.life:
+            return
+        if self.disk.synced_end() < log_offset:
+            self.world.at(self.world.now + UNSYNCED_S, self._cut_when_synced, life, log_offset)
+            return
         self.disk.cut_to = log_offset
-        self.world.at(self.world.now + self.world.pick.uniform(0, 0.3), self._finish_cut, self.life, log_offset)
+        self.world.at(self.world.now + self.world.pick.uniform(0, 0.3), self._finish_cut, life, log_offset)
 
     def _finish_cut(self, life: int, log_offset: int) -> None:
         core = self.core
