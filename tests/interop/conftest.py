@@ -99,11 +99,12 @@ _verdicts: pytest.StashKey[Verdicts] = pytest.StashKey()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note the verdict of each test that names a feature: works, fails, or not tried."""
+    """Note the verdict of each test that names a feature, of its second try if it has one: works, fails, not tried."""
     report = yield
     mark, params = item.get_closest_marker("feature"), _params_of(item)
     of_a_box = params.get("served", "box") == "box"
-    if mark is not None and of_a_box and (report.when == "call" or report.outcome != "passed"):
+    again = report.failed and getattr(item, "execution_count", 2) == 1 and item.get_closest_marker("flaky") is not None
+    if mark is not None and of_a_box and not again and (report.when == "call" or report.outcome != "passed"):
         client = mark.kwargs.get("client") or f"Java {params.get('jvm', params.get('version', JAVA_VERSIONS[0]))}"
         outcome = {"passed": "works", "failed": "**fails**"}.get(report.outcome, "not tried")
         verdicts = item.config.stash.setdefault(_verdicts, {})

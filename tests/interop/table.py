@@ -5,7 +5,7 @@ from pathlib import Path
 HEAD = """# Tested features of stock clients
 
 Written by `make interop`, which runs unmodified clients against a box; nothing here is edited by hand. *Works*: the
-test passed. *Not tried*: the machine that ran the tests lacked a tool.
+test passed, at its second try at the latest. *Not tried*: the machine that ran the tests lacked a tool.
 
 """
 Verdicts = dict[tuple[str, str], str]
