@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
+from uplink_spark.centre.zone_files.bucket_store import created
 from uplink_spark.errors import LandingError
 from uplink_spark.zone.files import AZURE_URL, has_key, shown
 
@@ -63,14 +65,8 @@ class CloudStore:
 
     def create(self, path: str, data: bytes) -> bool:
         """Create an object that is not there; False when somebody else's is. A repeat of our own counts as ours."""
-        try:
-            self._ask(self._library.put, path, data, mode="create", use_multipart=False)
-        except FileExistsError as error:
-            found = self.get(path)
-            if found is None:
-                raise OSError(f"object store: {error}: it does not exist, try again") from error
-            return found == data
-        return True
+        put = partial(self._ask, self._library.put, path, data, mode="create", use_multipart=False)
+        return created(put, lambda: self.get(path), data)
 
     replace = put
 

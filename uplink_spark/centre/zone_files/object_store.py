@@ -7,29 +7,16 @@ URL: s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=R, as pya
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from uplink_spark.centre.zone_files.bucket_store import BucketStore, created
 from uplink_spark.errors import LandingError
 from uplink_spark.zone.files import shown
 
 CLOUDS = ("gs", "abfs", "abfss")
-
-
-class BucketStore(Protocol):
-    """What a landing zone asks of a store, below a prefix of one bucket. All calls block and raise OSError."""
-
-    place: str  # for messages
-
-    def get(self, path: str, at: int = 0, length: int | None = None) -> bytes | None: ...
-    def put(self, path: str, data: bytes) -> None: ...
-    def create(self, path: str, data: bytes) -> bool: ...
-    def replace(self, path: str, data: bytes) -> None: ...
-    def delete(self, path: str) -> None: ...
-    def size(self, path: str) -> int: ...
-    def written_ms(self, path: str) -> int: ...
-    def names(self, folder: str, *, deep: bool = False, after: str = "") -> list[str]: ...
 
 
 def open_store(url: str) -> BucketStore:
@@ -102,14 +89,8 @@ class ObjectStore:
 
     def create(self, path: str, data: bytes) -> bool:
         """Create an object that is not there; False when somebody else's is. A repeat of our own counts as ours."""
-        try:
-            self._ask(self._client.put_object, Key=self._key(path), Body=data, IfNoneMatch="*")
-        except FileExistsError as error:
-            found = self.get(path)
-            if found is None:
-                raise OSError(f"object store: {error}: it does not exist, try again") from error
-            return found == data
-        return True
+        put = partial(self._ask, self._client.put_object, Key=self._key(path), Body=data, IfNoneMatch="*")
+        return created(put, lambda: self.get(path), data)
 
     replace = put
 

@@ -15,8 +15,8 @@ import trio
 
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.zone_files.adopt import entries_of
+from uplink_spark.centre.zone_files.bucket_store import BucketStore
 from uplink_spark.centre.zone_files.landing import RESTORE, Covering, LandedBefore, NewPiece
-from uplink_spark.centre.zone_files.object_store import BucketStore
 from uplink_spark.centre.zone_files.records import (
     QUARANTINE_FILES,
     QUARANTINE_OF_BOX,

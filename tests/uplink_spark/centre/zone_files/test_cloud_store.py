@@ -14,20 +14,17 @@ from typing import Any
 
 import pytest
 
+from tests.uplink_spark.centre.zone_files.test_objects import NOW, piece, writer
 from tests.uplink_spark.object_server import AZURE_ACCOUNT, AZURE_KEY, running_azure
 from uplink_spark.centre.fleet import check
+from uplink_spark.centre.zone_files.bucket_store import BucketStore
 from uplink_spark.centre.zone_files.cloud_store import CloudStore
-from uplink_spark.centre.zone_files.coverage import ShardCover
-from uplink_spark.centre.zone_files.landing import NewPiece
-from uplink_spark.centre.zone_files.object_store import BucketStore, open_store
-from uplink_spark.centre.zone_files.objects import ObjectShardWriter, open_object_zone
+from uplink_spark.centre.zone_files.object_store import open_store
+from uplink_spark.centre.zone_files.objects import open_object_zone
 from uplink_spark.errors import LandingError
-from uplink_spark.testing import SOURCE, MadeRecord, log_piece
+from uplink_spark.testing import SOURCE
 from uplink_spark.zone.files import open_files, opened
 from uplink_spark.zone.reader import ZoneReader
-
-NOW = 1_700_000_000_000
-RECORDS = [MadeRecord(queue_offset=n) for n in range(10)]
 
 
 @pytest.fixture
@@ -48,18 +45,6 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         url = f"abfss://lake@{AZURE_ACCOUNT}.dfs.core.windows.net/zone"
         opened(url)[0].create_dir("lake")
         yield url
-
-
-def writer(store: BucketStore) -> tuple[ObjectShardWriter, ShardCover]:
-    cover = ShardCover()
-    made = ObjectShardWriter(store, 0)
-    made.open(cover)
-    return made, cover
-
-
-def piece(start: int) -> NewPiece:
-    header, container = log_piece(RECORDS, start)
-    return NewPiece(header, container, ((header.start, header.end),))
 
 
 def check_calls(store: BucketStore) -> None:

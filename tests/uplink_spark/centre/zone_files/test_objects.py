@@ -17,6 +17,7 @@ from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.centre.lander import Offer, ShardLander
 from uplink_spark.centre.shard_group import owner_of, owner_path
 from uplink_spark.centre.verify import verify_piece
+from uplink_spark.centre.zone_files.bucket_store import BucketStore
 from uplink_spark.centre.zone_files.coverage import ShardCover
 from uplink_spark.centre.zone_files.keeping import open_keeping
 from uplink_spark.centre.zone_files.landing import NewPiece
@@ -49,7 +50,7 @@ def tail(store: ObjectStore) -> ManifestTail:
     return ManifestTail(0, store.names("manifest/0000"), read)
 
 
-def writer(store: ObjectStore) -> tuple[ObjectShardWriter, ShardCover]:
+def writer(store: BucketStore) -> tuple[ObjectShardWriter, ShardCover]:
     cover = ShardCover()
     made = ObjectShardWriter(store, 0)
     made.open(cover)
