@@ -6,7 +6,7 @@ Append then makes it part of the log; what has come stays when a connection ends
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Final, Protocol
 
 import trio
@@ -18,6 +18,7 @@ from appliance.group.copies.segment_frames import (
     PIECE_HEAD,
     READ,
     REFUSED,
+    SILENCE_S,
     WORKING,
     SegmentFetch,
     SegmentOffer,
@@ -36,7 +37,6 @@ from storage_driver.named_tuple import NamedTuple
 from uplink_spark.errors import ProtocolError
 
 log = logging.getLogger("appliance.group")
-SILENCE_S: Final = 10.0
 TELL_S: Final = 1.0  # between two words to the leader
 TRIES: Final = 5  # connections that bring nothing
 RETRY_S: Final = 0.3
@@ -245,24 +245,23 @@ class SegmentFetching:
 
         Others wait for the leader meanwhile, and no topic can be deleted here: what was committed only a leader tells.
         """
-        assert self._copies is not None, "a witness does not lead"
-        with trio.move_on_after(LEAD_S):
+        with trio.move_on_after(LEAD_S), suppress(QueueRestarted):
             while self.unread:
-                try:
-                    await self._copies.read_some()
-                except QueueRestarted:
-                    break
-                except (RecordDamaged, OSError) as exc:
-                    raise CopyFailed(f"a segment that was fetched: {exc}") from exc
+                await self._read_next()
         if self.unread:
             raise LogUnread("this box was elected before it had read what it copied: the next start reads it")
 
     async def _read_some(self) -> None:
+        try:
+            await self._read_next()
+        except QueueRestarted as exc:
+            await self._store.delete_topic(exc.topic)  # as the leader did before these records
+
+    async def _read_next(self) -> None:
+        """Raise QueueRestarted, CopyFailed."""
         assert self._copies is not None, "a witness has nothing to read"
         try:
             await self._copies.read_some()
-        except QueueRestarted as exc:
-            await self._store.delete_topic(exc.topic)  # as the leader did before these records
         except (RecordDamaged, OSError) as exc:
             raise CopyFailed(f"a segment that was fetched: {exc}") from exc
 

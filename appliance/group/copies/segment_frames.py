@@ -15,6 +15,7 @@ from uplink_spark.wire.cbor import Fields
 
 PIECE: Final = 960 << 10  # bytes; for a MiB the C library asks the kernel for new pages each time
 PIECE_HEAD: Final = Struct(">II")  # length, CRC-32 of all bytes from the start of the range on
+SILENCE_S: Final = 10.0  # of the other side of such a connection
 MOST_CRC: Final = (1 << 32) - 1
 
 WORKING, HERE, READ, REFUSED = range(4)  # what a follower says of a segment

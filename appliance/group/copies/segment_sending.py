@@ -12,7 +12,7 @@ from appliance.group.copies.segment_offers import FetchState
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
 
-CREDIT_S: Final = 0.5  # of a rate that may be used at once
+CREDIT_S: Final = 0.5  # of a rate that may be used at once: who sends frames is asked again within that time
 REST_S: Final = 0.1  # how soon a thread that waits hears that nobody wants it any more
 
 
@@ -21,28 +21,41 @@ class SegmentGone(Exception):
 
 
 class SendingPace:
-    """Keeps bytes to a rate a second; 0: as fast as they are taken."""
+    """Keeps what one follower is sent from the disk, in frames and in segments, to a rate. For threads, too."""
 
-    def __init__(self, rate: int, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._now_s, self._due_s = rate, now_s, 0.0
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s, self._due_s = now_s, 0.0
 
     def rest_s(self) -> float:
         """Return how long to wait now."""
-        return max(0.0, self._due_s - self._now_s()) if self._rate else 0.0
+        return max(0.0, self._due_s - self._now_s())
 
-    def sent(self, count: int) -> None:
-        """Count bytes."""
-        if self._rate:
-            self._due_s = max(self._due_s, self._now_s() - CREDIT_S) + count / self._rate
+    def sent(self, count: int, rate: int) -> None:
+        """Count bytes; rate: so many a second, 0: as fast as they are taken."""
+        if rate and count:
+            self._due_s = max(self._due_s, self._now_s() - CREDIT_S) + count / rate
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so long."""
+        self._due_s = self._now_s() + seconds
 
 
 class SegmentSending:
     """One transfer: `send` blocks until all is sent. Raises SegmentGone, OSError, trio.Cancelled."""
 
     def __init__(
-        self, fetch: SegmentFetch, served: FetchState, *, read: Read, stands: Callable[[], bool], pace: SendingPace
+        self,
+        fetch: SegmentFetch,
+        served: FetchState,
+        *,
+        read: Read,
+        stands: Callable[[], bool],
+        pace: SendingPace,
+        rate: int,
     ) -> None:
-        self._fetch, self._served, self._read, self._stands, self._pace = fetch, served, read, stands, pace
+        """rate: bytes a second, 0: as fast as they are taken."""
+        self._fetch, self._served, self._read, self._stands = fetch, served, read, stands
+        self._pace, self._rate = pace, rate
 
     def send(self, stream: ThreadStream) -> None:
         """Send what the follower does not have; the CRC is that of all that was offered."""
@@ -58,7 +71,7 @@ class SegmentSending:
                 self._served.crc = crc  # not later: the follower may answer before this thread goes on
             stream.send(PIECE_HEAD.pack(len(data), crc), data)
             self._served.moved = True
-            self._pace.sent(len(data))
+            self._pace.sent(len(data), self._rate)
 
     def _crc_before(self) -> int:
         crc, at = 0, self._fetch.start

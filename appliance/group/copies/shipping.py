@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import trio
 
 from appliance.group.copies.feed import Feed, FeedGone
-from appliance.group.copies.segment_frames import HERE, REFUSED, SegmentSeen, decode_fetch
+from appliance.group.copies.segment_frames import HERE, REFUSED, SILENCE_S, SegmentSeen, decode_fetch
 from appliance.group.copies.segment_offers import SegmentOffers
 from appliance.group.copies.segment_sending import SegmentGone, SegmentSending, SendingPace
 from appliance.group.copies.ship_pace import ShipPace
@@ -26,8 +26,6 @@ log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
 RETRY_S: Final = 1.0
 MOST_SENDING: Final = 4  # threads that send segments
-SILENCE_S: Final = 10.0  # of a follower that is sent a segment
-CREDIT_S: Final = 0.5  # of a rate that may be used at once: the driver asks again within that time
 
 
 class ShippingCore(Protocol):
@@ -49,14 +47,15 @@ class Shipping:
         self._core, self.feed, self._rate = core, feed, rate
         self.segments = SegmentOffers(feed.segment_bytes, feed.synced)
         self._sending = trio.CapacityLimiter(MOST_SENDING)
-        self._due: dict[str, float] = {}  # when a follower gets bytes again
+        self._paces: dict[str, SendingPace] = {}  # of followers
         self._told = LogLimiter()
         self.copied = CopiedMark(core.copied)
         self.pace = ShipPace(ship, waited_for=lambda: core.waits_for_copies or self.copied.waits)
 
     async def next_frame(self, member: str) -> bytes | None:
         """Return the next bytes for a follower, None when it has none to get now: messages wait for no pause here."""
-        while trio.current_time() >= self._due.get(member, 0.0):
+        pace = self._pace_of(member)
+        while not pace.rest_s():
             start, upto = self._core.to_ship(member)
             if start >= upto:
                 self.feed.forget(member)
@@ -72,9 +71,9 @@ class Shipping:
                 piece = await self.feed.piece(start, upto, member)
             except FeedGone as exc:
                 self._note(member, str(exc))
-                self._due[member] = trio.current_time() + RETRY_S
+                pace.pause(RETRY_S)
                 return None
-            self._slow_down(member, self.feed.read_by[member] - read_before)
+            pace.sent(self.feed.read_by[member] - read_before, self._rate)
             if piece is None:
                 return None
             if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
@@ -97,8 +96,8 @@ class Shipping:
         served = self.segments.sends(fetch)
         if fetch.member != member or served is None:
             raise LinkEnded("differs", f"{member} fetches {fetch.start} to {fetch.end}, which it was not offered")
-        stands, pace = partial(self.segments.stands, fetch, served), SendingPace(self._rate)
-        sending = SegmentSending(fetch, served, read=self.feed.read, stands=stands, pace=pace)
+        stands, pace = partial(self.segments.stands, fetch, served), self._pace_of(member)
+        sending = SegmentSending(fetch, served, read=self.feed.read, stands=stands, pace=pace, rate=self._rate)
         with stream.in_thread(SILENCE_S) as thread:
             try:
                 await trio.to_thread.run_sync(sending.send, thread, limiter=self._sending)
@@ -123,10 +122,11 @@ class Shipping:
         """Return how far each follower's disk is."""
         return {each.member: each.synced for each in self._core.progress()}
 
-    def _slow_down(self, member: str, count: int) -> None:
-        if self._rate and count:
-            earliest = trio.current_time() - CREDIT_S
-            self._due[member] = max(self._due.get(member, 0.0), earliest) + count / self._rate
+    def _pace_of(self, member: str) -> SendingPace:
+        found = self._paces.get(member)
+        if found is None:  # threads cannot ask trio for the time, but its clock
+            found = self._paces[member] = SendingPace(trio.lowlevel.current_clock().current_time)
+        return found
 
     def _note(self, member: str, text: str) -> None:
         if self._told.allows(member, "feed", trio.current_time()) is not None:

@@ -1,5 +1,7 @@
 """A segment leaves its file in pieces with digests, at a rate, as long as it is offered."""
 
+import time
+
 import pytest
 import trio
 
@@ -34,7 +36,8 @@ async def sent(fetch: SegmentFetch, stands: list[bool]) -> tuple[Stream, FetchSt
     """Send until `stands` is used up."""
     stream, served = Stream(), FetchState()
     left = iter(stands)
-    sending = SegmentSending(fetch, served, read=read, stands=lambda: next(left, True), pace=SendingPace(0))
+    pace = SendingPace(time.monotonic)
+    sending = SegmentSending(fetch, served, read=read, stands=lambda: next(left, True), pace=pace, rate=0)
     await trio.to_thread.run_sync(sending.send, stream)
     return stream, served
 
@@ -63,9 +66,11 @@ async def test_what_was_deleted_meanwhile_ends_it() -> None:
 
 def test_a_rate_is_kept_with_some_credit() -> None:
     now = [100.0]
-    pace = SendingPace(1000, lambda: now[0])
+    pace = SendingPace(lambda: now[0])
     for _ in range(100):
         now[0] += pace.rest_s()
-        pace.sent(100)
+        pace.sent(100, 1000)
     assert 10 - CREDIT_S - 0.2 <= now[0] - 100 <= 10
-    assert SendingPace(0).rest_s() == 0.0
+    without = SendingPace(lambda: now[0])
+    without.sent(100, 0)
+    assert without.rest_s() == 0.0
