@@ -330,8 +330,8 @@ class CommitLog:
             return
         waiting = self._uncommitted
         if waiting and end_of(waiting[-1]) <= end:  # all of it, mostly
-            ready, self._uncommitted = list(waiting), deque()
-            waiting = self._uncommitted
+            ready = list(waiting)
+            waiting.clear()
         while waiting and end_of(waiting[0]) <= end:
             ready.append(waiting.popleft())
         if waiting and waiting[0].log_offset < end:
