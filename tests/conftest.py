@@ -14,6 +14,7 @@ import pytest
 import trio.testing
 
 import appliance.compiled  # before any module of the product: it decides whether they are compiled or pure
+from storage_driver.retention.rules import RetentionRules
 
 SLOW_S = 0.25  # above this a test carries the marker `slow`
 HANGS_S = 600  # above this a test that is not marked `soak` hangs: it fails, and the others go on
@@ -41,7 +42,7 @@ PROOFS = {
     "test_disk_faults",
     "test_read_faults",
 }
-DELETES_PERCENT = 85  # a box on a fuller disk deletes (storage_driver.retention.rules)
+MARKS = RetentionRules()  # what a box on a full disk does
 _unmarked: list[tuple[float, str]] = []
 _fullest = 0  # percent of the disk under the tests, at the end of any of them
 
@@ -150,11 +151,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List what had to be tried twice and why, what ran longer than SLOW_S without the mark, and a disk too full."""
-    if _fullest >= DELETES_PERCENT:
+    if _fullest >= MARKS.delete_percent:
         terminalreporter.section(f"the disk was {_fullest} % full")
-        terminalreporter.line(
-            f"Boxes delete above {DELETES_PERCENT} % and refuse above 90 %, so their tests fail. Free 10 GB."
-        )
+        text = f"Boxes delete above {MARKS.delete_percent} % and refuse above {MARKS.refuse_percent} %"
+        terminalreporter.line(f"{text}, so their tests fail. Free 10 GB.")
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"failed at the first try: {report.nodeid}")
         terminalreporter.line(report.longreprtext[-4000:])

@@ -19,6 +19,13 @@ SMALL, LARGE = ("-Xmx768m",), ("-Xms2g", "-Xmx2g", "-Xmn1g")  # memory: enough f
 QUICK = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}  # ms, of 6 and 60 s
 
 
+def new_topic(broker: str, what: str, queues: int = 4) -> str:
+    """Make a topic at a broker and return its name, which is new."""
+    name = unique(what)
+    make_topic(broker, name, queues)
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class ApacheProxy:
     """Where its parts listen, and their processes."""
@@ -30,12 +37,7 @@ class ApacheProxy:
 
     def topic(self, what: str, queues: int = 4) -> str:
         """Return the name of a new topic."""
-        name = unique(what)
-        self.make_topic(name, queues)
-        return name
-
-    def make_topic(self, name: str, queues: int = 4) -> None:
-        make_topic(self.broker, name, queues)
+        return new_topic(self.broker, what, queues)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.appliance.group.real_group import RealMember
 from tests.interop.box import until
 from tests.interop.client import Collected, producer, push_consumer, unique
 from tests.interop.jvm import Jvm
+from tests.interop.threads import threads_running
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 SENDERS = 3
@@ -54,17 +56,8 @@ class TimedSenders:
         result = self._client.send(self._jvm.message(self._topic, body))
         return bool(result.getSendStatus().toString() == "SEND_OK")
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run, args=(sender,)) for sender in range(SENDERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(30)
+    def running(self) -> AbstractContextManager[None]:
+        return threads_running([partial(self._run, sender) for sender in range(SENDERS)], self._stop)
 
     def more(self, number: int) -> None:
         """Return once so many further sends were acknowledged."""

@@ -51,6 +51,13 @@ def three(folder: Path, *, floating: bool) -> Iterator[tuple[list[BridgedMember]
         yield found, ";".join(each.namesrv for each in found)
 
 
+def make_topic(made: list[BridgedMember], topic: str) -> None:
+    """Make a topic on the leader; return once each box has a route to it."""
+    leader = leader_of(list(made)).name
+    next(each for each in made if each.name == leader).rocketbox("topics", "create", topic, "--namesrv", HERE)
+    until(lambda: all(answered_code(route(each.namesrv, topic)) == 0 for each in made), seconds=60, what="no route")
+
+
 def rounds(made: list[BridgedMember], senders: Senders) -> dict[str, list[tuple[float, int]]]:
     """Hand over, and end leaders; return the longest pause and failed sends of each round."""
     found: dict[str, list[tuple[float, int]]] = {"hand-over": [], "kill -9": []}
@@ -110,11 +117,7 @@ def test_the_node_client(node: Program, tmp_path: Path, floating: bool) -> None:
 def streamed(program: Program, folder: Path, *, floating: bool, failing: int = 0) -> None:
     topic = unique("group")
     with three(folder, floating=floating) as (made, namesrv):
-        leader = leader_of(list(made)).name
-        for each in made:
-            if each.name == leader:
-                each.rocketbox("topics", "create", topic, "--namesrv", HERE)
-        until(lambda: all(answered_code(route(each.namesrv, topic)) == 0 for each in made), seconds=60, what="no route")
+        make_topic(made, topic)
         stream = Stream(program, namesrv, topic)
         with stream.running():
             found = rounds(made, stream)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.interop import jars
-from tests.interop.apache_proxy import VERSION, apache_proxy
+from tests.interop.apache_proxy import VERSION, apache_proxy, new_topic
 from tests.interop.box import Box, until
 from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
@@ -42,9 +42,7 @@ class GrpcBox(Box):
 
     def topic(self, what: str, queues: int = 4) -> str:
         """Return the name of a new topic."""
-        name = unique(what)
-        self.make_topic(name, queues)
-        return name
+        return new_topic(self.broker, what, queues)
 
     def make_topic(self, name: str, queues: int = 4) -> None:
         make_topic(self.broker, name, queues)

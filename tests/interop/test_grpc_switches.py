@@ -17,10 +17,10 @@ from tests.appliance.group.certificates import needs_openssl
 from tests.interop.box import until
 from tests.interop.client import unique
 from tests.interop.jvm import Jvm
-from tests.interop.test_group import TimedSenders, leader_of, linked
-from tests.interop.test_group_switches import ADDRESS, HERE, rounds
+from tests.interop.test_group import TimedSenders, linked
+from tests.interop.test_group_switches import ADDRESS, make_topic, rounds
 from tests.interop.test_grpc import JAVA_VERSION, JavaClient
-from tests.interop.wire import answered_code, route
+from tests.interop.threads import threads_running
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,15 +85,10 @@ class Receivers:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run) for _ in range(RECEIVERS)]
-        for thread in threads:
-            thread.start()
         try:
-            yield
+            with threads_running([self._run] * RECEIVERS, self._stop, end_s=60):
+                yield
         finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(60)
             with suppress(Exception):
                 self._consumer.close()
 
@@ -112,9 +107,7 @@ def three(folder: Path, *, floating: bool) -> Iterator[tuple[list[BridgedMember]
 def test_a_java_client_goes_on_with_the_next_leader(java5: Jvm, tmp_path: Path, floating: bool) -> None:
     topic, group = unique("group"), unique("group_group")
     with three(tmp_path, floating=floating) as (made, where):
-        leader = leader_of(list(made)).name
-        next(each for each in made if each.name == leader).rocketbox("topics", "create", topic, "--namesrv", HERE)
-        until(lambda: all(answered_code(route(each.namesrv, topic)) == 0 for each in made), seconds=60, what="no route")
+        make_topic(made, topic)
         java = JavaClient(java5, where, tls=False)
         client = java.producer(topic)
         senders, receivers = GrpcSenders(java, client, topic), Receivers(java, topic, group)

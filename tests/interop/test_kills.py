@@ -4,8 +4,8 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from tests.interop.box import Box, Gateway, until
 from tests.interop.client import Collected, producer, push_consumer, unique
 from tests.interop.jvm import Jvm
+from tests.interop.threads import threads_running
 
 pytestmark = pytest.mark.slow
 
@@ -46,17 +47,8 @@ class Senders:
                     with self._lock:
                         self.acknowledged[result.getMsgId()] = body
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run, args=(sender,)) for sender in range(SENDERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(30)
+    def running(self) -> AbstractContextManager[None]:
+        return threads_running([partial(self._run, sender) for sender in range(SENDERS)], self._stop)
 
     def wait_for_more(self, number: int) -> None:
         """Return once so many further sends were acknowledged: the box is back for its clients."""
