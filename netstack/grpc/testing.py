@@ -118,6 +118,11 @@ class GrpcTestClient:
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return  # `run` finds out
 
+    async def send_frame(self, data: bytes) -> None:
+        """Send a frame that h2 would not make, between those of `run`."""
+        async with self._sending:
+            await self.stream.send_all(data)
+
     async def begin(self, path: str, metadata: Mapping[str, str] | None = None) -> int:
         """Open a call and return its number."""
         number = self.h2.get_next_available_stream_id()

@@ -218,7 +218,7 @@ async def test_what_a_push_consumer_got_of_a_call_that_it_takes_back_at_its_end_
         number = await client.client.begin(f"{PATH}ReceiveMessage", {**client.metadata, "grpc-timeout": "30S"})
         await client.client.send(number, enveloped(receiving("G", "T").SerializeToString()), end=True)
         await client.client.calls[number].ended.wait()
-        await client.client.stream.send_all(frame_bytes(RST_STREAM, 0, number, (8).to_bytes(4, "big")))
+        await client.client.send_frame(frame_bytes(RST_STREAM, 0, number, (8).to_bytes(4, "big")))
         _, (again,) = await other.receive(receiving("G", "T", invisible_s=30, poll_s=20))
         assert (again.body, again.system_properties.delivery_attempt) == (b"hello", 2)
 

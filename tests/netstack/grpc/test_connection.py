@@ -146,7 +146,7 @@ async def test_a_handler_hears_of_a_client_that_did_not_wait_for_the_end_of_its_
             number = await client.begin("/s/Answer", {"name": name})
             await client.send(number, enveloped(b""), end=True)
             await client.calls[number].ended.wait()
-            await client.stream.send_all(frame_bytes(RST_STREAM, 0, number, code.to_bytes(4, "big")))
+            await client.send_frame(frame_bytes(RST_STREAM, 0, number, code.to_bytes(4, "big")))
         assert (await client.call("/s/Echo", b"fine")).messages == [b"fine"]
         assert told == ["cancelled"]
 
