@@ -62,7 +62,9 @@ class GroupSection(Section):
     )
     wait_ms: int = key(3000, Whole(100, 60_000), "time a send waits for the second disk, then code 14")
     catch_up_mib_s: int = key(
-        0, Whole(0, 10_000), "MiB a second that a member which is behind is sent from the disk; 0: what it takes"
+        0,
+        Whole(0, 10_000),
+        "MiB a second that a member which is behind is sent from the disk; 0: what it takes, 64 while clients send",
     )
     preferred: str = key("", Text(r"|[a-z0-9-]{1,16}", "a member"), "the member that leads when it can")
     address: str = key("", ADDRESS, "address that the leader takes, for clients; empty: none")

@@ -101,7 +101,7 @@ class ConsensusDriver:
             self._tell(self._core.synced, log_offset)
 
     def _writing(self, writes: Sequence[Write], end: int) -> None:
-        self._shipping.feed.batch(writes, end)
+        self._shipping.writing(writes, end)
         if self._told_later():
             self._told.writing(end)
             self._shipping.pace.appended(end)

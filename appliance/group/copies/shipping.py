@@ -1,16 +1,18 @@
 """What a leader sends its followers of the log: as far ahead as their windows allow, each from where it is."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from appliance.group.copies.feed import Feed, FeedGone
 from appliance.group.copies.segment_frames import HERE, REFUSED, SILENCE_S, SegmentSeen, decode_fetch
 from appliance.group.copies.segment_offers import SegmentOffers
-from appliance.group.copies.segment_sending import SegmentGone, SegmentSending, SendingPace
+from appliance.group.copies.segment_sending import SegmentGone, SegmentSending, SendingPace, SendingRate
 from appliance.group.copies.ship_pace import ShipPace
 from appliance.group.copies.topic_policies import CopiedMark
 from appliance.group.links.frames import LinkFrame
@@ -21,6 +23,9 @@ from netstack.serving.limits import LogLimiter
 from storage_driver.consensus.effects import FollowerProgress
 from storage_driver.consensus.messages import Append
 from storage_driver.crc import crc32
+
+if TYPE_CHECKING:
+    from storage_driver.log.segment import Write
 
 log = logging.getLogger("appliance.group")
 WINDOW: Final = 16 << 20  # bytes that a follower has been sent and has not on its disk
@@ -43,8 +48,9 @@ class Shipping:
     """Makes the frames of one leader's followers."""
 
     def __init__(self, core: ShippingCore, feed: Feed, *, ship: Callable[[], None], rate: int = 0) -> None:
-        """ship: has followers sent what there is. rate: bytes a second for each from the disk, 0: what it takes."""
-        self._core, self.feed, self._rate = core, feed, rate
+        """ship: has followers sent what there is. rate: bytes a second for each from the disk, 0: as `SendingRate`."""
+        self._core, self.feed = core, feed
+        self._rate = SendingRate(rate)
         self.segments = SegmentOffers(feed.segment_bytes, feed.synced)
         self._sending = trio.CapacityLimiter(MOST_SENDING)
         self._paces: dict[str, SendingPace] = {}  # of followers
@@ -73,7 +79,7 @@ class Shipping:
                 self._note(member, str(exc))
                 pace.pause(RETRY_S)
                 return None
-            pace.sent(self.feed.read_by[member] - read_before, self._rate)
+            pace.sent(self.feed.read_by[member] - read_before)
             if piece is None:
                 return None
             if self._core.to_ship(member)[0] == start and piece.end <= self._core.to_ship(member)[1]:
@@ -97,12 +103,17 @@ class Shipping:
         if fetch.member != member or served is None:
             raise LinkEnded("differs", f"{member} fetches {fetch.start} to {fetch.end}, which it was not offered")
         stands, pace = partial(self.segments.stands, fetch, served), self._pace_of(member)
-        sending = SegmentSending(fetch, served, read=self.feed.read, stands=stands, pace=pace, rate=self._rate)
+        sending = SegmentSending(fetch, served, read=self.feed.read, stands=stands, pace=pace)
         with stream.in_thread(SILENCE_S) as thread:
             try:
                 await trio.to_thread.run_sync(sending.send, thread, limiter=self._sending)
             except SegmentGone as exc:
                 raise LinkEnded("closed", str(exc)) from exc
+
+    def writing(self, writes: Sequence[Write], end: int) -> None:
+        """This leader's own disk gets these batches now; the log ends here."""
+        self._rate.written()
+        self.feed.batch(writes, end)
 
     def look(self) -> None:
         """Answer those who wait for two disks, as far as these are; have followers sent what is new."""
@@ -125,7 +136,8 @@ class Shipping:
     def _pace_of(self, member: str) -> SendingPace:
         found = self._paces.get(member)
         if found is None:  # threads cannot ask trio for the time, but its clock
-            found = self._paces[member] = SendingPace(trio.lowlevel.current_clock().current_time)
+            now_s = trio.lowlevel.current_clock().current_time
+            found = self._paces[member] = SendingPace(self._rate, now_s)
         return found
 
     def _note(self, member: str, text: str) -> None:

@@ -215,7 +215,7 @@ async def test_a_refused_promotion_says_how_many_acknowledged_messages_this_box_
         await made.stop("b")
         await a.put_committed(*(b"%d" % number + b"x" * 20_000 for number in range(40)))
         a.driver._shipping.feed.clear()
-        a.driver._shipping._rate = 1  # one piece from the disk, then none for long
+        a.driver._shipping._rate._most = 1  # one piece from the disk, then none for long
         [b] = await made.start("b")
         await until(lambda: lag(b, "b")[0] > 0 and b.driver._missing._heard.messages > 0)
         await made.stop("a")

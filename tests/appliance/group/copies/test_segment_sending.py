@@ -7,7 +7,15 @@ import trio
 
 from appliance.group.copies.segment_frames import PIECE, PIECE_HEAD, SegmentFetch
 from appliance.group.copies.segment_offers import FetchState
-from appliance.group.copies.segment_sending import CREDIT_S, SegmentGone, SegmentSending, SendingPace
+from appliance.group.copies.segment_sending import (
+    BESIDE_CLIENTS,
+    CREDIT_S,
+    RECENT_S,
+    SegmentGone,
+    SegmentSending,
+    SendingPace,
+    SendingRate,
+)
 from appliance.group.links.thread_stream import ThreadStream
 from storage_driver.crc import crc32
 
@@ -36,8 +44,8 @@ async def sent(fetch: SegmentFetch, stands: list[bool]) -> tuple[Stream, FetchSt
     """Send until `stands` is used up."""
     stream, served = Stream(), FetchState()
     left = iter(stands)
-    pace = SendingPace(time.monotonic)
-    sending = SegmentSending(fetch, served, read=read, stands=lambda: next(left, True), pace=pace, rate=0)
+    pace = SendingPace(SendingRate(0), time.monotonic)
+    sending = SegmentSending(fetch, served, read=read, stands=lambda: next(left, True), pace=pace)
     await trio.to_thread.run_sync(sending.send, stream)
     return stream, served
 
@@ -66,11 +74,23 @@ async def test_what_was_deleted_meanwhile_ends_it() -> None:
 
 def test_a_rate_is_kept_with_some_credit() -> None:
     now = [100.0]
-    pace = SendingPace(lambda: now[0])
+    pace = SendingPace(SendingRate(1000), lambda: now[0])
     for _ in range(100):
         now[0] += pace.rest_s()
-        pace.sent(100, 1000)
+        pace.sent(100)
     assert 10 - CREDIT_S - 0.2 <= now[0] - 100 <= 10
-    without = SendingPace(lambda: now[0])
-    without.sent(100, 0)
+    without = SendingPace(SendingRate(0), lambda: now[0])
+    without.sent(100)
     assert without.rest_s() == 0.0
+
+
+def test_beside_clients_a_follower_gets_less_unless_a_rate_is_set() -> None:
+    now = [100.0]
+    usual, fixed = SendingRate(0, lambda: now[0]), SendingRate(10 * BESIDE_CLIENTS, lambda: now[0])
+    assert (usual.bytes_s(), fixed.bytes_s()) == (0, 10 * BESIDE_CLIENTS)
+    for rate in (usual, fixed):
+        rate.written()
+    now[0] += RECENT_S / 2
+    assert (usual.bytes_s(), fixed.bytes_s()) == (BESIDE_CLIENTS, 10 * BESIDE_CLIENTS)
+    now[0] += RECENT_S
+    assert usual.bytes_s() == 0
