@@ -44,6 +44,7 @@ from storage_driver.store import MessageStore
 
 if TYPE_CHECKING:
     from appliance.group.member import OpenDriver
+    from appliance.grpc.parts import GroupPort
     from appliance.namesrv.registrar import Registrar
     from appliance.replication.role import ReplicationRole
     from netstack.grpc.call_counts import CallStatistics
@@ -133,7 +134,7 @@ async def _serve_as(
     role = standing.make_role(tables) if standing.make_role else None
     namesrv = namesrv_state(config, tables.topics, answered, standing.kv_file, role=role)
     registrar = _registrar(config, tables, answered, role) if config.namesrv.register_at else None
-    parts = _Parts(store, tables, broker, namesrv, role, registrar)
+    parts = _Parts(store, tables, broker, namesrv, role, registrar, standing.grpc)
     try:
         async with trio.open_nursery() as nursery:
             for loop in (*broker.loops, namesrv.kv_saver.run, *context.guard.loops):
@@ -158,6 +159,7 @@ class _Parts(NamedTuple):
     namesrv: NamesrvState
     role: "ReplicationRole | None"
     registrar: "Registrar | None"
+    grpc: "GroupPort | None"
 
     def broker_handlers(self, accounts: dict[int, Handle]) -> dict[int, Handle]:
         """Return what the broker answers: its own requests, those of its role, and who reads which queue."""
@@ -175,7 +177,7 @@ class _Parts(NamedTuple):
 async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, standing: Standing) -> None:
     """Start the uplink, open the ports to clients and tools, then let the watchdog and the observers look."""
     config, guard, now_ms = context.config, context.guard, context.now_ms
-    store, tables, broker, _, role, _ = parts
+    store, tables, broker, _, role, *_ = parts
     ships, ports = bool(config.uplink.gateway) and not standing.follows, standing.ports(context.ports)
     uplink, actions = _start_uplink(nursery, context, store, tables.space) if ships else (None, {})
     shipped = uplink.may_release if uplink else always
@@ -245,7 +247,7 @@ async def _open_grpc(
     if parts.role is not None and context.config.replication.role == MEMBER_ROLE:
         from appliance.replication.role import leader_host
 
-        served = served._replace(leader_host=partial(leader_host, parts.role))
+        served = served._replace(leader_host=partial(leader_host, parts.role), group=parts.grpc)
     await nursery.start(serve_grpc, context.config, ports.grpc, served, governor, guard.door)
     return counts.statistics
 

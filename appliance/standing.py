@@ -17,6 +17,7 @@ from netstack.serving.limits import Limits
 from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from appliance.grpc.parts import GroupPort
     from appliance.replication.role import ReplicationRole
 
 MayGo = Callable[[int, int], bool]
@@ -73,7 +74,7 @@ class Standing(NamedTuple):
     messages. `saves`: whether the tables are written once more at the end. `floor`: retention must not pass this log
     offset. `answering` may change what the broker answers. `composed` is told the tables of the broker, and what tells
     whether its part needs a segment no longer.
-    `clients`: what becomes of connections when it ends.
+    `clients`: what becomes of connections when it ends. `grpc`: what becomes of those of gRPC clients in a group.
     """
 
     kv_file: TableFile
@@ -87,3 +88,4 @@ class Standing(NamedTuple):
     ports: Callable[[Ports], Ports] = own_ports
     clients: ClientPorts = OwnConnections()
     take_actions: TakeActions = serve_actions
+    grpc: "GroupPort | None" = None

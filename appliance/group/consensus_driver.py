@@ -39,6 +39,7 @@ from storage_driver.record import Message
 from uplink_spark.wire.cbor import encode_map
 
 if TYPE_CHECKING:
+    from appliance.group.relay.relay import GrpcRelay
     from storage_driver.log.segment import Write
 
 log = logging.getLogger("appliance.group")
@@ -76,7 +77,15 @@ class ConsensusDriver:
             publish=self._publish,
             limiter=self._one_thread,
         )
+        self.relay = self._relay_of()
         self._know(self._core.status.members)
+
+    def _relay_of(self) -> GrpcRelay | None:
+        if (relayed := self._rules.relayed) is None:
+            return None
+        from appliance.group.relay.relay import GrpcRelay  # few boxes have the port of gRPC open
+
+        return GrpcRelay(relayed, self.leadership, self.member, self.links.connected)
 
     def _fetcher(self) -> Fetcher:
         rules, core, links = self._rules, self._core, self.links

@@ -9,6 +9,7 @@ from appliance.group.leadership import LEADER, Leadership
 from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from appliance.group.relay.relay import GrpcRelay
     from appliance.replication.slaves import SlavesSeen
     from storage_driver.log.lineage import AloneRange
 
@@ -100,6 +101,9 @@ class GroupDriver(Protocol):
     def orders(self) -> GroupOrders: ...
     @property
     def view(self) -> GroupView: ...
+    @property
+    def relay(self) -> GrpcRelay | None:
+        """Return what carries gRPC clients between the members, None where their port is off."""
 
 
 class GroupRefused(Exception):

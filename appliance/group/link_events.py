@@ -29,7 +29,7 @@ from appliance.group.links.frames import (
 )
 from appliance.group.links.frames import LEAVE as LEAVE_FRAME
 from appliance.group.links.greeting import hello_of, refusal_of
-from appliance.group.links.link import Link
+from appliance.group.links.link import Link, LinkEnded
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.message_frames import decode_message
 from appliance.group.member_parts import DriverParts
@@ -72,7 +72,8 @@ class LinkEvents:
 
     def hello(self) -> MemberHello:
         """Return the greeting of this member."""
-        return hello_of(self._rules, self._store, self._session)
+        relays = self._rules.relayed is not None
+        return hello_of(self._rules, self._store, self._session)._replace(relays=relays)
 
     def check(self, hello: MemberHello) -> LinkRefused | None:
         """Return why a member's log cannot be one with this one."""
@@ -81,6 +82,8 @@ class LinkEvents:
     def begun(self, link: Link, hello: MemberHello) -> None:
         """A link is open."""
         self.epochs[link.member] = hello.epochs
+        if self._rules.relayed is not None and hello.segment_bytes:  # a witness has no clients
+            self._rules.relayed.heard(link.member, hello.relays)
         if hello.fetches:
             self._shipping.segments.begin(link.member)
             if self._segments().unread:  # a member that fetches knows the frame
@@ -114,6 +117,12 @@ class LinkEvents:
     async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
         """Send a member the rest of a segment. Raises LinkEnded, ProtocolError, OSError."""
         await self._shipping.send_segment(member, stream, frame)
+
+    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Serve a gRPC client that a member brings. Raises LinkEnded, ProtocolError, OSError."""
+        if self._rules.relayed is None:
+            raise LinkEnded("relay", "a gRPC client came, and grpc.port is off here")
+        await self._rules.relayed.take(stream, frame)
 
     async def _take_offer(self, link: Link, frame: LinkFrame) -> None:
         if link.member == self._core.status.leader:

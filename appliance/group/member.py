@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -44,6 +44,9 @@ from storage_driver.files.disk import Disk
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 from uplink_spark.errors import ConfigError as CertificateError
+
+if TYPE_CHECKING:
+    from appliance.grpc.parts import GroupPort
 
 log = logging.getLogger("appliance.group")
 AGAIN_S = 1.0
@@ -204,7 +207,14 @@ class Turn:
             ports=Ports.again,
             clients=self._kept,
             take_actions=self._take_actions,
+            grpc=self._grpc(),
         )
+
+    def _grpc(self) -> "GroupPort | None":
+        relay, floating = self._parts.driver.relay, self._parts.floating is not None
+        if relay is None:
+            return None
+        return relay.leading(floating=floating) if self._state.serves else relay.following()
 
     def _may_save(self) -> bool:
         """Return whether the log takes what the tables hold back: on this disk alone it is of no use."""

@@ -18,6 +18,7 @@ from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from appliance.group.account_copies import AccountCopies
+    from appliance.group.relay.relayed_clients import RelayedClients
     from appliance.replication.slaves import Slaves
     from storage_driver.log.commit_log import Writing
     from storage_driver.log.lineage import Lineage
@@ -57,6 +58,7 @@ class MemberRules(NamedTuple):
     catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them
     accounts: AccountCopies | None = None
     slaves: Slaves | None = None  # Apache's, which copy from this member
+    relayed: RelayedClients | None = None  # gRPC clients that come by another member
 
 
 class DriverClocks(NamedTuple):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from appliance.group.copies.log_copy import LogCopy
     from appliance.group.links.directory import MemberAddress
     from appliance.group.member_parts import MemberLog
+    from appliance.group.relay.relayed_clients import RelayedClients
     from appliance.replication.slaves import Slaves
 
 WITH_BYTES = frozenset({APPEND, ACCOUNTS})
@@ -58,6 +59,7 @@ class GroupPlan(NamedTuple):
     catch_up_bytes_s: int = 0
     accounts: AccountCopies | None = None  # the file of access keys on its way to the others
     slaves: Slaves | None = None  # what serves Apache's
+    relayed: RelayedClients | None = None  # what serves gRPC clients that other members bring
 
     def first_members(self) -> Members:
         """Return the members that a log without any begins with."""
@@ -68,7 +70,7 @@ class GroupPlan(NamedTuple):
         """Return what the driver needs of it."""
         directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
         own = MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate, self.accounts)
-        return own._replace(slaves=self.slaves)
+        return own._replace(slaves=self.slaves, relayed=self.relayed)
 
 
 def boottime_s() -> float:

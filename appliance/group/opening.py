@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -36,6 +37,9 @@ from storage_driver.log.truncation import Truncation
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 from uplink_spark.errors import ConfigError as CertificateError
+
+if TYPE_CHECKING:
+    from appliance.group.relay.relayed_clients import RelayedClients
 
 
 class OpenedMember(NamedTuple):
@@ -103,6 +107,14 @@ def _slaves(config: Config, store: MessageStore) -> Slaves | None:
     return Slaves(store, admits=admitted(said.slaves), most=said.most_slaves) if said.slaves else None
 
 
+def _relayed(config: Config) -> "RelayedClients | None":
+    if not config.grpc.port:
+        return None
+    from appliance.group.relay.relayed_clients import RelayedClients  # few boxes have the port open
+
+    return RelayedClients()
+
+
 @asynccontextmanager
 async def open_driver(
     config: Config, store: MessageStore, listeners: Sequence[trio.SocketListener]
@@ -113,6 +125,7 @@ async def open_driver(
         plan_of(config, store.config.store_host)._replace(
             accounts=AccountCopies(accounts_path(store.config.root.parent, config.access.accounts)),
             slaves=_slaves(config, store),
+            relayed=_relayed(config),
         ),
         store,
         disk=RealDisk(),

@@ -1,6 +1,7 @@
 """Opens the service to RocketMQ 5 clients: its parts are loaded here, when the port is on, and not before."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -29,7 +30,11 @@ async def serve_grpc(
     connect, allow = serving.GrpcServing(made.methods, counts=served.counts).connect, served.gate.admits
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.renewing)
-        await serve_connections(listeners, connect, governor, tls=tls, allow=allow, task_status=task_status)
+        at_port = connect if served.group is None else served.group.connect(connect)
+        serve = await nursery.start(partial(serve_connections, listeners, at_port, governor, tls=tls, allow=allow))
+        if served.group is not None:
+            nursery.start_soon(served.group.run, serve)
+        task_status.started()
 
 
 def _load() -> tuple[Any, Any]:

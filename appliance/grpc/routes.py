@@ -1,6 +1,7 @@
 """QueryRoute and QueryAssignment: the queues of a topic, at the address that the client used to reach this box.
 
-A follower names the box that leads its group instead, at the same port: clients go on there with their next route.
+In a group where each box serves clients, those that were given several addresses are told all of them, in the same
+order: so one that has lost its box goes on at the next at once, over the channel that it has.
 
 Source: RocketMQ 5.3 RouteActivity; Apache's names the address of its registration, which behind NAT nobody reaches.
 """
@@ -32,6 +33,7 @@ from netstack.grpc.v2.definition_pb2 import (
 from netstack.grpc.v2.service_pb2 import QueryAssignmentResponse, QueryRouteResponse
 
 MOST_ENDPOINTS = 64
+MOST_NAMED, MOST_NAMED_BYTES = 8, 512  # addresses that are told again with each queue; a group has four boxes
 _ALL_TYPES = tuple(OF_TYPE.values())
 _PERMISSIONS = {
     READ | WRITE: Permission.READ_WRITE,
@@ -42,11 +44,16 @@ _PERMISSIONS = {
 
 
 class RouteRules(NamedTuple):
-    """The broker's name, what it may do at all (`broker.permission`), which host takes messages instead of it."""
+    """The broker's name, what it may do at all (`broker.permission`).
+
+    leader_host: which host is told instead of the one that was reached, "" where that is right. each_serves: whether a
+    client may be told all addresses that it was given.
+    """
 
     broker: str
     permission: int = READ | WRITE
-    leader_host: Callable[[], str] = here
+    leader_host: Callable[[str], str] = here
+    each_serves: Callable[[], bool] = bool  # no
 
 
 class Routes:
@@ -106,9 +113,17 @@ class Routes:
 
     def _broker(self, call: Call, asked: Endpoints) -> Broker:
         found = reached(call, asked)
-        if leader := self._rules.leader_host():
+        if leader := self._rules.leader_host(call.peer.local[0]):
             found = endpoints(leader, found.addresses[0].port)
+        elif are_several(asked) and self._rules.each_serves():
+            found = asked
         return Broker(name=self._rules.broker, id=0, endpoints=found)
+
+
+def are_several(asked: Endpoints) -> bool:
+    """Return whether a client was given several addresses, so few and short that it can be told them."""
+    several = asked.scheme in (AddressScheme.IPv4, AddressScheme.IPv6) and 1 < len(asked.addresses) <= MOST_NAMED
+    return several and asked.ByteSize() <= MOST_NAMED_BYTES
 
 
 def endpoints(host: str, port: int) -> Endpoints:

@@ -39,7 +39,7 @@ def make_service(config: Config, served: GrpcParts) -> Made:
         served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms), most=config.limits.clients
     )
     most_bytes = config.limits.message_mib * MIB
-    routes = Routes(RouteRules(broker, config.broker.permission, served.leader_host), tables.topics, tables.groups)
+    routes = Routes(_route_rules(config, served), tables.topics, tables.groups)
     sends = GrpcSends(SendRules(most_bytes), parts.publishing)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
     rules = ConsumerRules(
@@ -72,3 +72,8 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     methods[f"{PATH}Telemetry".encode()] = Streaming(telemetry.handle)
     methods[f"{PATH}ReceiveMessage".encode()] = Streaming(receives.handle)
     return Made(methods, partial(keep_renewing, sessions.renewed))
+
+
+def _route_rules(config: Config, served: GrpcParts) -> RouteRules:
+    rules = RouteRules(config.box.name, config.broker.permission, served.leader_host)
+    return rules if served.group is None else rules._replace(each_serves=served.group.each_serves)

@@ -12,7 +12,7 @@ from appliance.replication.master import Master, MasterRules
 from appliance.replication.slave import Slave, SlaveRules
 from appliance.replication.table_sync import CopiedTables
 from appliance.requests import Handle
-from netstack.serving.addresses import split_host_port
+from netstack.serving.addresses import host_port, split_host_port
 from storage_driver.record import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from storage_driver.store import MessageStore
 
@@ -41,10 +41,11 @@ class ReplicationRole(Protocol):
         """Return name, value and labels of each metric."""
 
 
-def leader_host(role: ReplicationRole) -> str:
-    """Return the host of the box that leads instead of this one, "" where this one does, or nobody."""
-    leader = role.addresses("").get(MASTER_ID) if role.broker_id != MASTER_ID else None
-    return split_host_port(leader)[0] if leader else ""
+def leader_host(role: ReplicationRole, reached: str) -> str:
+    """Return the host where clients find the leader of a group, "" where that is the one they reached."""
+    leader = role.addresses(host_port(reached, 0)).get(MASTER_ID)
+    host = split_host_port(leader)[0] if leader else ""
+    return "" if host == reached else host
 
 
 def make_role(

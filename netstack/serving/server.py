@@ -4,9 +4,9 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -41,6 +41,23 @@ class Served(Protocol):
 Connect = Callable[[trio.abc.Stream, Peer, Outbox, Governor], Served]
 
 
+class Brought(NamedTuple):
+    """A client's connection that came another way than through a listener, its TLS taken off.
+
+    remote, local: its ends as they were where it came in. descriptor: that of the socket it is carried over.
+    """
+
+    stream: trio.abc.Stream
+    remote: tuple[str, int]
+    local: tuple[str, int]
+    tls: bool
+    descriptor: int
+
+
+ServeBrought = Callable[[Brought], Awaitable[None]]
+"""Serves such a connection to its end, or refuses it as one at the port; closes it."""
+
+
 class Secure(Protocol):
     """Decides by the first byte of a connection what it is spoken over; see `tls`."""
 
@@ -61,7 +78,7 @@ async def serve_remoting(
     governor: Governor | None = None,
     tls: Secure | None = None,
     allow: Callable[[str], bool] | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[ServeBrought] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled. `governor` is shared by the ports of one process, `allow` tells by address who may come.
 
@@ -82,15 +99,24 @@ async def serve_connections(
     *,
     tls: Secure | None = None,
     allow: Callable[[str], bool] | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[ServeBrought] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled, whatever protocol `connect` speaks on a stream."""
+    """Serve until cancelled, whatever protocol `connect` speaks on a stream; started with what serves one more."""
     server = _Server(connect, governor, tls, allow)
     async with trio.open_nursery() as nursery:
         for listener in listeners:
             nursery.start_soon(server.accept, listener, nursery)
         nursery.start_soon(server.look_after)
-        task_status.started()
+        task_status.started(partial(server.serve_brought, nursery))
+
+
+class _Place(NamedTuple):
+    """What a connection was given: its slot, the scope that ends it, and its ends."""
+
+    scope: trio.CancelScope
+    slot: Slot
+    remote: tuple[str, int]
+    local: tuple[str, int]
 
 
 class _Server:
@@ -136,62 +162,82 @@ class _Server:
         except OSError:  # gone already
             sock.close()
             return
-        reason = "access: address is not allowed" if self._allow and not self._allow(remote[0]) else None
         own = is_loopback(remote[0]) or remote[0] == local[0]
-        reason = reason or self._governor.admit(remote[0], descriptor=sock.fileno(), own=own)
-        if reason is not None:
+        if not self._admits(remote, sock.fileno(), own=own):
             sock.close()
-            self._governor.refused(*remote, reason)
             return
+        place, stream = self._place(remote, local, own=own), trio.SocketStream(sock)
+        nursery.start_soon(self._run_within, place, stream, partial(self._accepted, place, stream))
+
+    def _admits(self, remote: tuple[str, int], descriptor: int, *, own: bool) -> bool:
+        """Tell whether a connection is let in; it has a place from here on."""
+        reason = "access: address is not allowed" if self._allow and not self._allow(remote[0]) else None
+        reason = reason or self._governor.admit(remote[0], descriptor=descriptor, own=own)
+        if reason is not None:
+            self._governor.refused(*remote, reason)
+        return reason is None
+
+    def _place(self, remote: tuple[str, int], local: tuple[str, int], *, own: bool) -> "_Place":
         scope = trio.CancelScope()
         slot = Slot(remote[0], trio.current_time(), scope.cancel, at=local[0])
         if not own:
             self._governor.slots.add(slot)
-        nursery.start_soon(self._run_within, scope, slot, trio.SocketStream(sock), remote, local)
+        return _Place(scope, slot, remote, local)
 
-    async def _run_within(
-        self,
-        scope: trio.CancelScope,
-        slot: Slot,
-        stream: trio.SocketStream,
-        remote: tuple[str, int],
-        local: tuple[str, int],
-    ) -> None:
+    async def serve_brought(self, nursery: trio.Nursery, brought: Brought) -> None:
+        """Serve one to its end, which comes with that of the server at the latest."""
+        if not self._admits(brought.remote, brought.descriptor, own=False):
+            await trio.aclose_forcefully(brought.stream)
+            return
+        place, ended = self._place(brought.remote, brought.local, own=False), trio.Event()
+
+        async def run() -> None:
+            try:
+                serving = partial(self._serve, place, brought.stream, descriptor=None, tls=brought.tls)
+                await self._run_within(place, brought.stream, serving)
+            finally:
+                ended.set()
+
+        nursery.start_soon(run)
+        try:
+            await ended.wait()
+        finally:
+            place.scope.cancel()
+
+    async def _run_within(self, place: "_Place", stream: trio.abc.Stream, run: Callable[[], Awaitable[None]]) -> None:
         """Serve until the connection ends or its place is given away."""
         try:
-            with scope:
-                await self._run(slot, stream, remote, local)
+            with place.scope:
+                await run()
                 return
         except Exception:  # before it is served; see Connection.run
-            _log.exception("event=connection_failed peer=%s next_step=report_this", remote)
+            _log.exception("event=connection_failed peer=%s next_step=report_this", place.remote)
         finally:
-            self._governor.slots.remove(slot)
+            self._governor.slots.remove(place.slot)
+            self._governor.release(place.remote[0])
         await trio.aclose_forcefully(stream)
 
-    async def _run(
-        self, slot: Slot, stream: trio.SocketStream, remote: tuple[str, int], local: tuple[str, int]
-    ) -> None:
-        governor = self._governor
+    async def _accepted(self, place: "_Place", stream: trio.SocketStream) -> None:
+        secured = await self._secured(stream, place.remote)
+        if secured is not None:
+            tls = secured is not stream
+            await self._serve(place, secured, descriptor=None if tls else stream.socket.fileno(), tls=tls)
+
+    async def _serve(self, place: "_Place", stream: trio.abc.Stream, *, descriptor: int | None, tls: bool) -> None:
+        governor, slot = self._governor, place.slot
+        outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent)
+        peer = Peer(governor.next_id(), place.remote, place.local, outbox)
+        peer.tls = tls
+        connection = self._connect(stream, peer, outbox, governor)
+        self._connections.add(connection)
+        slot.silent_since, slot.busy = connection.silent_since, connection.is_busy
+        slot.signed = lambda: peer.signer is not None
         try:
-            secured = await self._secured(stream, remote)
-            if secured is None:
-                return
-            descriptor = stream.socket.fileno() if secured is stream else None
-            outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent)
-            peer = Peer(governor.next_id(), remote, local, outbox)
-            peer.tls = secured is not stream
-            connection = self._connect(secured, peer, outbox, governor)
-            self._connections.add(connection)
-            slot.silent_since, slot.busy = connection.silent_since, connection.is_busy
-            slot.signed = lambda: peer.signer is not None
-            try:
-                reason = await connection.run()
-            finally:
-                self._connections.discard(connection)
-                governor.counted["bytes_out"] += outbox.sent_bytes
-            governor.counted[f"closed_{reason.partition(':')[0].partition(' ')[0]}"] += 1
+            reason = await connection.run()
         finally:
-            governor.release(remote[0])
+            self._connections.discard(connection)
+            governor.counted["bytes_out"] += outbox.sent_bytes
+        governor.counted[f"closed_{reason.partition(':')[0].partition(' ')[0]}"] += 1
 
     async def _secured(self, stream: trio.SocketStream, remote: tuple[str, int]) -> trio.abc.Stream | None:
         """Return the stream to serve, or None: the first byte or the handshake was wrong, it is closed."""

@@ -5,7 +5,7 @@ It sends, receives and acknowledges all the time: nothing acknowledged is lost. 
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from tests.appliance.group.bridge import BridgedMember, boxes, bridged, can_brid
 from tests.appliance.group.certificates import needs_openssl
 from tests.interop.box import until
 from tests.interop.client import unique
+from tests.interop.jars import Unavailable
 from tests.interop.jvm import Jvm
-from tests.interop.test_group import TimedSenders, linked
+from tests.interop.programs import Program, go5_program, node5_program, python5_program, rust5_program
+from tests.interop.test_group import TimedSenders, hand_over, leader_of, linked
 from tests.interop.test_group_switches import ADDRESS, make_topic, rounds
 from tests.interop.test_grpc import JAVA_VERSION, JavaClient
 from tests.interop.threads import threads_running
@@ -121,3 +123,33 @@ def test_a_java_client_goes_on_with_the_next_leader(java5: Jvm, tmp_path: Path, 
         print(f"failed sends: {Counter(text for _, text in senders.failed)}")
         print(f"failed receives: {Counter(receivers.failed)}")
     assert max(pause for each in found.values() for pause, _ in each) < 60
+
+
+@pytest.mark.parametrize(
+    ("make", "separator"),
+    [(python5_program, ";"), (go5_program, ";"), (rust5_program, ","), (node5_program, "")],
+    ids=["python", "go", "rust", "node"],
+)
+def test_other_clients_are_served_by_any_box(tmp_path: Path, make: Callable[[], Program], separator: str) -> None:
+    """Those that take several addresses are told them again; of Node's, which takes one, each box is tried."""
+    try:
+        program = make()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    home = {"HOME": str(tmp_path), "CLIENT_LOG_ROOT": str(tmp_path), "ENABLE_CONSOLE_APPENDER": "false"}
+    topic, group = unique("group"), unique("group_group")
+    with three(tmp_path, floating=False) as (made, _):
+        make_topic(made, topic)
+        addresses = [f"{each.host}:{GRPC_PORT}" for each in made]
+        given = [separator.join(addresses[at:] + addresses[:at]) for at in range(3)] if separator else addresses
+        for endpoint in given:
+            assert len(program.run("send", endpoint, topic, 30, **home)) == 30
+        hand_over(list(made))
+        assert len(program.run("send", given[0], topic, 30, **home)) == 30
+        linked(list(made))
+        leader = leader_of(list(made))
+        leader.kill()
+        left = given[0] if separator else next(f"{each.host}:{GRPC_PORT}" for each in made if each is not leader)
+        until(lambda: len(program.run("send", left, topic, 30, **home)) == 30, seconds=60, what="no send after a kill")
+        seen = [each for each in program.run("simple", left, topic, group, 120, **home) if "body" in each]
+        assert len(seen) >= 120

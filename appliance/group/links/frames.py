@@ -35,6 +35,7 @@ COPY_REFUSES: Final = 0x0F  # a follower says why it takes no more of the log
 MESSAGES: Final = 0x10  # and above: messages of the consensus core
 FETCH: Final = 0x40  # begins a connection over which a segment comes
 APPEND_FETCHED: Final = 0x41  # an Append whose bytes came so
+RELAY: Final = 0x42  # begins a connection over which that of a gRPC client is carried
 Rows = tuple[tuple[int, int], ...]
 Value = TypeVar("Value")
 
@@ -136,6 +137,7 @@ class MemberHello(NamedTuple):
     layout: int = 1
     version: int = VERSION
     fetches: bool = True  # it takes whole segments
+    relays: bool = False  # as leader it serves gRPC clients that others bring
 
     def encode(self, kind: int) -> bytes:
         """Return the frame."""
@@ -152,6 +154,7 @@ class MemberHello(NamedTuple):
             "first": self.first,
             "synced": self.synced,
             "fetches": int(self.fetches),
+            **({"relays": 1} if self.relays else {}),
         }
         return encode_frame(kind, head)
 
@@ -174,6 +177,7 @@ def decode_hello(frame: LinkFrame) -> MemberHello:
             fields.uint("layout"),
             fields.uint("v"),
             bool(fields.uint("fetches", 0, most=1)),
+            bool(fields.uint("relays", 0, most=1)),
         )
 
     hello = typed("HELLO", decode)

@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from appliance.group.links.thread_stream import ThreadStream
+from netstack.serving.addresses import plain_address
 from uplink_spark.wire.tls import NOTHING, TlsStream
 
 LARGE: Final = 128 << 10  # bytes that wait for room: less leaves as room comes
@@ -26,6 +27,20 @@ class LinkTlsStream(TlsStream):
     def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext, *, server_side: bool = True) -> None:
         super().__init__(tcp, context, server_side=server_side, receive_bytes=RECEIVE_BYTES)
         self._sending = trio.CapacityLimiter(1)
+
+    @property
+    def remote_host(self) -> str:
+        """The address of the other side. Raises OSError where it has gone."""
+        return plain_address(self._tcp.socket.getpeername()[0])
+
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket."""
+        return self._tcp.socket.fileno()
+
+    def receive_at_most(self, size: int) -> None:
+        """Hold no more than this of what was received and not taken yet."""
+        self._most = size
 
     def in_thread(self, silence_s: float) -> ThreadStream:
         """Hand the connection to a thread; no task sends or receives any more."""

@@ -16,6 +16,7 @@ from appliance.group.links.frames import (
     FETCH,
     HELLO,
     REFUSED,
+    RELAY,
     WELCOME,
     LinkFrame,
     LinkFrameDecoder,
@@ -38,13 +39,23 @@ STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
 MOST_GREETING_BYTES: Final = 1 << 17
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
-REASONS: Final = (
-    *("greeting", "places", "certificate", "stranger", "twin", "garbage", "silent", "slow", "differs", "closed"),
+_OFTEN: Final = (
+    "greeting",
+    "places",
+    "certificate",
+    "stranger",
+    "twin",
+    "garbage",
+    "silent",
+    "slow",
+    "differs",
+    "closed",
 )
+REASONS: Final = (*_OFTEN, "relay")
 
 
 class LinkUser(Protocol):
-    """What sits behind the links. All but `take` and `send_segment` never wait."""
+    """What sits behind the links. All but `take`, `send_segment` and `take_client` never wait."""
 
     def hello(self) -> MemberHello: ...
     def check(self, hello: MemberHello) -> LinkRefused | None:
@@ -55,6 +66,9 @@ class LinkUser(Protocol):
     async def take(self, link: Link, frame: LinkFrame) -> None: ...
     async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
         """Send a member what it fetches. Raises LinkEnded, ProtocolError, OSError."""
+
+    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Serve a gRPC client that a member brings. Raises LinkEnded, ProtocolError, OSError."""
 
 
 class LinkPeer(NamedTuple):
@@ -73,8 +87,8 @@ class _Greeting(NamedTuple):
     decoder: LinkFrameDecoder
 
 
-class _Fetching(NamedTuple):
-    """A member that fetches a segment."""
+class _Beside(NamedTuple):
+    """A connection beside the link: a member fetches a segment, or brings a gRPC client."""
 
     member: str
     frame: LinkFrame
@@ -258,15 +272,21 @@ class MemberLinks:
                     greeting = await self._welcome(stream)
                 finally:
                     self._greeting -= 1
-                if isinstance(greeting, _Fetching):
-                    await self._user.send_segment(greeting.member, stream, greeting.frame)
+                if isinstance(greeting, _Beside):
+                    await self._serve_beside(stream, greeting)
                     return
                 member = greeting.hello.member
                 await self._serve(stream, greeting)
         except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
             self._note(member, address, first_of(group))
 
-    async def _welcome(self, stream: LinkTlsStream) -> "_Greeting | _Fetching":
+    async def _serve_beside(self, stream: LinkTlsStream, beside: _Beside) -> None:
+        if beside.frame.kind == RELAY:
+            await self._user.take_client(stream, beside.frame)
+        else:
+            await self._user.send_segment(beside.member, stream, beside.frame)
+
+    async def _welcome(self, stream: LinkTlsStream) -> "_Greeting | _Beside":
         if self._greeting > MOST_GREETING:
             raise LinkEnded("places", f"{MOST_GREETING} connections are being greeted")
         with trio.fail_after(self._pace.handshake_s):
@@ -275,8 +295,8 @@ class MemberLinks:
             decoder = self._new_decoder()
             try:
                 frame = await self._first(stream, named, decoder)
-                if frame.kind == FETCH:
-                    return _Fetching(named[1], frame)
+                if frame.kind in (FETCH, RELAY):
+                    return _Beside(named[1], frame)
                 hello = self._welcomed(frame, named)
             except LinkEnded as ended:
                 if ended.refused is not None:

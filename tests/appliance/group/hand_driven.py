@@ -12,6 +12,7 @@ from appliance.configuration.group_settings import read_members
 from appliance.configuration.settings import Config
 from appliance.group.driver import Divergence, GroupRefused, MemberProgress
 from appliance.group.leadership import FOLLOWER, LEADER, Leadership, LeadershipState
+from appliance.group.relay.relay import GrpcRelay
 from appliance.ports import open_ports
 from appliance.replication.slaves import SlavesSeen
 from appliance.serve import serve
@@ -31,6 +32,7 @@ class HandDriver:
         self.leadership = Leadership()
         self.diverged: Divergence | None = None
         self.served: SlavesSeen | None = None
+        self.relay: GrpcRelay | None = None
         store.share(self._synced)
 
     def _synced(self, log_offset: int) -> None:

@@ -41,12 +41,14 @@ async def test_a_leader_has_the_number_zero_and_followers_their_places(tmp_path:
         assert leader.addresses("h:1") == {0: "h:1", 2: "10.0.0.2:10911"}
         assert follower.addresses("h:1") == {0: "10.0.0.2:10911", 1: "h:1"}
         assert member(store, LeadershipState()).addresses("h:1") == {1: "h:1"}
-        assert (leader_host(leader), leader_host(follower)) == ("", "10.0.0.2")
-        assert leader_host(member(store, LeadershipState())) == ""
+        assert (leader_host(leader, "10.0.0.1"), leader_host(follower, "10.0.0.1")) == ("", "10.0.0.2")
+        assert leader_host(member(store, LeadershipState()), "10.0.0.1") == ""
         leader.floating = follower.floating = "10.0.0.9"
         assert leader.addresses("h:1")[0] == "10.0.0.9:1"
         assert leader.addresses("127.0.0.1:1")[0] == "127.0.0.1:1", "its administrator stays one"
         assert follower.addresses("h:1")[0] == "10.0.0.9:10911"
+        reached = ("10.0.0.1", "10.0.0.2", "10.0.0.9", "127.0.0.1")  # the second by way of a follower
+        assert [leader_host(leader, each) for each in reached] == ["10.0.0.9", "10.0.0.9", "", ""]
         assert leader.own_slaves is None
         assert leader.loops(()) == ()
 

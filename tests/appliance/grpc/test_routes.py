@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from appliance.grpc import opening
 from netstack.grpc.v2 import definition_pb2, service_pb2
+from netstack.serving.server import Connect, ServeBrought
 from tests.appliance.box import ask, connected
 from tests.appliance.grpc.asking import Code, asking, grpc_box, make_topic
 
@@ -48,6 +50,46 @@ async def test_of_several_addresses_the_one_that_was_reached_is_named(tmp_path: 
             (address,) = queue.broker.endpoints.addresses
             wanted = 4711 if len(given) == 2 and given[1][0] == "127.0.0.1" else port
             assert (address.host, address.port) == ("127.0.0.1", wanted)
+
+
+class Group:
+    """The port of a member whose group serves clients at each box, or not."""
+
+    def __init__(self) -> None:
+        self.serves = True
+
+    def connect(self, own: Connect) -> Connect:
+        return own
+
+    async def run(self, serve: ServeBrought) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def each_serves(self) -> bool:
+        return self.serves
+
+
+async def test_a_client_of_a_group_is_told_all_addresses_that_it_gave_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, v4 = Group(), definition_pb2.AddressScheme.IPv4
+    monkeypatch.setattr(opening, "GrpcParts", partial(opening.GrpcParts, group=group))
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+
+        async def named(*given: tuple[str, int], scheme: int = v4) -> list[tuple[str, int]]:
+            asked = route("T", *given)
+            asked.endpoints.scheme = scheme
+            found = await client.ask("QueryRoute", asked)
+            return [(each.host, each.port) for each in found.message_queues[0].broker.endpoints.addresses]
+
+        boxes = [("10.1.0.13", 8081), ("10.1.0.11", 8081), ("10.1.0.12", 8081)]
+        reached = [("127.0.0.1", port)]
+        assert await named(*boxes) == boxes
+        assert await named(boxes[0]) == boxes[:1]
+        assert await named(*boxes, scheme=DOMAIN) == reached, "stock clients take one name"
+        assert await named(*boxes * 3) == reached, "too many"
+        assert await named(boxes[0], ("1" * 1000, 1)) == reached, "too long to be told with each queue"
+        group.serves = False
+        assert await named(*boxes) == reached
 
 
 async def test_queues_are_told_apart_by_what_may_be_done_with_them(tmp_path: Path) -> None:
@@ -93,7 +135,7 @@ async def test_a_group_gets_all_queues_as_one_an_ordered_group_each_of_them(tmp_
 async def test_a_follower_names_the_box_that_leads_at_the_port_that_the_client_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "GrpcParts", partial(opening.GrpcParts, leader_host=lambda: "10.1.0.12"))
+    monkeypatch.setattr(opening, "GrpcParts", partial(opening.GrpcParts, leader_host=lambda reached: "10.1.0.12"))
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
         for given, wanted in (((), port), ((("10.1.0.11", 8081),), 8081)):
             found = await client.ask("QueryRoute", route("T", *given))

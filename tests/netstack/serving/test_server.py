@@ -1,6 +1,7 @@
 """The server over real sockets: who is answered, in what order, and what happens at each limit."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from netstack.serving.channel import Channel, open_channel
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
 from netstack.serving.peer import Peer
+from netstack.serving.server import Brought, serve_remoting
 from netstack.testing import echo, read_commands, serving
 from netstack.wire.command import RemotingCommand, decode_command, encode_command, request
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
@@ -305,3 +307,38 @@ async def test_a_handler_may_end_the_connection_also_later_and_once_it_is_over()
             await peers[0].closed.wait()
         peers[0].close("too late")
         assert peers[0].close_reason == "silent"
+
+
+async def test_a_connection_brought_another_way_is_served_within_the_limits_and_ends_with_the_server() -> None:
+    governor, ended = Governor(Limits(connections_per_address=1)), list[str]()
+    seen = list[tuple[tuple[str, int], tuple[str, int], bool]]()
+
+    def note(command: RemotingCommand, peer: Peer) -> Answer:
+        seen.append((peer.remote, peer.local, peer.tls))
+        return echo(command, peer)
+
+    async with trio.open_nursery() as callers, trio.open_nursery() as nursery:
+        serve = await nursery.start(partial(serve_remoting, (), note, governor=governor))
+
+        async def bring() -> trio.abc.Stream:
+            ours, theirs = trio.testing.memory_stream_pair()
+            brought = Brought(theirs, ("10.0.0.7", 5), ("10.0.0.2", 8081), True, 9)
+
+            async def run() -> None:
+                await serve(brought)
+                ended.append("it")
+
+            callers.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            return ours
+
+        first, second = await bring(), await bring()
+        await first.send_all(numbered(1, 7))
+        assert [each.opaque for each in await read_commands(first, 1)] == [7]
+        assert seen == [(("10.0.0.7", 5), ("10.0.0.2", 8081), True)]
+        assert await second.receive_some() == b"", "its address has one"
+        assert (governor.counted["refused_limits.connections_per_address"], ended) == (1, ["it"])
+        assert governor.statistics().connections == 1
+        nursery.cancel_scope.cancel()
+    assert await first.receive_some() == b""
+    assert (ended, governor.statistics().connections) == (["it"] * 2, 0)

@@ -109,3 +109,11 @@ def test_the_largest_greeting_fits_a_head() -> None:
     terms = tuple((at, (1 << 40) + at) for at in range(5000))
     [frame] = decoder().feed(GREETING._replace(epochs=rows[:16], runs=rows, terms=terms).encode(HELLO))
     assert decode_hello(frame).terms == terms[-1024:]
+
+
+def test_a_member_that_takes_clients_of_others_says_so_and_one_of_an_older_version_does_not() -> None:
+    [plain] = decoder().feed(GREETING.encode(HELLO))
+    assert b"relays" not in plain.head
+    assert not decode_hello(plain).relays
+    [frame] = decoder().feed(GREETING._replace(relays=True).encode(WELCOME))
+    assert decode_hello(frame) == GREETING._replace(relays=True)

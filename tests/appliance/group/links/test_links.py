@@ -11,8 +11,10 @@ from appliance.group.links import links as links_module
 from appliance.group.links.frames import HELLO, LinkFrame, LinkFrameDecoder, LinkRefused, MemberHello, encode_frame
 from appliance.group.links.link import Link, LinkClocks, LinkPace
 from appliance.group.links.link_port import LinkPort
+from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.links import LinkPeer, MemberLinks
+from appliance.group.relay.relayed_clients import RelayedClients
 from netstack.serving.server import open_listeners
 from storage_driver.log.clock import wall_ms
 from tests.appliance.group.certificates import certificates, needs_openssl
@@ -42,6 +44,7 @@ class Member:
         self.links = MemberLinks(self.tls, self, new_decoder=new_decoder, clocks=clocks, pace=PACE)
         self.port = LinkPort(self.links)
         self.number = 0
+        self.relayed: RelayedClients | None = None
 
     def hello(self) -> MemberHello:
         return self.greeting
@@ -61,6 +64,11 @@ class Member:
     async def send_segment(self, member: str, stream: TlsStream, frame: LinkFrame) -> None:
         self.taken.append((member, frame.kind))
         await stream.send_all(b"pieces")
+
+    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        self.taken.append(("a client", frame.kind))
+        if self.relayed is not None:
+            await self.relayed.take(stream, frame)
 
     def linked(self) -> tuple[str, ...]:
         return self.links.statistics().linked

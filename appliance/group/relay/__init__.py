@@ -1,0 +1,1 @@
+"""Connections of gRPC clients that reach a follower are carried to the leader."""

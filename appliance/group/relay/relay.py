@@ -1,0 +1,228 @@
+"""A follower relays: what a gRPC client says is carried to the leader, and back, as it is.
+
+It accepts a client as it would serve it, with its own address rules, certificate and limits. While nobody leads, a
+client waits; when another leads its connection ends, and it connects again. A connection holds what one receive
+brought, in either direction: who does not read is not read from.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import Final
+
+import trio
+
+from appliance.group.leadership import Leadership, LeadershipState
+from appliance.group.links.link import LinkEnded
+from appliance.group.links.link_stream import LinkTlsStream
+from appliance.group.links.links import STREAM_ERRORS
+from appliance.group.relay.relay_frame import SERVED, RelayedClient
+from appliance.group.relay.relayed_clients import RECEIVE_BYTES, RelayedClients
+from netstack.serving.governor import Governor
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from netstack.serving.server import Connect, ServeBrought, Served
+from uplink_spark.errors import ProtocolError
+
+WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is called meanwhile has its own deadline
+AGAIN_S, CONNECT_S = 0.05, 1.0
+MOST_WAITING: Final = 512
+MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
+UNREACHED: Final = (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded)
+Connected = Callable[[str], AbstractAsyncContextManager[LinkTlsStream]]
+
+
+class GrpcRelay:
+    """What a member has for this as long as the box runs; `connected` connects to a member beside its link."""
+
+    def __init__(self, relayed: RelayedClients, leadership: Leadership, member: str, connected: Connected) -> None:
+        self.relayed, self.leadership, self._member = relayed, leadership, member
+        self._connected = connected
+        self._waiting, self._dialing = 0, trio.CapacityLimiter(MOST_DIALING)
+
+    def leading(self, *, floating: bool) -> "LeadersPort":
+        """Return what the port of a leader is; `floating`: clients find the leader at an address that moves."""
+        return LeadersPort(self.relayed, floating=floating)
+
+    def following(self) -> "FollowersPort":
+        """Return what the port of a follower is."""
+        return FollowersPort(self)
+
+    def is_elsewhere(self, state: LeadershipState) -> bool:
+        """Return whether another box leads."""
+        return bool(state.leader) and state.leader != self._member
+
+    async def reach(self, client: RelayedClient, stack: AsyncExitStack) -> "tuple[str, LinkTlsStream | None] | None":
+        """Return who leads, and a connection on which it serves a client; None for the connection: it takes none.
+
+        None where nobody leads and serves in time. The stack closes the connection.
+        """
+        if self._waiting >= MOST_WAITING:
+            return None
+        self._waiting += 1
+        try:
+            with trio.move_on_after(WAIT_S):
+                while True:
+                    leader = (await self.leadership.wait_for(self.is_elsewhere)).leader
+                    if not self.relayed.takes(leader):  # it is of an older version
+                        return leader, None
+                    if (stream := await self._dialed(leader, client, stack)) is not None:
+                        return leader, stream
+                    await trio.sleep(AGAIN_S)
+        finally:
+            self._waiting -= 1
+        return None
+
+    async def _dialed(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+        """Return a connection that the leader serves, None where it does not, or leads no longer."""
+        found: LinkTlsStream | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def until_another_leads() -> None:
+                await self.leadership.wait_for(lambda state: state.leader != leader)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_another_leads)
+            found = await self._served(leader, client, stack)
+            nursery.cancel_scope.cancel()
+        return found
+
+    async def _served(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+        async with AsyncExitStack() as trying:
+            try:
+                stream = await self._asked(leader, client, trying)
+                if stream is not None and await stream.receive_some(1) == SERVED:
+                    await stack.enter_async_context(trying.pop_all())
+                    return stream
+            except UNREACHED:
+                pass
+        return None
+
+    async def _asked(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+        """Return a connection on which a leader was told whose it is, None after a pause where it cannot be reached."""
+        async with self._dialing:
+            try:
+                with trio.fail_after(CONNECT_S):
+                    stream = await stack.enter_async_context(self._connected(leader))
+                    stream.receive_at_most(RECEIVE_BYTES)
+                    await stream.send_all(client.encode())
+            except UNREACHED:
+                await trio.sleep(AGAIN_S)  # all who wait share the pause
+                return None
+        return stream
+
+
+class LeadersPort:
+    """A leader serves what comes to its port, and what its followers bring."""
+
+    def __init__(self, relayed: RelayedClients, *, floating: bool) -> None:
+        self._relayed, self._floating = relayed, floating
+
+    def connect(self, own: Connect) -> Connect:
+        """Return what a connection of a client becomes."""
+        return own
+
+    async def run(self, serve: ServeBrought) -> None:
+        """Have clients served that followers bring, until cancelled."""
+        await self._relayed.serve_by(serve)
+
+    def each_serves(self) -> bool:
+        """Return whether a client is to be told of every box."""
+        return not self._floating and self._relayed.all_take
+
+
+class FollowersPort:
+    """A follower carries what comes to its port to the leader."""
+
+    def __init__(self, relay: GrpcRelay) -> None:
+        self._relay = relay
+
+    def connect(self, own: Connect) -> Connect:
+        """Return what a connection of a client becomes; `own` serves it here, with what a follower may answer."""
+
+        def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> Served:
+            return RelayedConnection(stream, peer, self._relay, partial(own, stream, peer, outbox, governor))
+
+        return connect
+
+    async def run(self, serve: ServeBrought) -> None:
+        """A follower serves nobody that another brings."""
+        await trio.lowlevel.checkpoint()
+
+    def each_serves(self) -> bool:
+        """Return that it is not: who is served here at all came because of an older version."""
+        return False
+
+
+class RelayedConnection:
+    """One connection of a client to a follower. `own` is what serves it where the leader is of an older version."""
+
+    def __init__(self, stream: trio.abc.Stream, peer: Peer, relay: GrpcRelay, own: Callable[[], Served]) -> None:
+        self.peer = peer
+        self._stream, self._relay, self._own = stream, relay, own
+        self._scope, self._heard_at = trio.CancelScope(), trio.current_time()
+        self._served: Served | None = None  # by this box itself
+
+    async def run(self) -> str:
+        """Return why the connection ended. The stream is closed."""
+        try:
+            with self._scope:
+                await self._run()
+        finally:
+            self.peer.end(self.peer.close_reason or "cancelled")
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+        return self.peer.close_reason
+
+    async def _run(self) -> None:
+        client = RelayedClient(self.peer.remote, self.peer.local, self.peer.tls)
+        async with AsyncExitStack() as stack:
+            reached = await self._relay.reach(client, stack)
+            if reached is None:
+                self.finish("unserved")
+                return
+            leader, upstream = reached
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_after, leader)
+                if upstream is None:
+                    self._served = self._own()
+                    await self._served.run()
+                else:
+                    nursery.start_soon(self._carry, self._stream, upstream, "eof")
+                    nursery.start_soon(self._carry, upstream, self._stream, "leader")
+                    await trio.sleep_forever()
+                self._scope.cancel()
+
+    async def _end_after(self, leader: str) -> None:
+        """End the connection when another than this leads, or nobody."""
+        await self._relay.leadership.wait_for(lambda state: state.leader != leader)
+        self.finish("leader")
+
+    async def _carry(
+        self, come: "trio.abc.Stream | LinkTlsStream", go: "trio.abc.Stream | LinkTlsStream", at_end: str
+    ) -> None:
+        """Carry bytes one way until they end."""
+        try:
+            while data := await come.receive_some(RECEIVE_BYTES):
+                self._heard_at = trio.current_time()
+                await go.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self.finish(at_end)
+
+    def finish(self, reason: str) -> None:
+        """End the connection; the first reason counts."""
+        self.peer.close_reason = self.peer.close_reason or reason
+        self._scope.cancel()
+
+    def silent_since(self) -> float:
+        """When bytes of the client or for it came last, by trio's clock."""
+        return self._served.silent_since() if self._served is not None else self._heard_at
+
+    def is_busy(self) -> bool:
+        """Whether a call is under way, as far as this box knows."""
+        return self._served is not None and self._served.is_busy()
+
+    def overdue(self, now: float) -> str | None:
+        """Return why this connection is to be closed: the leader decides that of one that is relayed."""
+        return self._served.overdue(now) if self._served is not None else None

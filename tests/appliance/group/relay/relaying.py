@@ -1,0 +1,89 @@
+"""Two members on real links, of which one serves gRPC clients and the other relays."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+import trio
+
+from appliance.group.leadership import FOLLOWER, Leadership, LeadershipState
+from appliance.group.links.link_stream import LinkTlsStream
+from appliance.group.relay.relay import GrpcRelay
+from appliance.group.relay.relayed_clients import RelayedClients
+from netstack.grpc.calls import Answer, AnswerTask, Call, Service, Unary
+from netstack.grpc.connection import GrpcServing
+from netstack.serving.governor import Governor
+from netstack.serving.server import Connect, open_listeners, serve_connections
+from netstack.serving.tls import TlsDoor
+from tests.appliance.group.links.test_links import Member, serving
+
+ELSEWHERE = LeadershipState(FOLLOWER, 3, "a", "")
+ECHO, SIZE = "/t/Echo", "/t/Large"
+
+
+class Served:
+    """What a leader saw of its clients, and what it answers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[tuple[str, int], tuple[str, int], bool]] = []
+
+    def service(self) -> Service:
+        return {ECHO.encode(): Unary(self._echo), SIZE.encode(): Unary(self._large)}
+
+    def _echo(self, call: Call, message: bytes) -> Answer:
+        self.seen.append((call.peer.remote, call.peer.local, call.peer.tls))
+        return message
+
+    def _large(self, call: Call, message: bytes) -> Answer:
+        async def made() -> bytes:
+            await trio.lowlevel.checkpoint()
+            return bytes(int(message))
+
+        return AnswerTask(made)
+
+
+class Pair:
+    """a serves, b relays; `at_b` is the port of b."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.a, self.b = Member("a"), Member("b")
+        self.relayed, self.own = RelayedClients(), RelayedClients()
+        self.a.relayed = self.relayed
+        self.leadership = Leadership(LeadershipState())
+        self.asked = list[str]()
+        self.relay = GrpcRelay(self.own, self.leadership, "b", self._connected)
+        self.at_a, self.at_b = Governor(), Governor()
+        self.port_of_b = 0
+        self._leading = trio.CancelScope()
+
+    def _connected(self, leader: str) -> AbstractAsyncContextManager[LinkTlsStream]:
+        self.asked.append(leader)
+        return self.b.links.connected(leader)
+
+    async def serve_at_a(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Let a serve clients until `leave`."""
+        with trio.CancelScope() as self._leading:
+            async with trio.open_nursery() as nursery:
+                connect = GrpcServing(self.served.service()).connect
+                serve = await nursery.start(serve_connections, (), connect, self.at_a)
+                nursery.start_soon(self.relayed.serve_by, serve)
+                task_status.started()
+
+    def leave(self) -> None:
+        """The standing of a ends."""
+        self._leading.cancel()
+
+
+@asynccontextmanager
+async def relaying(
+    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None
+) -> AsyncIterator[tuple[Pair, Callable[[], Awaitable[None]]]]:
+    """Run both; yields them, and what lets a serve."""
+    pair = Pair(served)
+    async with serving(pair.a, pair.b, dial=False) as nursery:
+        listeners = await open_listeners("127.0.0.1", 0)
+        pair.port_of_b = listeners[0].socket.getsockname()[1]
+        connect = pair.relay.following().connect(own or GrpcServing({}).connect)
+        await nursery.start(partial(serve_connections, listeners, connect, pair.at_b, tls=tls))
+        yield pair, partial(nursery.start, pair.serve_at_a)

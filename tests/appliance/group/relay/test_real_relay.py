@@ -1,0 +1,97 @@
+"""Two boxes as processes: a gRPC client at a follower sends and receives, and goes on when the other one leads."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from netstack.grpc.testing import grpc_client
+from netstack.grpc.v2 import definition_pb2, service_pb2
+from netstack.serving.channel import open_channel
+from tests.appliance.box import send
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.real_group import RealMember, start, wait_for
+from tests.appliance.grpc.asking import Asker, Code, acking, consumer_settings, message, receiving, sending
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+GROUP, TOPIC = "CG", "T"
+
+
+def pair(folder: Path) -> list[tuple[RealMember, int]]:
+    """Return two members with their ports of gRPC, not started."""
+    boxes = [(RealMember(folder / name), free_port()) for name in "ab"]
+    for box, port in boxes:
+        box.configure([each for each, _ in boxes], f"[grpc]\nport = {port}\n")
+    return boxes
+
+
+def route(*ports: int) -> Any:
+    """Return the question of a client that was given these ports."""
+    asked = service_pb2.QueryRouteRequest()
+    asked.topic.name, asked.endpoints.scheme = TOPIC, definition_pb2.AddressScheme.IPv4
+    for port in ports:
+        asked.endpoints.addresses.add(host="127.0.0.1", port=port)
+    return asked
+
+
+async def sent(port: int, body: bytes) -> None:
+    """Send until it is stored, over a new connection where one has ended."""
+    with trio.fail_after(30):
+        while True:
+            async with grpc_client(port) as client:
+                outcome = await Asker(client).outcome("SendMessage", sending(message(TOPIC, body)))
+                if outcome.status == 0 and outcome.messages:
+                    found = service_pb2.SendMessageResponse.FromString(outcome.messages[0])
+                    if found.status.code == Code.OK:
+                        return
+            await trio.sleep(0.02)
+
+
+async def received(port: int, count: int) -> set[bytes]:
+    """Receive and acknowledge so many messages."""
+    found = set[bytes]()
+    async with grpc_client(port) as client:
+        asker = Asker(client, "consumer@1")
+        await asker.told(await asker.telemetry(consumer_settings(GROUP, TOPIC)), 1)
+        while len(found) < count:
+            _, messages = await asker.receive(receiving(GROUP, TOPIC, invisible_s=10, poll_s=5))
+            if messages:
+                acked = await asker.ask("AckMessage", acking(GROUP, TOPIC, *messages))
+                assert acked.status.code == Code.OK
+            found |= {bytes(each.body) for each in messages}
+    return found
+
+
+async def test_a_client_at_either_box_goes_on_with_whichever_leads(tmp_path: Path) -> None:
+    (a, at_a), (b, at_b) = boxes = pair(tmp_path)
+    try:
+        with trio.fail_after(90):
+            await start(a, b)
+            await a.ask("group.promote")
+            await wait_for(a, serves=True)
+            await wait_for(b, leader="a")
+            async with open_channel("127.0.0.1", a.broker_port) as channel:
+                assert (await channel.ask(send(TOPIC, b"made"), 10)).code == 0
+            async with grpc_client(at_b) as client:
+                asker = Asker(client)
+                found = await asker.ask("QueryRoute", route(at_a, at_b))
+                named = {
+                    tuple(each.port for each in queue.broker.endpoints.addresses) for queue in found.message_queues
+                }
+                assert named == {(at_a, at_b)}, "both boxes serve"
+                found = await asker.ask("QueryRoute", route(at_b))
+                assert {queue.broker.endpoints.addresses[0].port for queue in found.message_queues} == {at_b}
+                await sent(at_b, b"by the follower")
+                assert await received(at_b, 2) == {b"made", b"by the follower"}
+                await b.ask("group.promote")
+                with trio.fail_after(20):
+                    await client.closed.wait()
+            await sent(at_a, b"by the box that led")
+            await sent(at_b, b"at the new leader")
+            assert {b"by the box that led", b"at the new leader"} <= await received(at_a, 2)
+    finally:
+        for box, _ in boxes:
+            if box.running:
+                box.kill()

@@ -1,0 +1,142 @@
+"""A follower carries gRPC clients to the leader over real links: as they are, in bounds, while that one leads."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from appliance.group.leadership import LEADER, LeadershipState
+from appliance.group.relay import relay as relay_module
+from netstack.grpc.connection import GrpcServing
+from netstack.grpc.testing import GrpcTestClient, enveloped, grpc_client
+from netstack.serving.tls import TlsConfig, TlsDoor, client_context
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.relay.relaying import ECHO, ELSEWHERE, SIZE, Served, relaying
+from tests.netstack.serving.test_tls import make_certificate
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+MIB = 1 << 20
+
+
+async def test_a_client_of_a_follower_is_served_by_the_leader_as_it_came() -> None:
+    served = Served()
+    async with relaying(served) as (pair, serve):
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        async with grpc_client(pair.port_of_b) as client:
+            assert (await client.call(ECHO, b"said")).messages == [b"said"]
+            assert (await client.call(ECHO, b"x" * 3 * MIB)).messages == [b"x" * 3 * MIB]
+            assert (await client.call(SIZE, str(3 * MIB).encode())).messages == [bytes(3 * MIB)]
+            assert isinstance(client.stream, trio.SocketStream)
+            local = ("127.0.0.1", pair.port_of_b)
+            own = client.stream.socket.getsockname()
+        assert served.seen[0] == (own, local, True), "a loopback client, of a box on this machine"
+        await until(lambda: pair.at_a.statistics().connections == 0)
+        await until(lambda: pair.at_b.counted["closed_eof"] == 1)
+
+
+async def test_a_client_with_tls_has_the_followers_certificate_and_is_known_to_have_come_so(tmp_path: Path) -> None:
+    served, door = Served(), TlsDoor(TlsConfig(*make_certificate(tmp_path, "b")))
+    async with relaying(served, tls=door) as (pair, serve):
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        tcp = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        context = client_context()
+        context.set_alpn_protocols(["h2"])
+        stream = trio.SSLStream(tcp, context)
+        async with trio.open_nursery() as nursery:
+            client = GrpcTestClient(stream)
+            nursery.start_soon(client.run)
+            assert (await client.call(ECHO, b"said")).messages == [b"said"]
+            assert served.seen[0][2]
+            cert = ssl.PEM_cert_to_DER_cert((tmp_path / "b.pem").read_text())
+            assert stream.getpeercert(binary_form=True) == cert
+            nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(stream)
+
+
+async def test_a_client_waits_for_a_leader_that_serves_and_connects_again_for_the_next() -> None:
+    served = Served()
+    async with relaying(served) as (pair, serve), grpc_client(pair.port_of_b) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call, ECHO, b"first")
+            await until(lambda: pair.relay._waiting == 1)
+            pair.leadership.set(LeadershipState(LEADER, 2, "b", ""))  # not this box itself
+            pair.leadership.set(ELSEWHERE)
+            await until(lambda: pair.relayed._waiting == 1)
+            await serve()
+        assert [message for each in client.calls.values() for message in each.messages] == [b"first"]
+        pair.leadership.set(ELSEWHERE._replace(term=4))
+        assert (await client.call(ECHO, b"the same leader")).status == 0
+        pair.leadership.set(LeadershipState())
+        await client.closed.wait()
+        await until(lambda: pair.at_b.counted["closed_leader"] == 1)
+        pair.leadership.set(ELSEWHERE)
+        async with grpc_client(pair.port_of_b) as again:
+            assert (await again.call(ECHO, b"again")).messages == [b"again"]
+            pair.leave()
+            await again.closed.wait()
+
+
+async def test_who_waits_at_a_box_that_leads_no_longer_goes_to_the_next_at_once() -> None:
+    async with relaying(Served()) as (pair, _), grpc_client(pair.port_of_b):
+        pair.leadership.set(ELSEWHERE)  # a, whose standing is over
+        await until(lambda: pair.relayed._waiting == 1)
+        pair.leadership.set(ELSEWHERE._replace(leader="c"))
+        await until(lambda: pair.asked[:2] == ["a", "c"])
+        assert pair.relayed._waiting == 1, "a has not answered"
+
+
+async def test_a_client_is_closed_when_nobody_leads_in_time_and_more_than_some_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_module, "WAIT_S", 0.3)
+    monkeypatch.setattr(relay_module, "MOST_WAITING", 1)
+    async with relaying(Served()) as (pair, _), grpc_client(pair.port_of_b) as first:
+        await until(lambda: pair.relay._waiting == 1)
+        async with grpc_client(pair.port_of_b) as second:
+            await second.closed.wait()
+            assert not first.closed.is_set()
+        await first.closed.wait()
+        pair.leadership.set(ELSEWHERE._replace(leader="c"))  # is not to be reached
+        async with grpc_client(pair.port_of_b) as third:
+            await third.closed.wait()
+        await until(lambda: pair.at_b.counted["closed_unserved"] == 3)
+        assert pair.relay._waiting == 0
+
+
+async def test_a_client_is_served_here_while_a_box_of_an_older_version_leads() -> None:
+    served, here = Served(), Served()
+    own = GrpcServing(here.service()).connect
+    async with relaying(served, own=own) as (pair, serve):
+        await serve()
+        pair.own.heard("a", False)
+        pair.leadership.set(ELSEWHERE)
+        async with grpc_client(pair.port_of_b) as client:
+            assert (await client.call(ECHO, b"said")).messages == [b"said"]
+            assert (len(served.seen), len(here.seen)) == (0, 1)
+            pair.leadership.set(ELSEWHERE._replace(leader="c"))
+            await client.closed.wait()
+
+
+async def test_a_client_that_does_not_read_is_not_read_for() -> None:
+    asked = [4 * MIB] * 40
+    async with relaying(Served()) as (pair, serve):
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        tcp = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        client = GrpcTestClient(tcp)  # nothing runs that reads
+        client.h2.increment_flow_control_window(sum(asked))
+        for size in asked:
+            number = await client.begin(SIZE)
+            client.h2.increment_flow_control_window(2 * size, number)
+            await client.send(number, enveloped(str(size - 100).encode()), end=True)
+        await until(lambda: pair.at_a.unsent.bytes > MIB)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        await trio.aclose_forcefully(tcp)
+        await until(lambda: pair.at_a.statistics().connections == 0)
+        taken = pair.at_a.counted["bytes_out"]
+        assert taken < 20 * MIB, f"{taken} of {sum(asked)} bytes are in buffers of the kernel and of the follower"

@@ -1,0 +1,108 @@
+"""A leader and what members bring: only within its limits, only while it serves, and only what is a client's."""
+
+import pytest
+import trio
+
+from appliance.group.links.frames import RELAY, encode_frame
+from appliance.group.relay import relayed_clients
+from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient
+from appliance.group.relay.relayed_clients import RelayedClients
+from netstack.grpc.connection import GrpcServing
+from netstack.grpc.testing import GrpcTestClient
+from netstack.serving.governor import Governor
+from netstack.serving.limits import Limits
+from netstack.serving.server import serve_connections
+from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.links.test_links import Member, dialed, serving
+from tests.appliance.group.relay.relaying import ECHO, Served
+from tests.waiting import until
+from uplink_spark.wire.tls import TlsStream
+
+pytestmark = [pytest.mark.slow, needs_openssl]
+CLIENT = RelayedClient(("10.1.0.77", 40_001), ("10.1.0.12", 8081))
+
+
+async def said(member: Member, by: Member, frame: bytes) -> tuple[bytes, TlsStream]:
+    """Return what a member answers to a first frame, and the connection."""
+    stream = await dialed(member, by.tls)
+    await stream.send_all(frame)
+    return await stream.receive_some(1), stream
+
+
+async def test_who_comes_before_the_broker_waits_for_it_and_no_more_than_some_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relayed_clients, "MOST_WAITING", 1)
+    monkeypatch.setattr(relayed_clients, "WAIT_S", 0.5)
+    a, b = Member("a"), Member("b")
+    a.relayed = relayed = RelayedClients()
+    async with serving(a, b, dial=False), trio.open_nursery() as nursery:
+        nursery.start_soon(said, a, b, CLIENT.encode())
+        await until(lambda: relayed._waiting == 1)
+        assert (await said(a, b, CLIENT.encode()))[0] == BUSY, "too many"
+        await until(lambda: a.refused() == {"relay": 2})
+        assert relayed._waiting == 0
+
+
+async def test_a_member_brings_clients_within_the_limits_of_their_addresses() -> None:
+    a, b, served = Member("a"), Member("b"), Served()
+    a.relayed = relayed = RelayedClients()
+    governor, limits = Governor(Limits(connections_per_address=3)), 3
+    async with serving(a, b, dial=False) as nursery:
+        connect, allow = GrpcServing(served.service()).connect, lambda address: address != "10.1.0.66"
+        serve = await nursery.start(lambda task_status: serve_connections(
+            (), connect, governor, allow=allow, task_status=task_status
+        ))  # fmt: skip
+        nursery.start_soon(relayed.serve_by, serve)
+        streams = [(await said(a, b, CLIENT.encode()))[1] for _ in range(10)]
+        await until(lambda: governor.counted["refused_limits.connections_per_address"] == 10 - limits)
+        assert governor.statistics().connections == limits
+        answer, stream = await said(a, b, CLIENT._replace(remote=("10.1.0.66", 1)).encode())
+        assert (answer, await stream.receive_some()) == (SERVED, b""), "its address is not allowed"
+        assert governor.counted["refused_access"] == 1
+        client = GrpcTestClient(AsStream(streams[0]))
+        nursery.start_soon(client.run)
+        assert (await client.call(ECHO, b"said")).messages == [b"said"]
+        assert served.seen == [(CLIENT.remote, CLIENT.local, False)]
+        for each in streams:
+            await each.aclose()
+        await until(lambda: governor.statistics().connections == 0)
+        assert not governor.slots._by_site
+
+
+async def test_a_frame_with_no_address_ends_the_connection_and_is_counted() -> None:
+    a, b = Member("a"), Member("b")
+    a.relayed = RelayedClients()
+    async with serving(a, b, dial=False):
+        for head in ({}, {"host": "x" * 5000, "port": 1, "at": "10.1.0.12", "at_port": 2, "tls": 0}):
+            assert (await said(a, b, encode_frame(RELAY, head)))[0] == b""
+        await until(lambda: a.refused() == {"garbage": 2})
+
+
+def test_all_boxes_take_clients_until_one_says_otherwise() -> None:
+    relayed = RelayedClients()
+    assert relayed.all_take
+    relayed.heard("b", True)
+    relayed.heard("c", False)
+    assert (relayed.takes("b"), relayed.takes("c"), relayed.takes("d"), relayed.all_take) == (True, False, True, False)
+    relayed.heard("c", True)
+    assert relayed.all_take
+
+
+class AsStream(trio.abc.Stream):
+    """A stream of TLS to what wants trio's."""
+
+    def __init__(self, stream: TlsStream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
