@@ -28,6 +28,9 @@ WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is
 AGAIN_S, CONNECT_S = 0.05, 1.0
 MOST_WAITING: Final = 512
 MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
+# An empty frame of SETTINGS (RFC 9113, 6.5), before those of the leader: a channel that has none yet is not ready, and
+# some clients then wait without end where the box is lost, for they ask after it on a channel that is ready alone.
+NO_SETTINGS: Final = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 UNREACHED: Final = (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded)
 Connected = Callable[[str], AbstractAsyncContextManager[LinkTlsStream]]
 
@@ -176,6 +179,11 @@ class RelayedConnection:
 
     async def _run(self) -> None:
         client = RelayedClient(self.peer.remote, self.peer.local, self.peer.tls)
+        try:
+            await self._stream.send_all(NO_SETTINGS)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.finish("reset")
+            return
         async with AsyncExitStack() as stack:
             reached = await self._relay.reach(client, stack)
             if reached is None:

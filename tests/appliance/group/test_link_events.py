@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from appliance.group.copies.pieces import LogPiece
-from appliance.group.links.frames import HAND_OVER, MISSING, WISH_REFUSED, LinkFrame
+from appliance.group.links.frames import HAND_OVER, MISSING, RELAY, WISH_REFUSED, LinkFrame
+from appliance.group.links.link import LinkEnded
+from appliance.group.relay.relayed_clients import RelayedClients
 from appliance.group.wishes import LEAD, MOST_WISHES, Wish
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import group
@@ -36,6 +38,25 @@ async def test_what_members_wish_is_bounded_and_what_a_leader_alone_may_say_is_n
         assert to_a is not None
         await b.driver._heard.take(to_a, LinkFrame(WISH_REFUSED, encode_map({"text": "x" * 100})))
         assert b.driver._heard._wishes.answer == "x" * 100
+
+
+async def test_which_boxes_take_clients_is_heard_of_boxes_and_a_box_without_the_port_takes_none(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        link, heard, relayed = a.driver.links.link("b"), a.driver._heard, RelayedClients()
+        assert link is not None
+        assert not heard.hello().relays
+        with pytest.raises(LinkEnded, match=r"grpc\.port is off"):
+            await heard.take_client(None, LinkFrame(RELAY, b""))  # type: ignore[arg-type]
+        heard._rules = heard._rules._replace(relayed=relayed)
+        hello = heard.hello()
+        assert hello.relays
+        heard.begun(link, hello._replace(relays=False, segment_bytes=0))  # a witness
+        assert relayed.all_take
+        heard.begun(link, hello._replace(relays=False))
+        assert not relayed.takes("b")
+        heard.begun(link, hello)
+        assert relayed.all_take
 
 
 async def test_what_was_read_ahead_for_a_member_goes_with_its_link(tmp_path: Path) -> None:

@@ -1,22 +1,28 @@
 """Two boxes as processes: a gRPC client at a follower sends and receives, and goes on when the other one leads."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from appliance.group.links.frames import RELAY, encode_frame
+from appliance.group.links.link_tls import LinkTls
+from appliance.group.relay.relay_frame import RelayedClient
 from netstack.grpc.testing import grpc_client
 from netstack.grpc.v2 import definition_pb2, service_pb2
 from netstack.serving.channel import open_channel
 from tests.appliance.box import send
-from tests.appliance.group.certificates import needs_openssl
+from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.appliance.group.real_group import RealMember, start, wait_for
 from tests.appliance.grpc.asking import Asker, Code, acking, consumer_settings, message, receiving, sending
 from tests.ports import free_port
+from uplink_spark.wire.tls import TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 GROUP, TOPIC = "CG", "T"
+MOST_MORE_MB = 8
 
 
 def pair(folder: Path) -> list[tuple[RealMember, int]]:
@@ -64,6 +70,19 @@ async def received(port: int, count: int) -> set[bytes]:
     return found
 
 
+async def flood(leader: RealMember) -> None:
+    """Bring clients and what is none, as the other member, and leave them."""
+    tls = LinkTls(certificates() / "a", clock_ok=True)
+    frames = (RelayedClient(("10.9.9.9", 9), ("10.1.0.12", 8081)).encode(), encode_frame(RELAY, {"host": "x" * 60_000}))
+    async with AsyncExitStack() as stack:
+        for number in range(40):
+            tcp = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", leader.broker_port + 1))
+            stream = TlsStream(tcp, tls.dialing, server_side=False)
+            await stream.do_handshake()
+            await stream.send_all(frames[number % 8 == 7])
+            await stream.receive_some(1)
+
+
 async def test_a_client_at_either_box_goes_on_with_whichever_leads(tmp_path: Path) -> None:
     (a, at_a), (b, at_b) = boxes = pair(tmp_path)
     try:
@@ -91,6 +110,11 @@ async def test_a_client_at_either_box_goes_on_with_whichever_leads(tmp_path: Pat
             await sent(at_a, b"by the box that led")
             await sent(at_b, b"at the new leader")
             assert {b"by the box that led", b"at the new leader"} <= await received(at_a, 2)
+            await flood(b)
+            before = b.resident_mb()
+            await flood(b)
+            assert b.resident_mb() < before + MOST_MORE_MB
+            await sent(at_a, b"after the flood")
     finally:
         for box, _ in boxes:
             if box.running:

@@ -81,6 +81,14 @@ async def test_a_client_waits_for_a_leader_that_serves_and_connects_again_for_th
             await again.closed.wait()
 
 
+async def test_a_channel_is_ready_before_there_is_a_leader() -> None:
+    async with relaying(Served()) as (pair, _):
+        stream = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        assert await stream.receive_some() == relay_module.NO_SETTINGS
+        assert pair.relay._waiting == 1
+        await stream.aclose()
+
+
 async def test_who_waits_at_a_box_that_leads_no_longer_goes_to_the_next_at_once() -> None:
     async with relaying(Served()) as (pair, _), grpc_client(pair.port_of_b):
         pair.leadership.set(ELSEWHERE)  # a, whose standing is over
