@@ -211,10 +211,12 @@ class Turn:
         )
 
     def _grpc(self) -> "GroupPort | None":
-        relay, floating = self._parts.driver.relay, self._parts.floating is not None
+        relay, floating = self._parts.driver.relay, self._parts.floating
         if relay is None:
             return None
-        return relay.leading(floating=floating) if self._state.serves else relay.following()
+        if self._state.serves:
+            return relay.leading(floating=floating is not None)
+        return relay.following(str(floating.address) if floating is not None else "")
 
     def _may_save(self) -> bool:
         """Return whether the log takes what the tables hold back: on this disk alone it is of no use."""

@@ -28,8 +28,9 @@ WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is
 AGAIN_S, CONNECT_S = 0.05, 1.0
 MOST_WAITING: Final = 512
 MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
-# An empty frame of SETTINGS (RFC 9113, 6.5), before those of the leader: a channel that has none yet is not ready, and
-# some clients then wait without end where the box is lost, for they ask after it on a channel that is ready alone.
+# An empty frame of SETTINGS (RFC 9113, 6.5), before those of the leader, at an address that is about to move: a channel
+# that has none yet is not ready, has nothing to say, and its client never hears that the connection leads nowhere. At
+# others it comes with the leader: what is called on a channel that is not ready waits, and costs no try.
 NO_SETTINGS: Final = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 UNREACHED: Final = (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded)
 Connected = Callable[[str], AbstractAsyncContextManager[LinkTlsStream]]
@@ -47,9 +48,9 @@ class GrpcRelay:
         """Return what the port of a leader is; `floating`: clients find the leader at an address that moves."""
         return LeadersPort(self.relayed, floating=floating)
 
-    def following(self) -> "FollowersPort":
-        """Return what the port of a follower is."""
-        return FollowersPort(self)
+    def following(self, floating: str = "") -> "FollowersPort":
+        """Return what the port of a follower is; `floating`: the address that moves."""
+        return FollowersPort(self, floating)
 
     def is_elsewhere(self, state: LeadershipState) -> bool:
         """Return whether another box leads."""
@@ -137,14 +138,16 @@ class LeadersPort:
 class FollowersPort:
     """A follower carries what comes to its port to the leader."""
 
-    def __init__(self, relay: GrpcRelay) -> None:
-        self._relay = relay
+    def __init__(self, relay: GrpcRelay, floating: str) -> None:
+        self._relay, self._floating = relay, floating
 
     def connect(self, own: Connect) -> Connect:
         """Return what a connection of a client becomes; `own` serves it here, with what a follower may answer."""
 
         def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> Served:
-            return RelayedConnection(stream, peer, self._relay, partial(own, stream, peer, outbox, governor))
+            relayed = RelayedConnection(stream, peer, self._relay, partial(own, stream, peer, outbox, governor))
+            relayed.moves = peer.local[0] == self._floating
+            return relayed
 
         return connect
 
@@ -165,6 +168,7 @@ class RelayedConnection:
         self._stream, self._relay, self._own = stream, relay, own
         self._scope, self._heard_at = trio.CancelScope(), trio.current_time()
         self._served: Served | None = None  # by this box itself
+        self.moves = False  # whether it was made to an address that moves
 
     async def run(self) -> str:
         """Return why the connection ended. The stream is closed."""
@@ -179,9 +183,7 @@ class RelayedConnection:
 
     async def _run(self) -> None:
         client = RelayedClient(self.peer.remote, self.peer.local, self.peer.tls)
-        try:
-            await self._stream.send_all(NO_SETTINGS)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        if self.moves and not await self._greeted():
             self.finish("reset")
             return
         async with AsyncExitStack() as stack:
@@ -200,6 +202,14 @@ class RelayedConnection:
                     nursery.start_soon(self._carry, upstream, self._stream, "leader")
                     await trio.sleep_forever()
                 self._scope.cancel()
+
+    async def _greeted(self) -> bool:
+        """Let the channel be ready; whether the client is there."""
+        try:
+            await self._stream.send_all(NO_SETTINGS)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        return True
 
     async def _end_after(self, leader: str) -> None:
         """End the connection when another than this leads, or nobody."""

@@ -77,13 +77,13 @@ class Pair:
 
 @asynccontextmanager
 async def relaying(
-    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None
+    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None, floating: str = ""
 ) -> AsyncIterator[tuple[Pair, Callable[[], Awaitable[None]]]]:
     """Run both; yields them, and what lets a serve."""
     pair = Pair(served)
     async with serving(pair.a, pair.b, dial=False) as nursery:
         listeners = await open_listeners("127.0.0.1", 0)
         pair.port_of_b = listeners[0].socket.getsockname()[1]
-        connect = pair.relay.following().connect(own or GrpcServing({}).connect)
+        connect = pair.relay.following(floating).connect(own or GrpcServing({}).connect)
         await nursery.start(partial(serve_connections, listeners, connect, pair.at_b, tls=tls))
         yield pair, partial(nursery.start, pair.serve_at_a)

@@ -81,12 +81,15 @@ async def test_a_client_waits_for_a_leader_that_serves_and_connects_again_for_th
             await again.closed.wait()
 
 
-async def test_a_channel_is_ready_before_there_is_a_leader() -> None:
-    async with relaying(Served()) as (pair, _):
+async def test_a_channel_at_an_address_that_moves_is_ready_before_there_is_a_leader() -> None:
+    async with relaying(Served(), floating="127.0.0.1") as (pair, serve), grpc_client(pair.port_of_b) as client:
+        await until(lambda: pair.relay._waiting == 1)
         stream = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
         assert await stream.receive_some() == relay_module.NO_SETTINGS
-        assert pair.relay._waiting == 1
         await stream.aclose()
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        assert (await client.call(ECHO, b"said")).messages == [b"said"], "the leader's settings come behind"
 
 
 async def test_who_waits_at_a_box_that_leads_no_longer_goes_to_the_next_at_once() -> None:
