@@ -28,19 +28,26 @@ class SegmentGone(Exception):
 class SendingRate:
     """How many bytes a second a follower is sent from the disk: `most`, 0: what it takes, but less beside clients.
 
-    Clients wait for the disk and the processor that a copy takes, too. For threads, too.
+    Clients wait for the disk and the processor that a copy takes, too. It is always more than what they write: a
+    follower comes level. For threads, too.
     """
 
     def __init__(self, most: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most, self._now_s, self._written_s = most, now_s, -inf
+        self._looked_s, self._looked_end, self._clients_bytes_s = -inf, 0, 0
 
-    def written(self) -> None:
-        """Somebody has something written to the log now."""
-        self._written_s = self._now_s()
+    def written(self, end: int) -> None:
+        """Somebody has something written to the log now, which ends here then."""
+        self._written_s = now_s = self._now_s()
+        if (passed_s := now_s - self._looked_s) >= RECENT_S:
+            self._clients_bytes_s = int((end - self._looked_end) / passed_s)
+            self._looked_s, self._looked_end = now_s, end
 
     def bytes_s(self) -> int:
         """Return the rate of this moment, 0: no limit."""
-        return self._most or (BESIDE_CLIENTS if self._now_s() - self._written_s < RECENT_S else 0)
+        if self._most or self._now_s() - self._written_s >= RECENT_S:
+            return self._most
+        return max(BESIDE_CLIENTS, 2 * self._clients_bytes_s)
 
 
 class SendingPace:

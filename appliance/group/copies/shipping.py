@@ -112,7 +112,7 @@ class Shipping:
 
     def writing(self, writes: Sequence[Write], end: int) -> None:
         """This leader's own disk gets these batches now; the log ends here."""
-        self._rate.written()
+        self._rate.written(end)
         self.feed.batch(writes, end)
 
     def look(self) -> None:

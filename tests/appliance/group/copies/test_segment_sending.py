@@ -89,8 +89,20 @@ def test_beside_clients_a_follower_gets_less_unless_a_rate_is_set() -> None:
     usual, fixed = SendingRate(0, lambda: now[0]), SendingRate(10 * BESIDE_CLIENTS, lambda: now[0])
     assert (usual.bytes_s(), fixed.bytes_s()) == (0, 10 * BESIDE_CLIENTS)
     for rate in (usual, fixed):
-        rate.written()
+        rate.written(1000)
     now[0] += RECENT_S / 2
     assert (usual.bytes_s(), fixed.bytes_s()) == (BESIDE_CLIENTS, 10 * BESIDE_CLIENTS)
     now[0] += RECENT_S
     assert usual.bytes_s() == 0
+
+
+def test_beside_clients_who_write_a_lot_a_follower_gets_more_than_they_write() -> None:
+    now, end = [100.0], 7 << 30
+    rate = SendingRate(0, lambda: now[0])
+    rate.written(end)
+    assert rate.bytes_s() == BESIDE_CLIENTS
+    for _ in range(100):
+        now[0] += 0.1
+        end += BESIDE_CLIENTS // 10
+        rate.written(end)
+    assert 1.7 * BESIDE_CLIENTS < rate.bytes_s() < 2.3 * BESIDE_CLIENTS
