@@ -56,3 +56,18 @@ async def test_a_send_to_who_is_gone_ends() -> None:
         await other.aclose()
         with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
             await one.send_all(MUCH)
+
+
+async def test_a_stream_holds_no_more_than_it_was_told() -> None:
+    async with connected() as (one, other), trio.open_nursery() as nursery:
+        nursery.start_soon(one.send_all, MUCH)
+        await other.receive_some(1)
+        other.receive_at_most(4096)
+        with trio.fail_after(60):
+            while len(other._received):  # what came before
+                await other.receive_some(1000)
+            for _ in range(1000):
+                await other.receive_some(1000)
+                assert len(other._received) <= 4096
+        assert (other.remote_host, other.descriptor > 0) == ("127.0.0.1", True)
+        nursery.cancel_scope.cancel()

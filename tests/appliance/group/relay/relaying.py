@@ -81,9 +81,16 @@ async def relaying(
 ) -> AsyncIterator[tuple[Pair, Callable[[], Awaitable[None]]]]:
     """Run both; yields them, and what lets a serve."""
     pair = Pair(served)
+    with trio.fail_after(60):
+        async with _running(pair, tls, own, floating) as nursery:
+            yield pair, partial(nursery.start, pair.serve_at_a)
+
+
+@asynccontextmanager
+async def _running(pair: Pair, tls: TlsDoor | None, own: Connect | None, floating: str) -> AsyncIterator[trio.Nursery]:
     async with serving(pair.a, pair.b, dial=False) as nursery:
         listeners = await open_listeners("127.0.0.1", 0)
         pair.port_of_b = listeners[0].socket.getsockname()[1]
         connect = pair.relay.following(floating).connect(own or GrpcServing({}).connect)
         await nursery.start(partial(serve_connections, listeners, connect, pair.at_b, tls=tls))
-        yield pair, partial(nursery.start, pair.serve_at_a)
+        yield nursery

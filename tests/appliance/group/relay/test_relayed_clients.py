@@ -33,13 +33,14 @@ async def test_who_comes_before_the_broker_waits_for_it_and_no_more_than_some_wa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(relayed_clients, "MOST_WAITING", 1)
-    monkeypatch.setattr(relayed_clients, "WAIT_S", 0.5)
+    monkeypatch.setattr(relayed_clients, "WAIT_S", 1.0)
     a, b = Member("a"), Member("b")
     a.relayed = relayed = RelayedClients()
     async with serving(a, b, dial=False), trio.open_nursery() as nursery:
         nursery.start_soon(said, a, b, CLIENT.encode())
         await until(lambda: relayed._waiting == 1)
         assert (await said(a, b, CLIENT.encode()))[0] == BUSY, "too many"
+        assert relayed._waiting == 1, "the first one waits yet"
         await until(lambda: a.refused() == {"relay": 2})
         assert relayed._waiting == 0
 
