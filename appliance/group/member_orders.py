@@ -217,6 +217,7 @@ class MemberOrders:
         """As leader, acknowledge alone from here on, until the other copy is level again."""
         must_lead(self._leadership)
         await self._order(self._core.solo)
+        await self._order(lambda now_s: Effects())  # the first is carried out: the range has begun
 
     async def join(self, member: str) -> str:
         """As leader, let a member in, one step; return what that waits for, "" when it is done."""

@@ -93,6 +93,7 @@ def make_driver(
     Raises ConfigError (certificates), VoteFileDamaged, StateDamaged, ConsensusRefused, OSError.
     """
     tls = LinkTls(certificates, clock_ok=clock_ok)
+    tls.check_own(plan.group, plan.member)
     hard, table = files.open(plan.first_members(), first=store.first, end=store.end)
     if plan.members[plan.member].witness:  # nobody sends it the log that says who belongs to the group
         table = table._replace(configs=(MembersAt(-1, plan.first_members()),))

@@ -18,17 +18,22 @@ Lasts = Callable[[str, bool], float]
 def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> list[Condition]:
     """Return what is wrong; `told` is what the health object says of the group."""
     found = [*_no_leader(told, lasts), *_diverged(told, now_ms), *_clocks(told)]
-    if not told["serves"]:
+    if told["leader"] != told["member"]:
         return found
     others = [each for each in told["members"] if each["member"] != told["member"]]
     return [*found, *_copies([each for each in others if not each["witness"]], lasts), *_witnesses(others, lasts)]
 
 
 def _no_leader(told: Mapping[str, Any], lasts: Lasts) -> Iterator[Condition]:
-    out_s = lasts("no_leader", not told["serves"] and not told["leader"])
-    if out_s >= NO_LEADER_S:
-        step = f"start the others, look at the network; with two boxes: `rocketbox replica promote`, {PAGE}"
-        yield Condition("no_quorum", f"no leader for {span(out_s)}: senders wait", step)
+    out_s = lasts("no_leader", not told["serves"] and told["leader"] in ("", told["member"]))
+    if out_s < NO_LEADER_S:
+        return
+    if told["leader"]:
+        text = f"this box leads, and no other disk takes its first record for {span(out_s)}: senders wait"
+        yield Condition("no_quorum", text, "see `rocketbox group status`: start the others, make room on their disks")
+        return
+    step = f"start the others, look at the network; with two boxes: `rocketbox replica promote`, {PAGE}"
+    yield Condition("no_quorum", f"no leader for {span(out_s)}: senders wait", step)
 
 
 def _diverged(told: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:

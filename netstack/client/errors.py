@@ -15,7 +15,7 @@ NEXT_STEPS: dict[int, str] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is it the right port? NameServers have 9876, brokers 10911",
     ResponseCode.SYSTEM_BUSY: "the broker is overloaded: send slower or later",
     ResponseCode.MESSAGE_ILLEGAL: "make the message smaller or correct what the remark names",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "check the broker's disk",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "try again later, or cure what the remark names",
     ResponseCode.NO_PERMISSION: "check the topic's permission and the account",
     ResponseCode.TOPIC_NOT_EXIST: "create the topic or let the broker create topics",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "correct the filter expression",
@@ -52,8 +52,13 @@ class NoRoute(ClientError):
 
     code = NO_ROUTE
 
-    def __init__(self, topic: str, reason: str = "the NameServer does not know it") -> None:
-        super().__init__(f"no route for topic {topic}: {reason}; create the topic, or start a broker that creates it")
+    def __init__(
+        self,
+        topic: str,
+        reason: str = "the NameServer does not know it",
+        step: str = "create the topic, or start a broker that creates it",
+    ) -> None:
+        super().__init__(f"no route for topic {topic}: {reason}; {step}")
         self.topic = topic
 
 

@@ -213,7 +213,7 @@ class Permissions:
         if wanted is AccessClass.ACCOUNTS:
             return f"{what}: sign it with an admin key, or use `rocketbox access` on the box"
         if wanted is AccessClass.CHANGE and self._rules.admin == LOOPBACK:
-            return f"{what}: send it from the box itself, with an admin key, or set access.admin"
+            return f"{what}: send it over loopback, with an admin key, or set access.admin"
         if self._rules.mode == KEYS:
             return f"{what}: sign it with a key that has this permission"
         return f"{what}: add the network to access.allow, or sign it with an admin key"

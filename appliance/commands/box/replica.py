@@ -119,13 +119,18 @@ def kind(each: Mapping[str, Any], leader: str) -> str:
 
 
 def distance(each: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Return how far a member's copy is; of other copies only the leader knows it."""
+    """Return how far a member's copy is from the leader's; of other copies only the leader knows it."""
     if not each["connected"]:
         return "not connected"
     if each["witness"]:
         return "-"
-    if not status["serves"] and each["member"] not in (status["member"], status["leader"]):
+    own, leader = status["member"], status["leader"]
+    if each["member"] == leader:
+        return "has everything"
+    if leader != own and each["member"] != own:
         return "connected"
+    if not leader:
+        return "-"
     if not each["behind_bytes"]:
         return "has everything"
     why = f"; {each['refuses']}" if each["refuses"] else ""

@@ -43,6 +43,13 @@ class LinkTls:
         self._read_again()
         return self._dialing
 
+    def check_own(self, group: str, member: str) -> None:
+        """Raise ConfigError where the certificate names another member: the others would close each connection."""
+        named = _named_by(self._dialing, self._accepting)
+        if named is not None and named != (group, member):
+            whose = f"certificates in {self._folder}: box.crt is that of {named[1]} of {named[0]}"
+            raise ConfigError(f"{whose}, this is {member} of {group}: copy the files that were made for this member")
+
     def _read_again(self) -> None:
         seen = _stamps(self._folder)
         if seen == self._seen:
@@ -60,6 +67,20 @@ class LinkTls:
         accepting = _context(ssl.PROTOCOL_TLS_SERVER, self._folder, clock_ok=self._clock_ok)
         accepting.num_tickets = 0  # no resumption, no tickets nobody reads
         return accepting, _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
+
+
+def _named_by(dialing: ssl.SSLContext, accepting: ssl.SSLContext) -> tuple[str, str] | None:
+    """Return the member that a certificate names to the other side, None where it is not taken or names none."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [dialing.wrap_bio(down, up), accepting.wrap_bio(up, down, server_side=True)]
+    for side in sides * 2:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError:
+            return None  # expired, or of another authority: each link says so
+    return member_named(sides[1].getpeercert() or {})
 
 
 def _stamps(folder: Path) -> Stamps:

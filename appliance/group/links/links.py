@@ -309,7 +309,7 @@ class MemberLinks:
         """Return the first frame of a member. Raises LinkEnded, ProtocolError."""
         own = self._user.hello()
         if named[0] != own.group or named[1] not in self._peers:
-            text = f"{named[1]} of group {named[0]} is not a member of {own.group} here"
+            text = f"{named[1]} of group {named[0]} is not a member of {own.group} here: `group join`, or stop it"
             raise LinkEnded("stranger", text, LinkRefused("stranger", text, STRANGER_MS))
         frame, *behind = await _first_frames(stream, decoder)
         if behind:

@@ -90,7 +90,8 @@ class Sender:
         except NoRoute as unknown:
             route = await self._template_route(topic, unknown)
         if not route.publish:
-            raise NoRoute(topic, "none of its queues can be written: read-only, or their master is down")
+            reason = "none of its queues can be written: read-only, or their master is down"
+            raise NoRoute(topic, reason, "start the master; in a group of boxes see `rocketbox group status`")
         return route
 
     async def _template_route(self, topic: str, unknown: NoRoute) -> TopicRoute:

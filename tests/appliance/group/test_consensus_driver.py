@@ -111,8 +111,8 @@ async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_linea
         await made.stop("b")
         end = a.put(b"waits")
         await a.driver.orders.solo()
-        await a.store.wait_committed(end)
         [noted] = a.driver.view.alone()
+        await a.store.wait_committed(end)
         assert (noted.start, noted.end) == (before, None)
         assert lineage_file(a)["alone"] == [[before, None, noted.at_ms]], "on disk before it is acknowledged"
         end = await a.put_committed(b"alone")

@@ -43,6 +43,14 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found(members(b={"clock_drift_s": -12.0})) == [("member_clock:b", "the clock of b differs by 12 s")]
 
 
+def test_a_leader_whose_first_record_no_other_disk_takes_says_so_and_why() -> None:
+    full: dict[str, object] = {"behind_bytes": 173, "behind_s": 20.0, "refuses": "has no space: 97 % used"}
+    assert found({**members(b=full), "serves": False}, 40) == [
+        ("no_quorum", "this box leads, and no other disk takes its first record for 40 s: senders wait"),
+        ("copy_behind:b", "b has no space: 97 % used; its copy is 173 B behind"),
+    ]
+
+
 def test_what_lasts_only_a_moment_is_no_trouble() -> None:
     assert found({**WELL, "serves": False, "leader": ""}, 9) == []
     assert found(members(b={"connected": False}, w={"connected": False}), 119) == []

@@ -18,7 +18,7 @@ def test_a_refusal_that_was_met_three_times_is_told_once() -> None:
     failed = SendFailed("T", [("box", refused)] * 3, 0.5)
     assert str(failed) == (
         "message for T not sent after 3 attempts at 1 broker in 0.50 s: 3 times at box: box (10.0.0.1:10911) refused "
-        "the message for T, code 14: the disk is full; check the broker's disk"
+        "the message for T, code 14: the disk is full; try again later, or cure what the remark names"
     )
     assert (failed.code, len(failed.attempts)) == (14, 3)
 

@@ -75,6 +75,29 @@ def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
         assert "taken back: 1 KiB, 5 messages, at 0, kept in /q/x" in shown
 
 
+def copies(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Return member → what the table says of its copy."""
+    lines = capsys.readouterr().out.splitlines()[2:]
+    return {line.split()[0]: " ".join(line.split()[3:]) for line in lines}
+
+
+def test_a_copy_is_measured_by_the_leader_where_one_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = ({**BOX, "member": name, "behind_bytes": 2048, "behind_s": 1.5} for name in "ab")
+    for leader, serves, expected in (
+        ("a", True, {"a": "has everything", "b": "2 KiB, 1.5 s behind"}),
+        ("a", False, {"a": "has everything", "b": "2 KiB, 1.5 s behind"}),
+        ("b", False, {"a": "2 KiB, 1.5 s behind", "b": "has everything"}),
+        ("c", False, {"a": "2 KiB, 1.5 s behind", "b": "connected"}),
+        ("", False, {"a": "-", "b": "connected"}),
+    ):
+        said = {**STATUS, "serves": serves, "leader": leader, "members": [a, b]}
+        monkeypatch.setattr(replica, "ask", lambda path, action, values, timeout_s, said=said: said)
+        command(tmp_path, "status")
+        assert copies(capsys) == expected
+
+
 def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> None:
     for given in (["promote", "--accept-loss"], ["solo"], ["resync"]):
         assert command(tmp_path, *given) == 1

@@ -44,6 +44,14 @@ def test_a_stranger_is_known_by_its_authority_or_has_no_certificate() -> None:
         handshake(plain, LinkTls(ours / "b", clock_ok=True).accepting)
 
 
+def test_a_certificate_that_was_made_for_another_member_is_told_at_the_start() -> None:
+    tls = LinkTls(certificates() / "a", clock_ok=True)
+    tls.check_own("press", "a")
+    for group, member in (("press", "b"), ("other", "a")):
+        with pytest.raises(ConfigError, match=f"box.crt is that of a of press, this is {member} of {group}: copy"):
+            tls.check_own(group, member)
+
+
 def test_an_uplink_is_no_link_of_members() -> None:
     site = certificates()
     a, b = (LinkTls(site / name, clock_ok=True) for name in ("a", "b"))
