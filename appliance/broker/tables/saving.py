@@ -254,6 +254,7 @@ class SharedSave:
         """write: saves what of the table is stored now."""
         self._what, self._write = what, write
         self._changes = self._saved = self._failures = 0
+        self._why = ""  # the last save failed
         self._one, self._work = trio.Lock(), trio.Event()
 
     def changed(self) -> None:
@@ -273,12 +274,12 @@ class SharedSave:
             if self._saved >= wanted:
                 return
             if self._failures != failures:
-                raise OSError("the save that was waited for failed")
+                raise OSError(f"the save that was waited for failed: {self._why}")
             changes = self._changes
             try:
                 await self._write()
-            except OSError:
-                self._failures += 1
+            except OSError as exc:
+                self._failures, self._why = self._failures + 1, str(exc)
                 raise
             self._saved = changes
 

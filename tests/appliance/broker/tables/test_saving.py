@@ -9,7 +9,7 @@ import trio.testing
 
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
-from appliance.broker.tables.saving import RowChanges, Saver, TableVersion, WholeTable, number, rows_of
+from appliance.broker.tables.saving import RowChanges, Saver, SharedSave, TableVersion, WholeTable, number, rows_of
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import MemoryStateFile
 from storage_driver.errors import ENDED, StateDamaged
@@ -187,3 +187,27 @@ def test_rows_that_changed_are_known_until_a_save_had_them_and_too_many_are_all(
     assert rows.has("z")
     rows.end(True)
     assert not rows.has("z")
+
+
+async def test_who_shares_a_save_hears_why_it_failed() -> None:
+    go = trio.Event()
+
+    async def write() -> None:
+        await go.wait()
+        raise OSError("no second disk")
+
+    shared, heard = SharedSave("offsets", write), list[str]()
+
+    async def flush() -> None:
+        shared.changed()
+        try:
+            await shared.flush()
+        except OSError as failed:
+            heard.append(str(failed))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(flush)
+        await trio.testing.wait_all_tasks_blocked()
+        go.set()
+    assert sorted(heard) == ["no second disk", "the save that was waited for failed: no second disk"]
