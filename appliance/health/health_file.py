@@ -128,18 +128,25 @@ def _group(seen: Mapping[str, Any]) -> str:
     if seen["leader"] == seen["member"]:
         own = "leads" if seen["serves"] else "leads, and takes no messages yet"
     parts = [f"{seen['member']} {own}, term {seen['term']}"]
-    parts += [f"{each['member']} {_progress(each)}" for each in seen["members"] if each["member"] != seen["member"]]
+    knows = seen["leader"] == seen["member"]  # of other copies only the leader knows how far they are
+    for each in seen["members"]:
+        if each["member"] != seen["member"]:
+            parts.append(f"{each['member']} {_progress(each, knows=knows)}")
+        elif seen["leader"] and not knows:
+            parts.append(f"this copy {_progress(each, knows=True)}")
     if seen["diverged"]:
         cut = seen["diverged"]
         parts.append(f"{size(cut['end'] - cut['start'])} were taken back at {cut['start']}")
     return "; ".join(parts)
 
 
-def _progress(each: Mapping[str, Any]) -> str:
+def _progress(each: Mapping[str, Any], *, knows: bool) -> str:
     if not each["connected"]:
         return "is not connected"
     if each["witness"]:
         return "is the witness"
+    if not knows:
+        return "is connected"
     behind = each["behind_bytes"]
     why = f", {each['refuses']}" if each.get("refuses") else ""
     return f"is {size(behind)} and {each['behind_s']} s behind{why}" if behind else "has everything"

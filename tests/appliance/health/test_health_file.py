@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.health.health_file import read_health
+from appliance.health.health_file import describe, read_health
 
 
 def test_a_missing_a_stale_and_a_broken_file_say_so(tmp_path: Path) -> None:
@@ -29,6 +29,25 @@ def test_safe_mode_counts_from_its_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leader", "line"),
+    [
+        ("a", "a leads, term 3; b has everything; c is 2 KiB and 1.5 s behind"),
+        ("c", "a follows c, term 3; this copy is 2 KiB and 1.5 s behind; b is connected; c is connected"),
+        ("", "a has no leader, term 3; b is connected; c is connected"),
+    ],
+)
+def test_a_follower_tells_of_its_own_copy_and_claims_nothing_of_others(leader: str, line: str) -> None:
+    box = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": ""}
+    behind = {"behind_bytes": 2048, "behind_s": 1.5}
+    late = "c" if leader == "a" else "a"
+    group = {
+        "role": "member", "member": "a", "serves": leader == "a", "term": 3, "leader": leader, "diverged": None,
+        "members": [{**box, "member": name, **(behind if name == late else {})} for name in "abc"],
+    }  # fmt: skip
+    assert f"Group     {line}" in describe({"state": "ok", "replication": group}).splitlines()
+
+
 def test_who_only_looks_at_the_state_does_not_load_what_serves() -> None:
     seen = "import appliance.commands.box.status, sys; print('trio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True, timeout=120)
