@@ -27,6 +27,7 @@ class MemberProgress(NamedTuple):
     behind_s: float = 0.0  # age of the oldest byte that it has not
     refuses: str = ""  # why it takes nothing of the log, as it has told its leader
     clock_drift_s: float | None = None  # its wall clock minus this one's; None: never heard
+    lost: str = ""  # why it is not connected, as far as this member knows
 
 
 class Divergence(NamedTuple):

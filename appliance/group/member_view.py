@@ -29,7 +29,7 @@ class MemberView:
         """Return every member: at the leader with its log, at a follower itself so and the others with links."""
         status, end = self._core.status, max(self._store.end, self._core.told_committed)
         progress = {each.member: each for each in self._core.progress()}
-        now_s, found = self._clocks.now_s(), []
+        now_s, found, lost = self._clocks.now_s(), [], self._links.statistics().last
         for name in status.members.all:
             link, own = self._links.link(name), name == self._rules.member
             synced = self._store.synced if own else progress[name].synced if name in progress else 0
@@ -46,6 +46,7 @@ class MemberView:
                     behind_s=self._missing.ages.age_s(now_s, synced) if lags else 0.0,
                     refuses=self._copy.news.refusals.of(name) if lags else "",
                     clock_drift_s=link.clock_drift_s if link is not None else None,
+                    lost="" if own or link is not None else lost.get(name, ""),
                 )
             )
         return tuple(found)

@@ -63,6 +63,18 @@ async def test_a_message_is_committed_once_both_disks_have_it_and_both_logs_are_
             b.store.put(message())
 
 
+async def test_a_member_knows_why_another_one_is_not_connected(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        assert [each.lost for each in a.driver.view.members()] == ["", ""]
+        await made.stop("b")
+        await until(lambda: a.driver.view.members()[1].lost != "")
+        assert [(each.connected, bool(each.lost)) for each in a.driver.view.members()] == [(True, False), (False, True)]
+        await made.start("b")
+        await until(lambda: a.driver.view.members()[1].connected)
+        assert a.driver.view.members()[1].lost == ""
+
+
 async def test_nothing_is_committed_without_the_second_disk_and_all_of_it_once_that_is_back(tmp_path: Path) -> None:
     async with group(tmp_path, "a", "b") as made:
         a, _ = await pair(made)

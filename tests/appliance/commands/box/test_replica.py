@@ -12,14 +12,15 @@ from appliance.commands.box.replica import add_arguments, run
 
 BOX = {
     "address": "10.0.0.1:10912", "witness": False, "learner": False, "connected": True, "synced": 9,
-    "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": None,
+    "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": None, "lost": "",
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "member": "a", "role": "leader", "serves": True, "term": 3, "leader": "a", "leader_address": "10.0.0.1:10911",
     "members": [
         {**BOX, "member": "a"},
         {**BOX, "member": "b", "behind_bytes": 2048, "behind_s": 1.5, "refuses": "has no space"},
-        {**BOX, "member": "w", "witness": True}, {**BOX, "member": "c", "connected": False, "learner": True},
+        {**BOX, "member": "w", "witness": True},
+        {**BOX, "member": "c", "connected": False, "learner": True, "lost": "c refuses: stranger"},
     ],
     "diverged": None,
     "alone": [],
@@ -53,7 +54,7 @@ def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pyt
     assert "2 KiB, 1.5 s behind; has no space" in shown[3]
     assert "witness" in shown[4]
     assert "learner" in shown[5]
-    assert "not connected" in shown[5]
+    assert shown[5].endswith("not connected: c refuses: stranger")
     assert command(tmp_path, "status", "--json") == 0
     assert '"term": 3' in capsys.readouterr().out
 
