@@ -139,7 +139,8 @@ LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist 
 
 # All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with
 # the compiled modules.
-HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut
+HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut \
+	tests/appliance/group/copies tests/appliance/group/test_real_pair.py
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
 # otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them.

@@ -33,7 +33,7 @@ def tell(tree: Path, **environment: str) -> list[str]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the product with its library, its sources as old as the library says."""
-    for name in ("appliance", "storage_driver", "netstack"):
+    for name in ("appliance", "storage_driver", "netstack", "uplink_spark"):
         shutil.copytree(TOP / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     described = tmp_path / "appliance/native" / compiled.LIBRARY.with_suffix(".json").name
     told = json.loads(described.read_bytes())
@@ -91,7 +91,7 @@ def test_a_package_has_no_list_of_sources_and_needs_none(tree: Path) -> None:
 
 
 def test_without_a_library_everything_is_pure_python(tmp_path: Path) -> None:
-    for name in ("appliance", "storage_driver", "netstack"):
+    for name in ("appliance", "storage_driver", "netstack", "uplink_spark"):
         shutil.copytree(TOP / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "native"))
     why, kind, _, _ = tell(tmp_path)
     assert (why, kind) == (f"no library for this Python ({compiled.LIBRARY.name})", PURE)

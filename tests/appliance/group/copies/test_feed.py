@@ -68,6 +68,7 @@ async def test_pieces_are_whole_records_wherever_they_come_from(tmp_path: Path, 
             assert segment.path.read_bytes() == other.path.read_bytes()
 
 
+@pytest.mark.pure
 async def test_large_pieces_are_read_from_the_disk_several_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ async def test_large_pieces_are_read_from_the_disk_several_at_a_time(
         assert second.end <= first.end + 2_000, "what was read ahead may be too much"
 
 
+@pytest.mark.pure
 async def test_what_is_read_ahead_is_each_readers_own_and_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,7 @@ async def test_a_piece_ends_where_it_is_told_to_and_begins_within_a_batch(tmp_pa
             feed.clear()  # the same from the disk
 
 
+@pytest.mark.pure
 async def test_memory_is_bounded_and_what_is_not_synced_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ async def test_an_empty_log_begins_where_the_leaders_does(tmp_path: Path) -> Non
         assert copy.divergence is None
 
 
+@pytest.mark.pure
 async def test_bytes_that_are_not_those_that_came_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_copy, "READ_BACK_EVERY", 1)
     data = await records(tmp_path / "a", b"1", b"2")

@@ -72,6 +72,7 @@ async def sent(made: Shipping) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.pure
 async def test_a_follower_gets_what_there_is_and_no_more_than_its_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -86,12 +87,14 @@ async def test_a_follower_gets_what_there_is_and_no_more_than_its_window(
     assert await sent(made) == []
 
 
+@pytest.mark.pure
 async def test_what_was_read_for_another_place_is_read_again() -> None:
     core, pieces = Core(600), Pieces(600)
     pieces.core = core
     assert await sent(Shipping(core, pieces, ship=lambda: None)) == [(500, 600)]
 
 
+@pytest.mark.pure
 async def test_a_log_that_cannot_be_read_is_tried_again(autojump_clock: trio.testing.MockClock) -> None:
     core, pieces = Core(100), Pieces(100)
     pieces.gone = 3
@@ -105,6 +108,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(autojump_clock: trio.tes
     assert trio.current_time() - began >= 3 * shipping.RETRY_S
 
 
+@pytest.mark.pure
 async def test_what_comes_from_the_disk_comes_at_a_rate(autojump_clock: trio.testing.MockClock) -> None:
     for from_disk, seconds in ((True, 9.0), (False, 0.0)):
         pieces, core, began = Pieces(1000), Core(1000), trio.current_time()
@@ -120,6 +124,7 @@ async def test_what_comes_from_the_disk_comes_at_a_rate(autojump_clock: trio.tes
         assert abs(trio.current_time() - began - seconds) <= 1
 
 
+@pytest.mark.pure
 async def test_nothing_that_was_read_ahead_stays_for_a_follower_that_has_everything() -> None:
     core, pieces = Core(600), Pieces(600)
     made = Shipping(core, pieces, ship=lambda: None)
@@ -129,6 +134,7 @@ async def test_nothing_that_was_read_ahead_stays_for_a_follower_that_has_everyth
     assert list(pieces._ahead) == ["c"], "each follower has its own"
 
 
+@pytest.mark.pure
 def test_followers_are_asked_for_as_long_as_there_is_more() -> None:
     core, asked = Core(300), list[int]()
     made = Shipping(core, Pieces(300), ship=lambda: asked.append(core.next))
