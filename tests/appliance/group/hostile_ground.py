@@ -1,6 +1,7 @@
 """Two members, each in a network namespace and on a disk of its own: cables are pulled, disks freeze and fill."""
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ def _lengthen(dialing: GroundMember, first: GroundMember, delay_s: float) -> Chi
 @contextmanager
 def ground(folder: Path, more: str = "", *, delay_s: float = 0) -> Iterator[tuple[GroundMember, GroundMember]]:
     """Two members, not started; what was made for them goes at the end. `delay_s`: of the cable, in one direction."""
-    tag = f"{os.getpid() % 100_000}"
+    tag = f"{os.getpid() % 10_000}{secrets.token_hex(2)}"  # what was deleted goes by and by: no name comes twice
     with ExitStack() as stack:
         for name in ("a", "b"):
             _disk(folder, name, stack.callback)
