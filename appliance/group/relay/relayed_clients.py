@@ -58,7 +58,7 @@ class RelayedClients:
         serve = await self._serving()
         with trio.fail_after(SEND_S):
             await stream.send_all(SERVED if serve is not None else BUSY)
-        if serve is None:
+        if serve is None or serve is not self._serve:  # what served may have ended while the byte left
             raise LinkEnded("relay", "a gRPC client came while this box does not serve, or too many wait")
         stream.receive_at_most(RECEIVE_BYTES)
         await serve(Brought(RelayedStream(stream), client.remote, client.local, client.tls, stream.descriptor))

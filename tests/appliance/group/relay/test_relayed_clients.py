@@ -2,8 +2,10 @@
 
 import pytest
 import trio
+import trio.testing
 
-from appliance.group.links.frames import RELAY, encode_frame
+from appliance.group.links.frames import RELAY, LinkFrameDecoder, encode_frame
+from appliance.group.links.link import LinkEnded
 from appliance.group.relay import relayed_clients
 from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient
 from appliance.group.relay.relayed_clients import RelayedClients
@@ -11,7 +13,7 @@ from netstack.grpc.connection import GrpcServing
 from netstack.grpc.testing import GrpcTestClient
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
-from netstack.serving.server import serve_connections
+from netstack.serving.server import Brought, serve_connections
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.links.test_links import Member, dialed, serving
 from tests.appliance.group.relay.relaying import ECHO, Served
@@ -69,6 +71,40 @@ async def test_a_member_brings_clients_within_the_limits_of_their_addresses() ->
             await each.aclose()
         await until(lambda: governor.statistics().connections == 0)
         assert not governor.slots._by_site
+
+
+class Slow:
+    """A connection on which the first byte leaves while what serves ends."""
+
+    remote_host = "10.1.0.12"
+    descriptor = 0
+
+    def __init__(self, serving: trio.CancelScope) -> None:
+        self._serving = serving
+
+    async def send_all(self, data: bytes) -> None:
+        self._serving.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_client_that_comes_as_the_broker_ends_is_not_given_to_it() -> None:
+    relayed, given = RelayedClients(), list[Brought]()
+
+    async def serve(brought: Brought) -> None:
+        given.append(brought)
+
+    async def serve_by() -> None:
+        with scope:
+            await relayed.serve_by(serve)
+
+    [frame] = LinkFrameDecoder(most_record_bytes=1000, with_bytes=frozenset()).feed(CLIENT.encode())
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(serve_by)
+        await until(lambda: relayed._serve is not None)
+        with pytest.raises(LinkEnded, match="does not serve"):
+            await relayed.take(Slow(scope), frame)  # type: ignore[arg-type]
+    assert not given
 
 
 async def test_a_frame_with_no_address_ends_the_connection_and_is_counted() -> None:
