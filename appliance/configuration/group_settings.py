@@ -64,7 +64,8 @@ class GroupSection(Section):
     catch_up_mib_s: int = key(
         0,
         Whole(0, 10_000),
-        "MiB a second that a member which is behind is sent from the disk; 0: what it takes, beside clients 64 or twice what they send",
+        "MiB a second that a member which is behind is sent from the disk; "
+        "0: what it takes, beside clients 64 or twice what they send",
     )
     preferred: str = key("", Text(r"|[a-z0-9-]{1,16}", "a member"), "the member that leads when it can")
     address: str = key("", ADDRESS, "address that the leader takes, for clients; empty: none")
