@@ -1,10 +1,12 @@
 """Rows per second from the landing zone: decoder, data source, bronze job; beside the plain ways of doing the same.
 
-    python tests/bench/bench_spark.py [--rows 1200000] [--rounds 3] [--body 200] [--seed 7]
+    python tests/bench/bench_spark.py [--rows 1200000] [--rounds 3] [--body 120] [--match TEXT] [--seed 7]
 
 Ratios inside one run count, absolute figures are noisy. Two warm-up queries come first, then the variants take turns.
 A query costs some tenths of a second before its first row, whatever it reads: "of the rows alone" leaves that out.
-On a machine with other work the processor time of a row says more than the clock: it is printed for JVM and Python.
+On a machine with other work the processor time of a row says more than the clock: it is printed for JVM and Python, in
+all and of the rows alone. "Spark alone" is a source that yields one batch of the same columns again and again: what
+Spark takes of a row before any of this package's code.
 """
 
 from __future__ import annotations
@@ -17,23 +19,30 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from storage_driver.record import decode_record
 from uplink_spark import spark_source
 from uplink_spark.jobs.bronze import BronzeConfig, run_bronze
+from uplink_spark.jobs.count import count
 from uplink_spark.jobs.session import open_session
-from uplink_spark.spark.rows import EVERYTHING, Origin, RawPiece, RowSelection, decode
+from uplink_spark.spark.rows import EVERYTHING, SCHEMA, Origin, RawPiece, RowSelection, decode
+from uplink_spark.spark.source_tasks import settle_worker
 from uplink_spark.testing import MadeLanding, MadeRecord, encode_log, raw_piece
 from uplink_spark.wire.batch import open_piece
 
 EIGHT = ("box", "epoch", "log_offset", "topic", "queue_id", "queue_offset", "kind", "store_time")
+ALL, BRONZE = "data source, all columns", "bronze job, stream start included"
+OWN, NOTHING = "Spark's own Parquet writer, same rows", "a query that finds nothing"
 PIECE_RECORDS = 12_000
 T0 = 1_700_000_000_000
 
@@ -97,12 +106,15 @@ def loop_decode(raw: bytes, sizes: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows)
 
 
-def bench_decode(containers: list[bytes], rounds: int) -> None:
+def bench_decode(containers: list[bytes], rounds: int, same: Path) -> None:
     opened = [open_piece(container) for container in containers[:4]]
     pieces = [
         RawPiece(Origin("b", 1, 0, n, 0, 1 << 60, T0, True), piece.raw(), piece.sizes())
         for n, piece in enumerate(opened)
     ]
+    batch = decode(pieces[:1], EVERYTHING)
+    with pa.ipc.new_file(same, batch.schema) as file:
+        file.write_batch(batch)
     count = sum(piece.header.records for piece in opened)
     small = RowSelection(columns=EIGHT)
     plain: list[float] = []
@@ -126,57 +138,117 @@ def ratio(name: str, slower: list[float], faster: list[float]) -> None:
     print(f"{name:45} {statistics.median(slower) / statistics.median(faster):12.2f} x")
 
 
+def same_rows(file: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batch of a file until there are so many rows."""
+    settle_worker()
+    batch = pa.ipc.open_file(pa.memory_map(file)).get_batch(0)
+    for done in range(0, rows, batch.num_rows):
+        yield batch.slice(0, min(batch.num_rows, rows - done))
+
+
+class SameRows(DataSource):  # type: ignore[misc]
+    """One batch of all columns again and again; options: file, rows, tasks."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "same_rows"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(SCHEMA)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return SameReader(self.options["file"], int(self.options["rows"]), int(self.options["tasks"]))
+
+
+class SameReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, file: str, rows: int, tasks: int) -> None:
+        self._file, self._rows, self._tasks = file, rows, tasks
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return same_rows(self._file, self._rows // self._tasks)
+
+
 def nowhere(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def bench_spark(spark: Any, landing: Path, folder: Path, given: argparse.Namespace) -> None:
+def variants(spark: Any, landing: str, folder: Path, rows: int) -> dict[str, Callable[[], object]]:
     def source(**options: Any) -> Any:
-        return spark_source.read(spark, str(landing), partitionBytes="32m", **options)
+        return spark_source.read(spark, landing, partitionBytes="64m", **options)
+
+    def wide() -> Any:
+        return spark_source.read_wide(spark, landing, partitionBytes="64m")
 
     def bronze() -> None:
         target = folder / "bronze"
         shutil.rmtree(target, ignore_errors=True)
-        run_bronze(
-            spark, BronzeConfig(str(landing), str(target), str(target / "_spark"), partition_bytes=32 << 20), once=True
-        )
+        run_bronze(spark, BronzeConfig(landing, str(target), str(target / "_spark")), once=True)
 
     def own_writer() -> None:
         source(include="all").write.mode("overwrite").option("compression", "zstd").parquet(str(folder / "own"))
 
-    variants: dict[str, Callable[[], object]] = {
-        "data source, all columns": lambda: nowhere(source()),
+    file, tasks = str(folder / "same"), 6
+
+    def same() -> Any:
+        return spark.read.format("same_rows").options(file=file, rows=rows, tasks=tasks).load()
+
+    def same_mapped() -> Any:
+        def give(ids: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in ids:
+                for _ in range(batch.num_rows):
+                    yield from same_rows(file, rows // tasks)
+
+        return spark.range(0, tasks, 1, tasks).mapInArrow(give, from_arrow_schema(SCHEMA))
+
+    return {
+        ALL: lambda: nowhere(source()),
+        "data source, all columns, read_wide": lambda: nowhere(wide()),
         "data source, 8 columns without body": lambda: nowhere(source(columns=",".join(EIGHT))),
-        "bronze job, stream start included": bronze,
-        "Spark's own Parquet writer, same rows": own_writer,
-        "a query that finds nothing": lambda: nowhere(source(boxes="nobody")),
+        "Spark alone, a batch of all columns": lambda: nowhere(same()),
+        "Spark alone, the same by mapInArrow": lambda: nowhere(same_mapped()),
+        BRONZE: bronze,
+        "count with uplink_spark.jobs.count": lambda: count(spark, landing),
+        "count of all columns": lambda: source().count(),
+        OWN: own_writer,
+        NOTHING: lambda: nowhere(source(boxes="nobody")),
     }
-    for _ in range(2):
-        for job in variants.values():
-            job()
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
-    for _ in range(given.rounds):
-        for name, job in variants.items():
-            before = used()
-            seconds[name].append(timed(job))
+
+
+def bench_spark(spark: Any, landing: Path, folder: Path, given: argparse.Namespace) -> None:
+    spark.dataSource.register(SameRows)
+    found = variants(spark, str(landing), folder, given.rows)
+    jobs = {name: job for name, job in found.items() if given.match in name or name == NOTHING}
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
+    for number in range(2 + given.rounds):
+        for name, job in jobs.items():
+            before, took = used(), timed(job)
             after = used()
-            spent[name].append((after[0] - before[0], after[1] - before[1]))
+            if number >= 2:  # the others are for warming up
+                seconds[name].append(took)
+                spent[name].append((after[0] - before[0], after[1] - before[1]))
+    fixed = [statistics.median(side) for side in zip(*spent[NOTHING], strict=True)]
     for name, pairs in spent.items():
-        java, python = (statistics.median(side) / given.rows * 1e6 for side in zip(*pairs, strict=True))
-        print(f"{'  processor time: ' + name:55} JVM {java:5.2f}, Python {python:5.2f} us a row")
-    *reading, nothing = seconds.items()
-    for name, found in reading:
-        show(name, given.rows, found)
-    fixed = statistics.median(nothing[1])
-    print(f"{nothing[0]:45} {fixed:12.2f} s")
-    wide, slim, job_s, own = (found for _, found in reading)
-    show("data source, all columns, of the rows alone", given.rows, [took - fixed for took in wide])
-    show("data source, 8 columns, of the rows alone", given.rows, [took - fixed for took in slim])
-    ratio("8 columns / all columns", wide, slim)
-    ratio("bronze / Spark's own writer", own, job_s)
-    stored = sum(path.stat().st_size for path in (folder / "bronze").glob("part=data/*/*"))
-    print(f"{'bronze Parquet / bytes shipped':45} {stored / given.shipped:12.2f}")
+        java, python = (statistics.median(side) for side in zip(*pairs, strict=True))
+        alone = (java - fixed[0], python - fixed[1])
+        text = " / ".join(
+            f"JVM {a / given.rows * 1e6:5.2f}, Python {b / given.rows * 1e6:5.2f}" for a, b in ((java, python), alone)
+        )
+        print(f"{name:40} us of processor time a row, in all / of the rows alone: {text}")
+    nothing = statistics.median(seconds[NOTHING])
+    print(f"{NOTHING:45} {nothing:12.2f} s")
+    for name, times in seconds.items():
+        if name != NOTHING:
+            show(name, given.rows, times)
+            show(f"{name}, of the rows alone", given.rows, [took - nothing for took in times])
+    if BRONZE in jobs:
+        stored = sum(path.stat().st_size for path in (folder / "bronze").glob("part=data/*/*"))
+        print(f"{'bronze Parquet / bytes shipped':45} {stored / given.shipped:12.2f}")
+    if BRONZE in jobs and OWN in jobs:
+        ratio("bronze / Spark's own writer", seconds[OWN], seconds[BRONZE])
 
 
 def main() -> None:
@@ -184,6 +256,7 @@ def main() -> None:
     asked.add_argument("--rows", type=int, default=1_200_000)
     asked.add_argument("--rounds", type=int, default=3)
     asked.add_argument("--body", type=int, default=120)
+    asked.add_argument("--match", default="", help="only the variants with this in their name")
     asked.add_argument("--seed", type=int, default=7)
     given = asked.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-spark-"))
@@ -195,7 +268,7 @@ def main() -> None:
         print(f"{cpu}, Python {platform.python_version()}, 2 Spark slots, seed {given.seed}")
         megabytes = given.shipped / 1e6
         print(f"{given.rows:,} records of {record} bytes, {megabytes:.0f} MB shipped in {len(containers)} pieces")
-        bench_decode(containers, given.rounds)
+        bench_decode(containers, given.rounds, folder / "same")
         spark = open_session("bench", master="local[2]")
         bench_spark(spark, folder / "landing", folder, given)
         spark.stop()

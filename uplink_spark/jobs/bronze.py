@@ -40,7 +40,7 @@ from uplink_spark.spark.source_manifest import manifest_batch
 from uplink_spark.spark.source_options import SourceOptions
 from uplink_spark.spark.source_plan import group, pieces_wanted
 from uplink_spark.spark.source_positions import now_ms, save_consumer
-from uplink_spark.spark.source_tasks import keep_modules
+from uplink_spark.spark.source_tasks import settle_worker
 from uplink_spark.spark_source import MAX_RANGES, register
 from uplink_spark.zone.entry_table import table_of
 from uplink_spark.zone.files import open_files
@@ -135,7 +135,7 @@ def on_spark(spark: SparkSession) -> RunTasks:
 
     def run(config: BronzeConfig, tasks: Sequence[Sequence[PieceRef]]) -> list[BronzeOutput]:
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            keep_modules()
+            settle_worker()
             for batch in batches:
                 found = [write_task(config, pickle.loads(task)) for task in batch.column(0).to_pylist()]
                 done = [pickle.dumps((made.file, made.lost)) for made in found]  # no class of a program's __main__

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from uplink_spark.spark.packs import read_batches
-from uplink_spark.spark.source_tasks import Content, MessageRows, Work, keep_modules
+from uplink_spark.spark.source_tasks import Content, MessageRows, Work, settle_worker
 from uplink_spark.spark_source import CommitLogSource, as_text
 from uplink_spark.zone.files import open_files
 
@@ -28,7 +28,7 @@ class RowCounts(MessageRows):
     """How many rows the pieces of a task have."""
 
     def batches(self, partition: Work) -> Iterator[pa.RecordBatch]:
-        keep_modules()
+        settle_worker()
         options = self.options
         view = replace(options.view, columns=NARROW)
         found = read_batches(open_files(options.path), partition.refs(), view, fail_on_loss=options.fail_on_loss)

@@ -2,12 +2,22 @@
 
 import gc
 import pickle
+import resource
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from uplink_spark.spark.source_options import parse_options
-from uplink_spark.spark.source_tasks import PLAN_SCHEMA, MessageRows, PlanRows, Work, batches_of, keep_modules
+from uplink_spark.spark.source_tasks import (
+    LARGE_BYTES,
+    PLAN_SCHEMA,
+    MessageRows,
+    PlanRows,
+    Work,
+    batches_of,
+    settle_worker,
+)
 from uplink_spark.spark_source import PlanSource
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone.reader import ZoneReader
@@ -44,8 +54,22 @@ def test_a_partition_of_an_empty_plan_has_no_rows(landing: MadeLanding) -> None:
 
 
 def test_a_worker_keeps_what_it_has_imported_out_of_later_collections() -> None:
-    keep_modules()
+    settle_worker()
     try:
         assert gc.get_freeze_count() > 1000
     finally:
         gc.unfreeze()
+
+
+def test_a_worker_takes_memory_for_each_batch_without_page_faults() -> None:
+    def blocks() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        held = [np.ones(LARGE_BYTES // 16, np.int64) for _ in range(3)]  # 16 MiB each
+        del held
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    settle_worker()
+    gc.unfreeze()
+    blocks()
+    assert blocks() < 1000  # 48 MiB are 12,288 pages
+    assert pa.default_memory_pool().backend_name == "system"
