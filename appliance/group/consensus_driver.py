@@ -85,7 +85,7 @@ class ConsensusDriver:
             return None
         from appliance.group.relay.relay import GrpcRelay  # few boxes have the port of gRPC open
 
-        return GrpcRelay(relayed, self.leadership, self.member, self.links.connected)
+        return GrpcRelay(relayed, self.leadership, self.member, self.links.connected, self._rules.scale)
 
     def _fetcher(self) -> Fetcher:
         rules, core, links = self._rules, self._core, self.links

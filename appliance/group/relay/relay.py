@@ -1,13 +1,15 @@
 """A follower relays: what a gRPC client says is carried to the leader, and back, as it is.
 
 It accepts a client as it would serve it, with its own address rules, certificate and limits. While nobody leads, a
-client waits; when another leads its connection ends, and it connects again. A connection holds what one receive
-brought, in either direction: who does not read is not read from.
+client waits; when another leads its connection ends, and it connects again. Where the leader is not to be reached from
+here, this box answers, with the leader's route. A connection holds what one receive brought, in either direction: who
+does not read is not read from.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
+from math import inf
 from typing import Final
 
 import trio
@@ -16,7 +18,7 @@ from appliance.group.leadership import Leadership, LeadershipState
 from appliance.group.links.link import LinkEnded
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.links import STREAM_ERRORS
-from appliance.group.relay.relay_frame import SERVED, RelayedClient
+from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient
 from appliance.group.relay.relayed_clients import RECEIVE_BYTES, RelayedClients
 from netstack.serving.governor import Governor
 from netstack.serving.outbox import Outbox
@@ -25,7 +27,8 @@ from netstack.serving.server import Connect, ServeBrought, Served
 from uplink_spark.errors import ProtocolError
 
 WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is called meanwhile has its own deadline
-AGAIN_S, CONNECT_S = 0.05, 1.0
+DIAL_S: Final = 3.0  # as a link has to connect; both times `group.timing` where that is above 1
+AGAIN_S: Final = 0.05
 MOST_WAITING: Final = 512
 MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
 # An empty frame of SETTINGS (RFC 9113, 6.5), before those of the leader, at an address that is about to move: a channel
@@ -36,12 +39,34 @@ UNREACHED: Final = (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded)
 Connected = Callable[[str], AbstractAsyncContextManager[LinkTlsStream]]
 
 
+class _Wait:
+    """A client that waits for a leader; whom this box follows meanwhile, since when, whether that one is busy."""
+
+    def __init__(self, client: RelayedClient, stack: AsyncExitStack) -> None:
+        """stack: closes what is reached for the client."""
+        self.client, self.stack = client, stack
+        self.state, self.since, self.busy = LeadershipState(), inf, False
+
+    def follows(self, state: LeadershipState) -> None:
+        """This box follows who is to be dialed now."""
+        if state != self.state:
+            self.state, self.since, self.busy = state, trio.current_time(), False
+
+
 class GrpcRelay:
     """What a member has for this as long as the box runs; `connected` connects to a member beside its link."""
 
-    def __init__(self, relayed: RelayedClients, leadership: Leadership, member: str, connected: Connected) -> None:
+    def __init__(
+        self,
+        relayed: RelayedClients,
+        leadership: Leadership,
+        member: str,
+        connected: Connected,
+        scale: float = 1.0,
+    ) -> None:
+        """scale: `group.timing`."""
         self.relayed, self.leadership, self._member = relayed, leadership, member
-        self._connected = connected
+        self._connected, self._scale = connected, max(1.0, scale)
         self._waiting, self._dialing = 0, trio.CapacityLimiter(MOST_DIALING)
 
     def leading(self, *, floating: bool) -> "LeadersPort":
@@ -57,59 +82,69 @@ class GrpcRelay:
         return bool(state.leader) and state.leader != self._member
 
     async def reach(self, client: RelayedClient, stack: AsyncExitStack) -> "tuple[str, LinkTlsStream | None] | None":
-        """Return who leads, and a connection on which it serves a client; None for the connection: it takes none.
+        """Return who leads, and a connection on which it serves a client.
 
-        None where nobody leads and serves in time. The stack closes the connection.
+        None for the connection: this box has to answer, that leader takes none or is not reached from here. None where
+        nobody leads and serves in time. The stack closes the connection.
         """
         if self._waiting >= MOST_WAITING:
             return None
+        wait = _Wait(client, stack)
         self._waiting += 1
         try:
-            with trio.move_on_after(WAIT_S):
+            with trio.move_on_after(WAIT_S * self._scale):
                 while True:
-                    leader = (await self.leadership.wait_for(self.is_elsewhere)).leader
+                    wait.follows(await self.leadership.wait_for(self.is_elsewhere))
+                    leader = wait.state.leader
                     if not self.relayed.takes(leader):  # it is of an older version
                         return leader, None
-                    if (stream := await self._dialed(leader, client, stack)) is not None:
+                    if (stream := await self._dialed(wait)) is not None:
                         return leader, stream
                     await trio.sleep(AGAIN_S)
         finally:
             self._waiting -= 1
-        return None
+        return (wait.state.leader, None) if self._is_out_of_reach(wait) else None
 
-    async def _dialed(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+    def _is_out_of_reach(self, wait: _Wait) -> bool:
+        """Return whether there was time enough to reach who leads now, and it has not answered."""
+        there = self.leadership.current == wait.state and not wait.busy
+        return there and trio.current_time() - wait.since >= DIAL_S * self._scale
+
+    async def _dialed(self, wait: _Wait) -> LinkTlsStream | None:
         """Return a connection that the leader serves, None where it does not, or leads no longer."""
         found: LinkTlsStream | None = None
         async with trio.open_nursery() as nursery:
 
             async def until_another_leads() -> None:
-                await self.leadership.wait_for(lambda state: state.leader != leader)
+                await self.leadership.wait_for(lambda state: state.leader != wait.state.leader)
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(until_another_leads)
-            found = await self._served(leader, client, stack)
+            found = await self._served(wait)
             nursery.cancel_scope.cancel()
         return found
 
-    async def _served(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+    async def _served(self, wait: _Wait) -> LinkTlsStream | None:
         async with AsyncExitStack() as trying:
             try:
-                stream = await self._asked(leader, client, trying)
-                if stream is not None and await stream.receive_some(1) == SERVED:
-                    await stack.enter_async_context(trying.pop_all())
-                    return stream
+                if (stream := await self._asked(wait, trying)) is not None:
+                    answer = await stream.receive_some(1)
+                    if answer == SERVED:
+                        await wait.stack.enter_async_context(trying.pop_all())
+                        return stream
+                    wait.busy = wait.busy or answer == BUSY
             except UNREACHED:
                 pass
         return None
 
-    async def _asked(self, leader: str, client: RelayedClient, stack: AsyncExitStack) -> LinkTlsStream | None:
+    async def _asked(self, wait: _Wait, stack: AsyncExitStack) -> LinkTlsStream | None:
         """Return a connection on which a leader was told whose it is, None after a pause where it cannot be reached."""
         async with self._dialing:
             try:
-                with trio.fail_after(CONNECT_S):
-                    stream = await stack.enter_async_context(self._connected(leader))
+                with trio.fail_after(DIAL_S * self._scale):
+                    stream = await stack.enter_async_context(self._connected(wait.state.leader))
                     stream.receive_at_most(RECEIVE_BYTES)
-                    await stream.send_all(client.encode())
+                    await stream.send_all(wait.client.encode())
             except UNREACHED:
                 await trio.sleep(AGAIN_S)  # all who wait share the pause
                 return None

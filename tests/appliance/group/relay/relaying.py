@@ -1,7 +1,7 @@
 """Two members on real links, of which one serves gRPC clients and the other relays."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
@@ -43,23 +43,27 @@ class Served:
 
 
 class Pair:
-    """a serves, b relays; `at_b` is the port of b."""
+    """a serves, b relays; `at_b` is the port of b. `scale`: the group's timing."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, scale: float = 1.0) -> None:
         self.served = served
         self.a, self.b = Member("a"), Member("b")
         self.relayed, self.own = RelayedClients(), RelayedClients()
         self.a.relayed = self.relayed
         self.leadership = Leadership(LeadershipState())
         self.asked = list[str]()
-        self.relay = GrpcRelay(self.own, self.leadership, "b", self._connected)
+        self.cable_s = 0.0  # that a connection takes
+        self.relay = GrpcRelay(self.own, self.leadership, "b", self._connected, scale)
         self.at_a, self.at_b = Governor(), Governor()
         self.port_of_b = 0
         self._leading = trio.CancelScope()
 
-    def _connected(self, leader: str) -> AbstractAsyncContextManager[LinkTlsStream]:
+    @asynccontextmanager
+    async def _connected(self, leader: str) -> AsyncIterator[LinkTlsStream]:
         self.asked.append(leader)
-        return self.b.links.connected(leader)
+        await trio.sleep(self.cable_s)
+        async with self.b.links.connected(leader) as stream:
+            yield stream
 
     async def serve_at_a(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Let a serve clients until `leave`."""
@@ -77,10 +81,10 @@ class Pair:
 
 @asynccontextmanager
 async def relaying(
-    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None, floating: str = ""
+    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None, floating: str = "", scale: float = 1.0
 ) -> AsyncIterator[tuple[Pair, Callable[[], Awaitable[None]]]]:
     """Run both; yields them, and what lets a serve."""
-    pair = Pair(served)
+    pair = Pair(served, scale)
     with trio.fail_after(60):
         async with _running(pair, tls, own, floating) as nursery:
             yield pair, partial(nursery.start, pair.serve_at_a)
