@@ -326,7 +326,10 @@ class ConsensusDriver:
     def _know(self, members: Members) -> None:
         """Link with who belongs to the group now, with nobody else."""
         self._rules.directory.update(members)
-        self.links.set_peers(self._rules.directory.peers())
+        peers = self._rules.directory.peers()
+        self.links.set_peers(peers)
+        if self._rules.relayed is not None:
+            self._rules.relayed.know(peers)
 
     def _follow(self, reason: str) -> None:
         """Take no messages of this box's own."""

@@ -100,6 +100,8 @@ class LinkEvents:
         self._shipping.feed.forget(link.member)
         self._shipping.segments.forget(link.member)
         self._segments().left(link.member)
+        if self._rules.relayed is not None:
+            self._rules.relayed.left(link.member)
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""
@@ -118,11 +120,11 @@ class LinkEvents:
         """Send a member the rest of a segment. Raises LinkEnded, ProtocolError, OSError."""
         await self._shipping.send_segment(member, stream, frame)
 
-    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
+    async def take_client(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
         """Serve a gRPC client that a member brings. Raises LinkEnded, ProtocolError, OSError."""
         if self._rules.relayed is None:
             raise LinkEnded("relay", "a gRPC client came, and grpc.port is off here")
-        await self._rules.relayed.take(stream, frame)
+        await self._rules.relayed.take(member, stream, frame)
 
     async def _take_offer(self, link: Link, frame: LinkFrame) -> None:
         if link.member == self._core.status.leader:

@@ -18,12 +18,11 @@ from netstack.serving.limits import Limits
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.slots import Slot
+from netstack.serving.socket_options import set_options
 
 BACKLOG = 1024
 _log = logging.getLogger("netstack")
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-
-_TIMES = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 30_000}
 
 
 class Served(Protocol):
@@ -158,7 +157,7 @@ class _Server:
     def _admit(self, sock: trio.socket.SocketType, nursery: trio.Nursery) -> None:
         try:
             remote, local = _ends(sock)
-            _set_options(sock)
+            set_options(sock)
         except OSError:  # gone already
             sock.close()
             return
@@ -304,14 +303,3 @@ def _ends(sock: trio.socket.SocketType) -> tuple[tuple[str, int], tuple[str, int
         return ("127.0.0.1", 0), ("127.0.0.1", 0)
     remote, local = sock.getpeername(), sock.getsockname()
     return (plain_address(remote[0]), remote[1]), (plain_address(local[0]), local[1])
-
-
-def _set_options(sock: trio.socket.SocketType) -> None:
-    """A peer that vanished is noticed in 30 s instead of 15 minutes, and no answer waits for a full packet."""
-    if sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _TIMES.items():
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

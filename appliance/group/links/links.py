@@ -29,6 +29,7 @@ from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls, member_of
 from netstack.serving.limits import LogLimiter
+from netstack.serving.socket_options import set_options
 from storage_driver.named_tuple import NamedTuple
 from uplink_spark.errors import ProtocolError
 
@@ -67,7 +68,7 @@ class LinkUser(Protocol):
     async def send_segment(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
         """Send a member what it fetches. Raises LinkEnded, ProtocolError, OSError."""
 
-    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
+    async def take_client(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
         """Serve a gRPC client that a member brings. Raises LinkEnded, ProtocolError, OSError."""
 
 
@@ -216,6 +217,7 @@ class MemberLinks:
         with trio.fail_after(CONNECT_S):
             tcp = await trio.open_tcp_stream(peer.host, peer.port)
         async with tcp:
+            set_options(tcp.socket)
             yield LinkTlsStream(tcp, self._tls.dialing, server_side=False)
 
     @asynccontextmanager
@@ -267,6 +269,7 @@ class MemberLinks:
         member = ""
         try:
             async with tcp:
+                set_options(tcp.socket)
                 self._greeting += 1
                 try:
                     greeting = await self._welcome(stream)
@@ -282,7 +285,7 @@ class MemberLinks:
 
     async def _serve_beside(self, stream: LinkTlsStream, beside: _Beside) -> None:
         if beside.frame.kind == RELAY:
-            await self._user.take_client(stream, beside.frame)
+            await self._user.take_client(beside.member, stream, beside.frame)
         else:
             await self._user.send_segment(beside.member, stream, beside.frame)
 

@@ -1,9 +1,11 @@
 """A leader serves the gRPC clients that its followers bring, like those that come to its own port.
 
 A connection that comes while the broker is being composed waits for it; whoever brings one is a member, and no more of
-them wait than `MOST_WAITING`. How many are served the governor of the box decides.
+them wait than `MOST_WAITING`. How many are served the governor of the box decides. They end with the link of the member
+that brought them: where it has lost its power nothing else says so, and what is sent to them comes to nobody.
 """
 
+from collections.abc import Container
 from typing import Final
 
 import trio
@@ -11,10 +13,10 @@ import trio
 from appliance.group.links.frames import LinkFrame
 from appliance.group.links.link import LinkEnded
 from appliance.group.links.link_stream import LinkTlsStream
-from appliance.group.relay.relay_frame import BUSY, SERVED, decode_relay
+from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient, decode_relay
 from netstack.serving.server import Brought, ServeBrought
 
-WAIT_S: Final = 2.5  # for the broker; as long as a follower waits
+WAIT_S: Final = 2.5  # for the broker; a follower asks again while its client waits
 MOST_WAITING: Final = 256
 SEND_S: Final = 5.0  # for the first byte
 RECEIVE_BYTES: Final = 32 << 10  # at once: what is not read yet is held for each connection
@@ -28,6 +30,7 @@ class RelayedClients:
         self._changed = trio.Event()
         self._waiting = 0
         self._takes: dict[str, bool] = {}
+        self._brought: dict[str, set[trio.CancelScope]] = {}  # by member
 
     def heard(self, member: str, takes: bool) -> None:
         """Note whether another box takes such clients: one of an older version does not."""
@@ -42,6 +45,19 @@ class RelayedClients:
         """Whether that holds of each."""
         return all(self._takes.values())
 
+    def know(self, members: Container[str]) -> None:
+        """Forget who is no longer a member, and end what it has brought."""
+        for member in [each for each in self._takes if each not in members]:
+            del self._takes[member]
+        for member in [each for each in self._brought if each not in members]:
+            self.left(member)
+            del self._brought[member]
+
+    def left(self, member: str) -> None:
+        """End what a member has brought: its link has ended."""
+        for scope in self._brought.get(member, ()):
+            scope.cancel()
+
     async def serve_by(self, serve: ServeBrought) -> None:
         """Have clients served until cancelled."""
         self._serve = serve
@@ -52,9 +68,18 @@ class RelayedClients:
         finally:
             self._serve = None
 
-    async def take(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
-        """Serve one connection to its end. Raises LinkEnded, ProtocolError, OSError, trio's errors of streams."""
+    async def take(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        """Serve what a member brings to its end. Raises LinkEnded, ProtocolError, OSError, trio's errors of streams."""
         client = decode_relay(frame).seen_from(stream.remote_host)
+        with trio.CancelScope() as scope:
+            brought = self._brought.setdefault(member, set())
+            brought.add(scope)
+            try:
+                await self._take(client, stream)
+            finally:
+                brought.discard(scope)
+
+    async def _take(self, client: RelayedClient, stream: LinkTlsStream) -> None:
         serve = await self._serving()
         with trio.fail_after(SEND_S):
             await stream.send_all(SERVED if serve is not None else BUSY)

@@ -4,12 +4,14 @@ from collections import deque
 from pathlib import Path
 
 import pytest
+import trio
 
 from appliance.group.copies.pieces import LogPiece
 from appliance.group.links.frames import HAND_OVER, MISSING, RELAY, WISH_REFUSED, LinkFrame
 from appliance.group.links.link import LinkEnded
 from appliance.group.relay.relayed_clients import RelayedClients
 from appliance.group.wishes import LEAD, MOST_WISHES, Wish
+from storage_driver.consensus.members import Members
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import group
 from tests.appliance.group.test_consensus_driver import pair
@@ -47,7 +49,7 @@ async def test_which_boxes_take_clients_is_heard_of_boxes_and_a_box_without_the_
         assert link is not None
         assert not heard.hello().relays
         with pytest.raises(LinkEnded, match=r"grpc\.port is off"):
-            await heard.take_client(None, LinkFrame(RELAY, b""))  # type: ignore[arg-type]
+            await heard.take_client("b", None, LinkFrame(RELAY, b""))  # type: ignore[arg-type]
         heard._rules = heard._rules._replace(relayed=relayed)
         hello = heard.hello()
         assert hello.relays
@@ -57,6 +59,14 @@ async def test_which_boxes_take_clients_is_heard_of_boxes_and_a_box_without_the_
         assert not relayed.takes("b")
         heard.begun(link, hello)
         assert relayed.all_take
+        relayed._brought["b"] = {scope := trio.CancelScope()}
+        heard.ended(link)
+        assert scope.cancel_called, "what b brings ends with its link"
+        heard.begun(link, hello._replace(relays=False))
+        a.driver._rules = heard._rules
+        a.driver._know(Members(("a",), ()))
+        assert relayed.all_take
+        assert not relayed._brought
 
 
 async def test_what_was_read_ahead_for_a_member_goes_with_its_link(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Links over real sockets: who is let in, one link to each, and what strangers can do."""
 
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.links.links import LinkPeer, MemberLinks
 from appliance.group.relay.relayed_clients import RelayedClients
+from netstack.serving import socket_options
 from netstack.serving.server import open_listeners
 from storage_driver.log.clock import wall_ms
 from tests.appliance.group.certificates import certificates, needs_openssl
@@ -65,10 +67,10 @@ class Member:
         self.taken.append((member, frame.kind))
         await stream.send_all(b"pieces")
 
-    async def take_client(self, stream: LinkTlsStream, frame: LinkFrame) -> None:
-        self.taken.append(("a client", frame.kind))
+    async def take_client(self, member: str, stream: LinkTlsStream, frame: LinkFrame) -> None:
+        self.taken.append((f"a client of {member}", frame.kind))
         if self.relayed is not None:
-            await self.relayed.take(stream, frame)
+            await self.relayed.take(member, stream, frame)
 
     def linked(self) -> tuple[str, ...]:
         return self.links.statistics().linked
@@ -119,6 +121,19 @@ async def test_each_has_one_link_to_each_and_messages_arrive() -> None:
         await until(lambda: len(b.taken) == 2)
         assert set(b.taken) == {("a", MESSAGE), ("c", MESSAGE)}
         assert sorted(a.events) == ["+b", "+c"]
+
+
+async def test_a_member_that_has_vanished_is_noticed_on_either_side_of_each_connection() -> None:
+    a, b = Member("a"), Member("b")
+    async with serving(a, b):
+        await until(lambda: a.linked() and b.linked())
+        links = [a.links.link("b"), b.links.link("a")]
+        streams = [link._stream for link in links if link is not None]
+        async with b.links.connected("a") as beside:
+            for stream in (*streams, beside):
+                assert isinstance(stream, LinkTlsStream)
+                option = stream._tcp.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                assert option == socket_options.TIMES["TCP_USER_TIMEOUT"]
 
 
 async def test_a_link_that_breaks_is_made_again_and_both_sides_hear_of_it() -> None:

@@ -1,5 +1,7 @@
 """A leader and what members bring: only within its limits, only while it serves, and only what is a client's."""
 
+from functools import partial
+
 import pytest
 import trio
 import trio.testing
@@ -73,6 +75,30 @@ async def test_a_member_brings_clients_within_the_limits_of_their_addresses() ->
         assert not governor.slots._by_site
 
 
+async def test_what_a_member_brings_ends_with_it_and_nothing_of_others() -> None:
+    a, b, c = Member("a"), Member("b"), Member("c")
+    a.relayed = relayed = RelayedClients()
+    governor = Governor()
+    async with serving(a, b, c, dial=False) as nursery:
+        connect = GrpcServing(Served().service()).connect
+        nursery.start_soon(said, a, b, CLIENT.encode())  # it waits
+        await until(lambda: relayed._waiting == 1)
+        relayed.left("b")
+        await until(lambda: relayed._waiting == 0)
+        serve = await nursery.start(partial(serve_connections, (), connect, governor))
+        nursery.start_soon(relayed.serve_by, serve)
+        for end in (partial(relayed.left, "b"), partial(relayed.know, {"c": 1})):
+            _, by_b = await said(a, b, CLIENT.encode())
+            _, by_c = await said(a, c, CLIENT.encode())
+            await until(lambda: governor.statistics().connections == 2)
+            end()
+            await until(lambda: governor.statistics().connections == 1)
+            await by_c.aclose()
+            await until(lambda: governor.statistics().connections == 0)
+            await by_b.aclose()
+        assert set(relayed._brought) == {"c"}
+
+
 class Slow:
     """A connection on which the first byte leaves while what serves ends."""
 
@@ -103,7 +129,7 @@ async def test_a_client_that_comes_as_the_broker_ends_is_not_given_to_it() -> No
         nursery.start_soon(serve_by)
         await until(lambda: relayed._serve is not None)
         with pytest.raises(LinkEnded, match="does not serve"):
-            await relayed.take(Slow(scope), frame)  # type: ignore[arg-type]
+            await relayed.take("b", Slow(scope), frame)  # type: ignore[arg-type]
     assert not given
 
 
@@ -124,6 +150,9 @@ def test_all_boxes_take_clients_until_one_says_otherwise() -> None:
     assert (relayed.takes("b"), relayed.takes("c"), relayed.takes("d"), relayed.all_take) == (True, False, True, False)
     relayed.heard("c", True)
     assert relayed.all_take
+    relayed.heard("c", False)
+    relayed.know({"b": 1})
+    assert relayed.all_take, "c is no longer a member"
 
 
 class AsStream(trio.abc.Stream):
