@@ -15,6 +15,7 @@ from appliance.group.links.link import LinkEnded
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient, decode_relay
 from netstack.serving.server import Brought, ServeBrought
+from uplink_spark.wire.tls import FEED_BYTES
 
 WAIT_S: Final = 2.5  # for the broker; a follower asks again while its client waits
 MOST_WAITING: Final = 256
@@ -112,7 +113,10 @@ class RelayedStream(trio.abc.Stream):
         return await self._stream.receive_some(max_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
+        """Send little at a time: of more each client that does not read would keep a copy, in OpenSSL and in a thread."""
+        with memoryview(data) as view:
+            for at in range(0, len(view), FEED_BYTES):
+                await self._stream.send_all(view[at : at + FEED_BYTES])
 
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -1,6 +1,7 @@
 """A follower carries gRPC clients to the leader over real links: as they are, in bounds, while that one leads."""
 
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,7 @@ async def test_a_client_that_does_not_read_is_not_read_for() -> None:
     asked = [4 * MIB] * 40
     async with relaying(Served()) as (pair, serve):
         await serve()
+        threads = threading.active_count()
         pair.leadership.set(ELSEWHERE)
         tcp = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
         client = GrpcTestClient(tcp)  # nothing runs that reads
@@ -182,6 +184,7 @@ async def test_a_client_that_does_not_read_is_not_read_for() -> None:
             await client.send(number, enveloped(str(size - 100).encode()), end=True)
         await until(lambda: pair.at_a.unsent.bytes > MIB)
         await trio.testing.wait_all_tasks_blocked(0.1)
+        assert threading.active_count() <= threads, "none waits for a client"
         await trio.aclose_forcefully(tcp)
         await until(lambda: pair.at_a.statistics().connections == 0)
         taken = pair.at_a.counted["bytes_out"]

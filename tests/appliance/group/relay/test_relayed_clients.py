@@ -10,7 +10,7 @@ from appliance.group.links.frames import RELAY, LinkFrameDecoder, encode_frame
 from appliance.group.links.link import LinkEnded
 from appliance.group.relay import relayed_clients
 from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient
-from appliance.group.relay.relayed_clients import RelayedClients
+from appliance.group.relay.relayed_clients import RelayedClients, RelayedStream
 from netstack.grpc.connection import GrpcServing
 from netstack.grpc.testing import GrpcTestClient
 from netstack.serving.governor import Governor
@@ -20,7 +20,7 @@ from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.links.test_links import Member, dialed, serving
 from tests.appliance.group.relay.relaying import ECHO, Served
 from tests.waiting import until
-from uplink_spark.wire.tls import TlsStream
+from uplink_spark.wire.tls import FEED_BYTES, TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
 CLIENT = RelayedClient(("10.1.0.77", 40_001), ("10.1.0.12", 8081))
@@ -131,6 +131,25 @@ async def test_a_client_that_comes_as_the_broker_ends_is_not_given_to_it() -> No
         with pytest.raises(LinkEnded, match="does not serve"):
             await relayed.take("b", Slow(scope), frame)  # type: ignore[arg-type]
     assert not given
+
+
+class Pieces:
+    """What a connection between members is given."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    async def send_all(self, data: memoryview) -> None:
+        self.given.append(bytes(data))
+
+
+async def test_openssl_is_given_little_at_a_time() -> None:
+    pieces, data = Pieces(), bytes(range(256)) * 4096
+    for each in (data, memoryview(data)[7:], b"", b"little"):
+        pieces.given.clear()
+        await RelayedStream(pieces).send_all(each)  # type: ignore[arg-type]
+        assert b"".join(pieces.given) == each
+        assert max(map(len, pieces.given), default=0) <= FEED_BYTES
 
 
 async def test_a_frame_with_no_address_ends_the_connection_and_is_counted() -> None:
