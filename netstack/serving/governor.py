@@ -61,7 +61,10 @@ class Governor:
         `own`: it comes from this machine, whose watchdog asks so whether requests are answered.
         """
         reason = decide_by_descriptor(descriptor, own, self.limits) or (None if own else self._refusal)
-        reason = reason or decide(address, self._counts, trio.current_time(), self.limits)
+        now = trio.current_time()
+        reason = reason or decide(address, self._counts, now, self.limits)
+        if reason is not None and reason.startswith(NO_PLACE) and (elsewhere := self.slots.elsewhere()):
+            reason = decide(address, self._counts, now, self.limits, elsewhere=elsewhere)
         if reason is not None and reason.startswith(NO_PLACE) and (given := self.slots.to_give(address)) is not None:
             self.slots.remove(given)
             self.counted["evicted"] += 1
@@ -69,7 +72,7 @@ class Governor:
                 "connection_evicted", given.site, reason=f"the limit was reached, {address} has fewer connections"
             )
             given.end()
-            self._counts.add(address, 0.0, trio.current_time())  # one above the limit for a moment
+            self._counts.add(address, 0.0, now)  # one above the limit for a moment
             reason = None
         if reason is None:
             self.counted["accepted"] += 1

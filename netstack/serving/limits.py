@@ -64,8 +64,11 @@ class ConnectionCounts:
 NO_PLACE = "limits.connections:"  # how the refusal begins that an eviction can turn
 
 
-def decide(address: str, counts: ConnectionCounts, now: float, limits: Limits) -> str | None:
-    """Return why a new connection of this address is refused, the limit's name first, or None and count it."""
+def decide(address: str, counts: ConnectionCounts, now: float, limits: Limits, *, elsewhere: int = 0) -> str | None:
+    """Return why a new connection of this address is refused, the limit's name first, or None and count it.
+
+    elsewhere: how many of those that are counted have their place at another box.
+    """
     local, share = is_loopback(address), share_of(address)
     left, since = counts.allowance.get(share, (float(limits.new_burst), now))
     left = min(float(limits.new_burst), left + (now - since) * limits.new_per_s)
@@ -75,8 +78,8 @@ def decide(address: str, counts: ConnectionCounts, now: float, limits: Limits) -
         if left < 1:
             return f"limits.connects_per_s: {limits.new_per_s:g}"
     room = limits.connections - (0 if local else limits.reserved_for_loopback)
-    if counts.total >= room:
-        return f"{NO_PLACE} {counts.total} connections, {room} allowed"
+    if (held := counts.total - elsewhere) >= room:
+        return f"{NO_PLACE} {held} connections, {room} allowed"
     counts.add(address, left - 1 if not local else left, now)
     return None
 

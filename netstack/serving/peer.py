@@ -46,6 +46,7 @@ class Peer:
         self.born_host = host_bytes(*remote)
         self.tls = False
         self.signer: Any = None  # what the check of requests says of who signed the last one; nothing here reads it
+        self.elsewhere = False  # whether another box serves it, to which this one relays
         self.closed = trio.Event()
         self.close_reason = ""
         self._outbox = outbox

@@ -230,7 +230,7 @@ class _Server:
         connection = self._connect(stream, peer, outbox, governor)
         self._connections.add(connection)
         slot.silent_since, slot.busy = connection.silent_since, connection.is_busy
-        slot.signed = lambda: peer.signer is not None
+        slot.signed, slot.elsewhere = lambda: peer.signer is not None, lambda: peer.elsewhere
         try:
             reason = await connection.run()
         finally:

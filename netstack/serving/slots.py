@@ -2,9 +2,11 @@
 
 An address has a share of its own: one IPv4 address, one IPv6 /64. When no place is free, the address with the most
 connections gives up the one of them that was silent longest; never one that has signed a request, never one that has
-something under way. Sans I/O: times are those of one monotonic clock.
+something under way. A connection that another box serves, to which this one relays, has its place there, and that box
+decides who keeps one. Sans I/O: times are those of one monotonic clock.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -35,7 +37,7 @@ def _prefix(address: str, bits: int) -> str:
 class Slot:
     """The place of one connection. Until it has a `silent_since` its handshake is not over."""
 
-    __slots__ = ("at", "busy", "end", "opened_at", "signed", "silent_since", "site")
+    __slots__ = ("at", "busy", "elsewhere", "end", "opened_at", "signed", "silent_since", "site")
 
     def __init__(self, address: str, opened_at: float, end: Callable[[], None], *, at: str = "") -> None:
         """at: the own address that it was made to."""
@@ -43,6 +45,7 @@ class Slot:
         self.silent_since: Callable[[], float] = lambda: opened_at
         self.signed: Callable[[], bool] = lambda: False
         self.busy: Callable[[], bool] = lambda: False
+        self.elsewhere: Callable[[], bool] = lambda: False
 
 
 class ConnectionSlots:
@@ -50,19 +53,16 @@ class ConnectionSlots:
 
     def __init__(self) -> None:
         self._slots: set[Slot] = set()
-        self._by_site: dict[str, int] = {}
 
     def add(self, slot: Slot) -> None:
         self._slots.add(slot)
-        self._by_site[slot.site] = self._by_site.get(slot.site, 0) + 1
 
     def remove(self, slot: Slot) -> None:
-        if slot not in self._slots:
-            return
-        self._slots.remove(slot)
-        self._by_site[slot.site] -= 1
-        if not self._by_site[slot.site]:
-            del self._by_site[slot.site]
+        self._slots.discard(slot)
+
+    def elsewhere(self) -> int:
+        """Return how many connections another box serves."""
+        return sum(slot.elsewhere() for slot in self._slots)
 
     def end_at(self, own: str, *, busy: bool) -> int:
         """End the connections that were made to an own address; `busy`: also those with something under way.
@@ -77,12 +77,10 @@ class ConnectionSlots:
 
     def to_give(self, address: str) -> Slot | None:
         """Return the place that an address gets when none is free, None when it has its share already."""
-        if not self._by_site:
+        held = [slot for slot in self._slots if not slot.elsewhere()]
+        by_site = Counter(slot.site for slot in held)
+        most = max(by_site.values(), default=0)
+        if most <= by_site[site_of(address)] + 1:
             return None
-        most = max(self._by_site.values())
-        if most <= self._by_site.get(site_of(address), 0) + 1:
-            return None
-        idle = [
-            slot for slot in self._slots if self._by_site[slot.site] == most and not slot.signed() and not slot.busy()
-        ]
+        idle = [slot for slot in held if by_site[slot.site] == most and not slot.signed() and not slot.busy()]
         return min(idle, key=lambda slot: slot.silent_since(), default=None)

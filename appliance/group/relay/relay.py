@@ -29,12 +29,14 @@ from uplink_spark.errors import ProtocolError
 WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is called meanwhile has its own deadline
 DIAL_S: Final = 3.0  # as a link has to connect; both times `group.timing` where that is above 1
 AGAIN_S: Final = 0.05
+QUIET_S: Final = 0.1  # after the leader's last word a client has no other call under way, most likely
 MOST_WAITING: Final = 512
 MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
 # An empty frame of SETTINGS (RFC 9113, 6.5), before those of the leader, at an address that is about to move: a channel
 # that has none yet is not ready, has nothing to say, and its client never hears that the connection leads nowhere. At
 # others it comes with the leader: what is called on a channel that is not ready waits, and costs no try.
 NO_SETTINGS: Final = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 UNREACHED: Final = (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded)
 Connected = Callable[[str], AbstractAsyncContextManager[LinkTlsStream]]
 
@@ -180,7 +182,8 @@ class FollowersPort:
         """Return what a connection of a client becomes; `own` serves it here, with what a follower may answer."""
 
         def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> Served:
-            relayed = RelayedConnection(stream, peer, self._relay, partial(own, stream, peer, outbox, governor))
+            here = partial(own, stream, peer, outbox, governor)
+            relayed = RelayedConnection(stream, peer, governor, self._relay, here)
             relayed.moves = peer.local[0] == self._floating
             return relayed
 
@@ -198,10 +201,14 @@ class FollowersPort:
 class RelayedConnection:
     """One connection of a client to a follower. `own` is what serves it where the leader is of an older version."""
 
-    def __init__(self, stream: trio.abc.Stream, peer: Peer, relay: GrpcRelay, own: Callable[[], Served]) -> None:
-        self.peer = peer
+    def __init__(
+        self, stream: trio.abc.Stream, peer: Peer, governor: Governor, relay: GrpcRelay, own: Callable[[], Served]
+    ) -> None:
+        self.peer, self._governor = peer, governor
         self._stream, self._relay, self._own = stream, relay, own
-        self._scope, self._heard_at = trio.CancelScope(), trio.current_time()
+        self._scope = trio.CancelScope()
+        self._asked_at = self._answered_at = trio.current_time()  # when client and leader said something last
+        self._giving_since = inf  # the client what it has not taken yet
         self._served: Served | None = None  # by this box itself
         self.moves = False  # whether it was made to an address that moves
 
@@ -233,8 +240,9 @@ class RelayedConnection:
                     self._served = self._own()
                     await self._served.run()
                 else:
-                    nursery.start_soon(self._carry, self._stream, upstream, "eof")
-                    nursery.start_soon(self._carry, upstream, self._stream, "leader")
+                    self.peer.elsewhere = True
+                    nursery.start_soon(self._carry_up, upstream)
+                    nursery.start_soon(self._carry_down, upstream)
                     await trio.sleep_forever()
                 self._scope.cancel()
 
@@ -242,7 +250,7 @@ class RelayedConnection:
         """Let the channel be ready; whether the client is there."""
         try:
             await self._stream.send_all(NO_SETTINGS)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except BROKEN:
             return False
         return True
 
@@ -251,17 +259,26 @@ class RelayedConnection:
         await self._relay.leadership.wait_for(lambda state: state.leader != leader)
         self.finish("leader")
 
-    async def _carry(
-        self, come: "trio.abc.Stream | LinkTlsStream", go: "trio.abc.Stream | LinkTlsStream", at_end: str
-    ) -> None:
-        """Carry bytes one way until they end."""
+    async def _carry_up(self, upstream: LinkTlsStream) -> None:
+        """Carry what the client says until it ends."""
         try:
-            while data := await come.receive_some(RECEIVE_BYTES):
-                self._heard_at = trio.current_time()
-                await go.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await self._stream.receive_some(RECEIVE_BYTES):
+                self._asked_at = trio.current_time()
+                await upstream.send_all(data)
+        except BROKEN:
             pass
-        self.finish(at_end)
+        self.finish("eof")
+
+    async def _carry_down(self, upstream: LinkTlsStream) -> None:
+        """Carry what the leader says until it ends."""
+        try:
+            while data := await upstream.receive_some(RECEIVE_BYTES):
+                self._answered_at = self._giving_since = trio.current_time()
+                await self._stream.send_all(data)
+                self._giving_since = inf
+        except BROKEN:
+            pass
+        self.finish("leader")
 
     def finish(self, reason: str) -> None:
         """End the connection; the first reason counts."""
@@ -270,12 +287,21 @@ class RelayedConnection:
 
     def silent_since(self) -> float:
         """When bytes of the client or for it came last, by trio's clock."""
-        return self._served.silent_since() if self._served is not None else self._heard_at
+        if self._served is not None:
+            return self._served.silent_since()
+        return max(self._asked_at, self._answered_at)
 
     def is_busy(self) -> bool:
-        """Whether a call is under way, as far as this box knows."""
-        return self._served is not None and self._served.is_busy()
+        """Whether a call is under way, as far as this box knows: what came last came from the client, or just now."""
+        if self._served is not None:
+            return self._served.is_busy()
+        return self._asked_at > self._answered_at or trio.current_time() - self._answered_at < QUIET_S
 
     def overdue(self, now: float) -> str | None:
-        """Return why this connection is to be closed: the leader decides that of one that is relayed."""
-        return self._served.overdue(now) if self._served is not None else None
+        """Return why this connection is to be closed now, or None; of what it says the leader decides that."""
+        if self._served is not None:
+            return self._served.overdue(now)
+        limit_s = self._governor.limits.unsent_s
+        if now - self._giving_since > limit_s:
+            return f"unsent: what the leader said last is not read for {limit_s:g} s"
+        return None

@@ -113,7 +113,7 @@ class RelayedStream(trio.abc.Stream):
         return await self._stream.receive_some(max_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send little at a time: of more each client that does not read would keep a copy, in OpenSSL and in a thread."""
+        """Send little at a time: of much each client that does not read would keep OpenSSL's copy, and a thread."""
         with memoryview(data) as view:
             for at in range(0, len(view), FEED_BYTES):
                 await self._stream.send_all(view[at : at + FEED_BYTES])

@@ -58,3 +58,17 @@ async def test_a_newcomer_gets_the_place_of_whoever_has_the_most() -> None:
     assert (ended, governor.counted["evicted"]) == ([0], 1), "the one that was silent longest"
     governor.release("10.0.0.1")  # the connection has ended by now
     assert governor.statistics().connections == 10
+
+
+async def test_connections_that_another_box_serves_take_no_place() -> None:
+    governor = Governor(Limits(connections=3, reserved_for_loopback=1))
+    slots = [Slot("10.0.0.1", trio.current_time(), lambda: None) for _ in range(2)]
+    for slot in slots:
+        assert governor.admit("10.0.0.1") is None
+        slot.signed = lambda: True
+        governor.slots.add(slot)
+    assert governor.admit("10.0.0.2") == "limits.connections: 2 connections, 2 allowed"
+    slots[0].elsewhere = lambda: True
+    assert governor.admit("10.0.0.2") is None
+    assert governor.admit("10.0.0.3") == "limits.connections: 2 connections, 2 allowed"
+    assert (governor.counted["evicted"], governor.statistics().connections) == (0, 3)

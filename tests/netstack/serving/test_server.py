@@ -311,10 +311,10 @@ async def test_a_handler_may_end_the_connection_also_later_and_once_it_is_over()
 
 async def test_a_connection_brought_another_way_is_served_within_the_limits_and_ends_with_the_server() -> None:
     governor, ended = Governor(Limits(connections_per_address=1)), list[str]()
-    seen = list[tuple[tuple[str, int], tuple[str, int], bool]]()
+    peers = list[Peer]()
 
     def note(command: RemotingCommand, peer: Peer) -> Answer:
-        seen.append((peer.remote, peer.local, peer.tls))
+        peers.append(peer)
         return echo(command, peer)
 
     async with trio.open_nursery() as callers, trio.open_nursery() as nursery:
@@ -335,10 +335,13 @@ async def test_a_connection_brought_another_way_is_served_within_the_limits_and_
         first, second = await bring(), await bring()
         await first.send_all(numbered(1, 7))
         assert [each.opaque for each in await read_commands(first, 1)] == [7]
-        assert seen == [(("10.0.0.7", 5), ("10.0.0.2", 8081), True)]
+        ends = [(peer.remote, peer.local, peer.tls) for peer in peers]
+        assert ends == [(("10.0.0.7", 5), ("10.0.0.2", 8081), True)]
         assert await second.receive_some() == b"", "its address has one"
         assert (governor.counted["refused_limits.connections_per_address"], ended) == (1, ["it"])
         assert governor.statistics().connections == 1
+        peers[0].elsewhere = True
+        assert governor.slots.elsewhere() == 1
         nursery.cancel_scope.cancel()
     assert await first.receive_some() == b""
     assert (ended, governor.statistics().connections) == (["it"] * 2, 0)

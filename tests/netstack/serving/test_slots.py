@@ -81,3 +81,14 @@ def test_a_place_is_given_back_once() -> None:
     places.slots.remove(slot)
     places.slots.remove(slot)
     assert places.slots.to_give("10.0.0.2") is None
+
+
+def test_who_is_served_elsewhere_neither_gives_a_place_nor_counts() -> None:
+    places = Places()
+    relayed = [places.take("10.0.0.1", 0.0) for _ in range(5)]
+    for slot in relayed:
+        slot.elsewhere = lambda: True
+    assert (places.slots.elsewhere(), places.slots.to_give("10.0.0.9")) == (5, None)
+    held = [places.take("10.0.0.2", moment) for moment in (4.0, 3.0)]
+    assert places.slots.to_give("10.0.0.9") is held[1]
+    assert places.slots.to_give("10.0.0.2") is None

@@ -13,26 +13,37 @@ from appliance.group.relay.relayed_clients import RelayedClients
 from netstack.grpc.calls import Answer, AnswerTask, Call, Service, Unary
 from netstack.grpc.connection import GrpcServing
 from netstack.serving.governor import Governor
-from netstack.serving.server import Connect, open_listeners, serve_connections
+from netstack.serving.limits import Limits
+from netstack.serving.outbox import Outbox
+from netstack.serving.peer import Peer
+from netstack.serving.server import Connect, Served, open_listeners, serve_connections
 from netstack.serving.tls import TlsDoor
 from tests.appliance.group.links.test_links import Member, serving
 
 ELSEWHERE = LeadershipState(FOLLOWER, 3, "a", "")
-ECHO, SIZE = "/t/Echo", "/t/Large"
+ECHO, SIZE, WAIT = "/t/Echo", "/t/Large", "/t/Wait"
 
 
-class Served:
+class Seen:
     """What a leader saw of its clients, and what it answers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[tuple[str, int], tuple[str, int], bool]] = []
+        self.waits = trio.Event()  # for this
 
     def service(self) -> Service:
-        return {ECHO.encode(): Unary(self._echo), SIZE.encode(): Unary(self._large)}
+        return {ECHO.encode(): Unary(self._echo), SIZE.encode(): Unary(self._large), WAIT.encode(): Unary(self._wait)}
 
     def _echo(self, call: Call, message: bytes) -> Answer:
         self.seen.append((call.peer.remote, call.peer.local, call.peer.tls))
         return message
+
+    def _wait(self, call: Call, message: bytes) -> Answer:
+        async def made() -> bytes:
+            await self.waits.wait()
+            return message
+
+        return AnswerTask(made)
 
     def _large(self, call: Call, message: bytes) -> Answer:
         async def made() -> bytes:
@@ -43,10 +54,10 @@ class Served:
 
 
 class Pair:
-    """a serves, b relays; `at_b` is the port of b. `scale`: the group's timing."""
+    """a serves, b relays; `at_b` is the port of b. `limits` are those of b, `scale` is the group's timing."""
 
-    def __init__(self, served: Served, scale: float = 1.0) -> None:
-        self.served = served
+    def __init__(self, seen: Seen, limits: Limits | None = None, scale: float = 1.0) -> None:
+        self.seen = seen
         self.a, self.b = Member("a"), Member("b")
         self.relayed, self.own = RelayedClients(), RelayedClients()
         self.a.relayed = self.relayed
@@ -54,7 +65,8 @@ class Pair:
         self.asked = list[str]()
         self.cable_s = 0.0  # that a connection takes
         self.relay = GrpcRelay(self.own, self.leadership, "b", self._connected, scale)
-        self.at_a, self.at_b = Governor(), Governor()
+        self.at_a, self.at_b = Governor(), Governor(limits)
+        self.accepted = list[Served]()  # by b
         self.port_of_b = 0
         self._leading = trio.CancelScope()
 
@@ -69,7 +81,7 @@ class Pair:
         """Let a serve clients until `leave`."""
         with trio.CancelScope() as self._leading:
             async with trio.open_nursery() as nursery:
-                connect = GrpcServing(self.served.service()).connect
+                connect = GrpcServing(self.seen.service()).connect
                 serve = await nursery.start(serve_connections, (), connect, self.at_a)
                 nursery.start_soon(self.relayed.serve_by, serve)
                 task_status.started()
@@ -81,10 +93,16 @@ class Pair:
 
 @asynccontextmanager
 async def relaying(
-    served: Served, *, tls: TlsDoor | None = None, own: Connect | None = None, floating: str = "", scale: float = 1.0
+    seen: Seen,
+    *,
+    tls: TlsDoor | None = None,
+    own: Connect | None = None,
+    floating: str = "",
+    limits: Limits | None = None,
+    scale: float = 1.0,
 ) -> AsyncIterator[tuple[Pair, Callable[[], Awaitable[None]]]]:
     """Run both; yields them, and what lets a serve."""
-    pair = Pair(served, scale)
+    pair = Pair(seen, limits, scale)
     with trio.fail_after(60):
         async with _running(pair, tls, own, floating) as nursery:
             yield pair, partial(nursery.start, pair.serve_at_a)
@@ -95,6 +113,11 @@ async def _running(pair: Pair, tls: TlsDoor | None, own: Connect | None, floatin
     async with serving(pair.a, pair.b, dial=False) as nursery:
         listeners = await open_listeners("127.0.0.1", 0)
         pair.port_of_b = listeners[0].socket.getsockname()[1]
-        connect = pair.relay.following(floating).connect(own or GrpcServing({}).connect)
+        following = pair.relay.following(floating).connect(own or GrpcServing({}).connect)
+
+        def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> Served:
+            pair.accepted.append(made := following(stream, peer, outbox, governor))
+            return made
+
         await nursery.start(partial(serve_connections, listeners, connect, pair.at_b, tls=tls))
         yield nursery

@@ -13,9 +13,10 @@ from appliance.group.relay import relay as relay_module
 from appliance.group.relay import relayed_clients
 from netstack.grpc.connection import GrpcServing
 from netstack.grpc.testing import GrpcTestClient, enveloped, grpc_client
+from netstack.serving.limits import Limits
 from netstack.serving.tls import TlsConfig, TlsDoor, client_context
 from tests.appliance.group.certificates import needs_openssl
-from tests.appliance.group.relay.relaying import ECHO, ELSEWHERE, SIZE, Served, relaying
+from tests.appliance.group.relay.relaying import ECHO, ELSEWHERE, SIZE, WAIT, Seen, relaying
 from tests.netstack.serving.test_tls import make_certificate
 from tests.waiting import until
 
@@ -24,7 +25,7 @@ MIB = 1 << 20
 
 
 async def test_a_client_of_a_follower_is_served_by_the_leader_as_it_came() -> None:
-    served = Served()
+    served = Seen()
     async with relaying(served) as (pair, serve):
         await serve()
         pair.leadership.set(ELSEWHERE)
@@ -41,7 +42,7 @@ async def test_a_client_of_a_follower_is_served_by_the_leader_as_it_came() -> No
 
 
 async def test_a_client_with_tls_has_the_followers_certificate_and_is_known_to_have_come_so(tmp_path: Path) -> None:
-    served, door = Served(), TlsDoor(TlsConfig(*make_certificate(tmp_path, "b")))
+    served, door = Seen(), TlsDoor(TlsConfig(*make_certificate(tmp_path, "b")))
     async with relaying(served, tls=door) as (pair, serve):
         await serve()
         pair.leadership.set(ELSEWHERE)
@@ -61,7 +62,7 @@ async def test_a_client_with_tls_has_the_followers_certificate_and_is_known_to_h
 
 
 async def test_a_client_waits_for_a_leader_that_serves_and_connects_again_for_the_next() -> None:
-    served = Served()
+    served = Seen()
     async with relaying(served) as (pair, serve), grpc_client(pair.port_of_b) as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.call, ECHO, b"first")
@@ -84,7 +85,7 @@ async def test_a_client_waits_for_a_leader_that_serves_and_connects_again_for_th
 
 
 async def test_a_channel_at_an_address_that_moves_is_ready_before_there_is_a_leader() -> None:
-    async with relaying(Served(), floating="127.0.0.1") as (pair, serve), grpc_client(pair.port_of_b) as client:
+    async with relaying(Seen(), floating="127.0.0.1") as (pair, serve), grpc_client(pair.port_of_b) as client:
         await until(lambda: pair.relay._waiting == 1)
         stream = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
         assert await stream.receive_some() == relay_module.NO_SETTINGS
@@ -95,7 +96,7 @@ async def test_a_channel_at_an_address_that_moves_is_ready_before_there_is_a_lea
 
 
 async def test_who_waits_at_a_box_that_leads_no_longer_goes_to_the_next_at_once() -> None:
-    async with relaying(Served()) as (pair, _), grpc_client(pair.port_of_b):
+    async with relaying(Seen()) as (pair, _), grpc_client(pair.port_of_b):
         pair.leadership.set(ELSEWHERE)  # a, whose standing is over
         await until(lambda: pair.relayed._waiting == 1)
         pair.leadership.set(ELSEWHERE._replace(leader="c"))
@@ -108,7 +109,7 @@ async def test_a_client_is_closed_when_nobody_leads_in_time_and_more_than_some_d
 ) -> None:
     monkeypatch.setattr(relay_module, "WAIT_S", 0.3)
     monkeypatch.setattr(relay_module, "MOST_WAITING", 1)
-    async with relaying(Served()) as (pair, _), grpc_client(pair.port_of_b) as first:
+    async with relaying(Seen()) as (pair, _), grpc_client(pair.port_of_b) as first:
         await until(lambda: pair.relay._waiting == 1)
         async with grpc_client(pair.port_of_b) as second:
             await second.closed.wait()
@@ -119,7 +120,7 @@ async def test_a_client_is_closed_when_nobody_leads_in_time_and_more_than_some_d
 
 
 async def test_a_leader_has_the_time_of_a_link_and_of_slow_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with relaying(Served()) as (pair, serve):
+    async with relaying(Seen()) as (pair, serve):
         await serve()
         pair.cable_s = 1.2  # a packet takes 300 ms each way
         pair.leadership.set(ELSEWHERE)
@@ -127,7 +128,7 @@ async def test_a_leader_has_the_time_of_a_link_and_of_slow_links(monkeypatch: py
             assert (await client.call(ECHO, b"said")).messages == [b"said"]
     monkeypatch.setattr(relay_module, "DIAL_S", 0.2)
     monkeypatch.setattr(relay_module, "WAIT_S", 0.4)
-    async with relaying(Served(), scale=10) as (pair, serve):
+    async with relaying(Seen(), scale=10) as (pair, serve):
         await serve()
         pair.cable_s = 0.5
         pair.leadership.set(ELSEWHERE)
@@ -141,8 +142,8 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
     monkeypatch.setattr(relay_module, "WAIT_S", 1.0)
     monkeypatch.setattr(relay_module, "DIAL_S", 0.9)
     monkeypatch.setattr(relayed_clients, "WAIT_S", 0.05)
-    here = Served()
-    async with relaying(Served(), own=GrpcServing(here.service()).connect) as (pair, _):
+    here = Seen()
+    async with relaying(Seen(), own=GrpcServing(here.service()).connect) as (pair, _):
         pair.leadership.set(ELSEWHERE)  # is reached, and composes its broker
         async with grpc_client(pair.port_of_b) as client:
             await client.closed.wait()
@@ -156,7 +157,7 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
 
 
 async def test_a_client_is_served_here_while_a_box_of_an_older_version_leads() -> None:
-    served, here = Served(), Served()
+    served, here = Seen(), Seen()
     own = GrpcServing(here.service()).connect
     async with relaying(served, own=own) as (pair, serve):
         await serve()
@@ -169,19 +170,24 @@ async def test_a_client_is_served_here_while_a_box_of_an_older_version_leads() -
             await client.closed.wait()
 
 
+async def ask_for(tcp: trio.SocketStream, sizes: list[int]) -> None:
+    """Ask for so many bytes each, and read nothing."""
+    client = GrpcTestClient(tcp)
+    client.h2.increment_flow_control_window(sum(sizes))
+    for size in sizes:
+        number = await client.begin(SIZE)
+        client.h2.increment_flow_control_window(2 * size, number)
+        await client.send(number, enveloped(str(size - 100).encode()), end=True)
+
+
 async def test_a_client_that_does_not_read_is_not_read_for() -> None:
     asked = [4 * MIB] * 40
-    async with relaying(Served()) as (pair, serve):
+    async with relaying(Seen()) as (pair, serve):
         await serve()
         threads = threading.active_count()
         pair.leadership.set(ELSEWHERE)
         tcp = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
-        client = GrpcTestClient(tcp)  # nothing runs that reads
-        client.h2.increment_flow_control_window(sum(asked))
-        for size in asked:
-            number = await client.begin(SIZE)
-            client.h2.increment_flow_control_window(2 * size, number)
-            await client.send(number, enveloped(str(size - 100).encode()), end=True)
+        await ask_for(tcp, asked)
         await until(lambda: pair.at_a.unsent.bytes > MIB)
         await trio.testing.wait_all_tasks_blocked(0.1)
         assert threading.active_count() <= threads, "none waits for a client"
@@ -189,3 +195,34 @@ async def test_a_client_that_does_not_read_is_not_read_for() -> None:
         await until(lambda: pair.at_a.statistics().connections == 0)
         taken = pair.at_a.counted["bytes_out"]
         assert taken < 20 * MIB, f"{taken} of {sum(asked)} bytes are in buffers of the kernel and of the follower"
+
+
+async def test_a_relayed_client_has_its_place_at_the_leader_and_is_busy_while_it_waits_for_an_answer() -> None:
+    seen = Seen()
+    async with relaying(seen) as (pair, serve), grpc_client(pair.port_of_b) as client:
+        await until(lambda: pair.relay._waiting == 1)
+        [accepted] = pair.accepted
+        assert not accepted.peer.elsewhere
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        await client.call(ECHO, b"")  # what either has to settle at the beginning is over
+        async with trio.open_nursery() as nursery:
+            frames = pair.at_a.counted["frames"]
+            nursery.start_soon(client.call, WAIT, b"")
+            await until(lambda: pair.at_a.counted["frames"] > frames)
+            await trio.testing.wait_all_tasks_blocked(2 * relay_module.QUIET_S)
+            assert (accepted.peer.elsewhere, accepted.is_busy()) == (True, True)
+            seen.waits.set()
+        await until(lambda: not accepted.is_busy())
+
+
+async def test_a_relayed_client_that_reads_nothing_more_is_closed_though_the_leader_has_gone() -> None:
+    async with relaying(Seen(), limits=Limits(unsent_s=0.5)) as (pair, serve):
+        await serve()
+        pair.leadership.set(ELSEWHERE)
+        tcp = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        await ask_for(tcp, [4 * MIB] * 40)
+        await until(lambda: pair.at_a.unsent.bytes > MIB)
+        pair.leave()
+        await until(lambda: pair.at_b.counted["closed_unsent"] == 1)
+        await trio.aclose_forcefully(tcp)

@@ -18,7 +18,7 @@ from netstack.serving.limits import Limits
 from netstack.serving.server import Brought, serve_connections
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.links.test_links import Member, dialed, serving
-from tests.appliance.group.relay.relaying import ECHO, Served
+from tests.appliance.group.relay.relaying import ECHO, Seen
 from tests.waiting import until
 from uplink_spark.wire.tls import FEED_BYTES, TlsStream
 
@@ -50,7 +50,7 @@ async def test_who_comes_before_the_broker_waits_for_it_and_no_more_than_some_wa
 
 
 async def test_a_member_brings_clients_within_the_limits_of_their_addresses() -> None:
-    a, b, served = Member("a"), Member("b"), Served()
+    a, b, served = Member("a"), Member("b"), Seen()
     a.relayed = relayed = RelayedClients()
     governor, limits = Governor(Limits(connections_per_address=3)), 3
     async with serving(a, b, dial=False) as nursery:
@@ -72,7 +72,7 @@ async def test_a_member_brings_clients_within_the_limits_of_their_addresses() ->
         for each in streams:
             await each.aclose()
         await until(lambda: governor.statistics().connections == 0)
-        assert not governor.slots._by_site
+        assert not governor.slots._slots
 
 
 async def test_what_a_member_brings_ends_with_it_and_nothing_of_others() -> None:
@@ -80,7 +80,7 @@ async def test_what_a_member_brings_ends_with_it_and_nothing_of_others() -> None
     a.relayed = relayed = RelayedClients()
     governor = Governor()
     async with serving(a, b, c, dial=False) as nursery:
-        connect = GrpcServing(Served().service()).connect
+        connect = GrpcServing(Seen().service()).connect
         nursery.start_soon(said, a, b, CLIENT.encode())  # it waits
         await until(lambda: relayed._waiting == 1)
         relayed.left("b")
