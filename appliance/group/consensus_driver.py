@@ -20,6 +20,7 @@ from appliance.group.copies.log_copy import CopyFailed, LogShrunk
 from appliance.group.copies.missing import messages_of_clients
 from appliance.group.copies.segment_fetching import Fetcher, SegmentFetching
 from appliance.group.event_queue import DriverEvent, needs_turn
+from appliance.group.full_disk import WantedLeader
 from appliance.group.leadership import LEADER, LEARNER, LeadershipState
 from appliance.group.link_events import LinkEvents
 from appliance.group.links.link import Link
@@ -69,7 +70,7 @@ class ConsensusDriver:
         self._heard = LinkEvents(parts, session, at_once=self._done_at_once, segments=lambda: self._segments)
         self.links = make_links(self._heard)
         self._segments = SegmentFetching(self._fetcher(), parts.store)
-        self.view = MemberView(parts, self.links)
+        self.view, self._wanted = MemberView(parts, self.links), WantedLeader(parts, self.links)
         self.orders = MemberOrders(
             parts,
             self.links,
@@ -85,7 +86,7 @@ class ConsensusDriver:
             return None
         from appliance.group.relay.relay import GrpcRelay  # few boxes have the port of gRPC open
 
-        return GrpcRelay(relayed, self.leadership, self.member, self.links.connected, self._rules.scale)
+        return GrpcRelay(relayed, self.leadership, self.member, self.links.connected, self._rules.consensus.scale)
 
     def _fetcher(self) -> Fetcher:
         rules, core, links = self._rules, self._core, self.links
@@ -223,7 +224,7 @@ class ConsensusDriver:
             self._missing.note(store.committed, messages_of_clients(store))
             for member, frame in self._missing.frames(now_s, self._core.progress):
                 self.links.send(member, frame)
-            if to := self._core.wanted_leader(now_s):
+            if to := self._wanted.now(now_s):
                 self._wishes.add(Wish(LEAD, to, own=True))
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)

@@ -112,7 +112,7 @@ class MemberOrders:
 
     async def _campaign(self, *, forced: bool) -> None:
         """Hold elections until one is won, or what was promised to a leader that is gone has run out everywhere."""
-        until = trio.current_time() + PROMISE_S * self._rules.scale
+        until = trio.current_time() + PROMISE_S * self._rules.consensus.scale
         while self._leadership.current.role != LEADER and trio.current_time() < until:
             try:
                 await self._order(partial(self._core.campaign, forced=forced))
@@ -121,7 +121,7 @@ class MemberOrders:
                 await trio.sleep(LOOK_S)
             else:
                 self._wishes.answer = ""
-                await self._wait_lead(ROUND_S * self._rules.scale)
+                await self._wait_lead(ROUND_S * self._rules.consensus.scale)
 
     async def transfer(self, to: str) -> None:
         """Hand the leadership to a member; it has everything first. Requests wait until it leads."""
@@ -164,9 +164,10 @@ class MemberOrders:
             raise GroupRefused(str(exc)) from exc
 
     def _successors(self) -> list[str]:
-        """Return the other boxes that vote: those that are linked first, of these who has most."""
+        """Return the other boxes that vote: those that are linked and take records first, of these who has most."""
         boxes = [each for each in self._core.progress() if each.member in self._core.status.members.boxes]
-        boxes.sort(key=lambda each: (self._links.link(each.member) is None, -each.synced))
+        refuses = self._copy.news.refusals.of
+        boxes.sort(key=lambda each: (self._links.link(each.member) is None, refuses(each.member) != "", -each.synced))
         return [each.member for each in boxes]
 
     def _may_part(self) -> None:

@@ -14,6 +14,7 @@ from appliance.group.leadership import Leadership
 from appliance.group.links.directory import MemberDirectory
 from appliance.group.wishes import Wishes
 from storage_driver.consensus.core import Core
+from storage_driver.consensus.rules import Rules
 from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ class MemberRules(NamedTuple):
     member: str
     directory: MemberDirectory
     host: bytes  # as in records
-    scale: float = 1.0  # of the group's times
     catch_up_bytes_s: int = 0  # that a member is sent from the disk; 0: as fast as it takes them
     accounts: AccountCopies | None = None
     slaves: Slaves | None = None  # Apache's, which copy from this member
     relayed: RelayedClients | None = None  # gRPC clients that come by another member
+    consensus: Rules = Rules()  # `scale` is of all times of the group
 
 
 class DriverClocks(NamedTuple):

@@ -69,8 +69,8 @@ class GroupPlan(NamedTuple):
     def of_member(self) -> MemberRules:
         """Return what the driver needs of it."""
         directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
-        own = MemberRules(self.group, self.member, directory, self.host, self.rules.scale, rate, self.accounts)
-        return own._replace(slaves=self.slaves, relayed=self.relayed)
+        own = MemberRules(self.group, self.member, directory, self.host, rate, self.accounts)
+        return own._replace(slaves=self.slaves, relayed=self.relayed, consensus=self.rules)
 
 
 def boottime_s() -> float:

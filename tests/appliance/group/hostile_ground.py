@@ -4,7 +4,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class GroundMember(RealMember):
         self.cable_port = 0  # where the first member is found over a longer cable
 
     def configure(
-        self, members: "list[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
+        self, members: "Sequence[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
     ) -> None:
         addresses = {each.name: getattr(each, "link_address", "") for each in members}
         ports = {each.name: each.broker_port + 1 for each in members}

@@ -1,5 +1,6 @@
 """Members of a group as processes: each on ports that stay the same, with the certificates of tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class RealMember(Box):
         self.name = data.name
 
     def configure(
-        self, members: "list[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
+        self, members: "Sequence[RealMember]", more: str = "", *, elections: str = "manual", timing: float = 0.5
     ) -> None:
         """Write the configuration of this member."""
         listed = ", ".join(f'"{each.name}=127.0.0.1:{each.broker_port + 1}"' for each in members)

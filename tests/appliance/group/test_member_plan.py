@@ -13,4 +13,10 @@ def test_a_plan_says_who_belongs_to_the_group_at_first_and_what_its_driver_needs
     plan = witness_plan("press", "w", ["a=127.0.0.1:1", "b=127.0.0.1:2", "w=127.0.0.1:3 witness"], 0.5)
     assert plan.first_members() == Members(("a", "b"), ("w",))
     rules = plan.of_member()
-    assert (rules.group, rules.member, rules.scale, rules.accounts, rules.slaves) == ("press", "w", 0.5, None, None)
+    assert (rules.group, rules.member, rules.consensus.scale, rules.accounts, rules.slaves) == (
+        "press",
+        "w",
+        0.5,
+        None,
+        None,
+    )
