@@ -18,6 +18,7 @@ from appliance.group.leadership import Leadership, LeadershipState
 from appliance.group.links.link import LinkEnded
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.links import STREAM_ERRORS
+from appliance.group.relay.begun_stream import BegunStream
 from appliance.group.relay.relay_frame import BUSY, SERVED, RelayedClient
 from appliance.group.relay.relayed_clients import RECEIVE_BYTES, RelayedClients
 from netstack.serving.governor import Governor
@@ -182,8 +183,9 @@ class FollowersPort:
         """Return what a connection of a client becomes; `own` serves it here, with what a follower may answer."""
 
         def connect(stream: trio.abc.Stream, peer: Peer, outbox: Outbox, governor: Governor) -> Served:
-            here = partial(own, stream, peer, outbox, governor)
-            relayed = RelayedConnection(stream, peer, governor, self._relay, here)
+            begun = BegunStream(stream)
+            here = partial(own, begun, peer, outbox, governor)
+            relayed = RelayedConnection(begun, peer, governor, self._relay, here)
             relayed.moves = peer.local[0] == self._floating
             return relayed
 
@@ -199,10 +201,10 @@ class FollowersPort:
 
 
 class RelayedConnection:
-    """One connection of a client to a follower. `own` is what serves it where the leader is of an older version."""
+    """One connection of a client to a follower. `own` is what serves it where the leader does not."""
 
     def __init__(
-        self, stream: trio.abc.Stream, peer: Peer, governor: Governor, relay: GrpcRelay, own: Callable[[], Served]
+        self, stream: BegunStream, peer: Peer, governor: Governor, relay: GrpcRelay, own: Callable[[], Served]
     ) -> None:
         self.peer, self._governor = peer, governor
         self._stream, self._relay, self._own = stream, relay, own
@@ -224,12 +226,10 @@ class RelayedConnection:
         return self.peer.close_reason
 
     async def _run(self) -> None:
-        client = RelayedClient(self.peer.remote, self.peer.local, self.peer.tls)
-        if self.moves and not await self._greeted():
-            self.finish("reset")
+        if not await self._began():
             return
         async with AsyncExitStack() as stack:
-            reached = await self._relay.reach(client, stack)
+            reached = await self._reached(stack)
             if reached is None:
                 self.finish("unserved")
                 return
@@ -246,13 +246,39 @@ class RelayedConnection:
                     await trio.sleep_forever()
                 self._scope.cancel()
 
-    async def _greeted(self) -> bool:
-        """Let the channel be ready; whether the client is there."""
+    async def _began(self) -> bool:
+        """Let the channel be ready at once where it may not wait; whether the client has said something in time."""
+        limit_s = self._governor.limits.first_frame_s
         try:
-            await self._stream.send_all(NO_SETTINGS)
+            if self.moves:
+                await self._stream.send_all(NO_SETTINGS)
+            with trio.move_on_after(limit_s):
+                if await self._stream.read_ahead(RECEIVE_BYTES):
+                    return True
+                self.finish("eof")
         except BROKEN:
-            return False
-        return True
+            self.finish("reset")
+        self.finish(f"first: nothing came in {limit_s:g} s")  # unless there was a reason before
+        return False
+
+    async def _reached(self, stack: AsyncExitStack) -> tuple[str, LinkTlsStream | None] | None:
+        """Return what the relay reaches; a client that goes meanwhile is not dialed for any longer."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_ahead)
+            client = RelayedClient(self.peer.remote, self.peer.local, self.peer.tls)
+            reached = await self._relay.reach(client, stack)
+            nursery.cancel_scope.cancel()
+        return reached
+
+    async def _read_ahead(self) -> None:
+        """Notice that the client ends its connection, as long as it says little."""
+        try:
+            while self._stream.begun < RECEIVE_BYTES:
+                if not await self._stream.read_ahead(RECEIVE_BYTES):
+                    self.finish("eof")
+                    return
+        except BROKEN:
+            self.finish("reset")
 
     async def _end_after(self, leader: str) -> None:
         """End the connection when another than this leads, or nobody."""

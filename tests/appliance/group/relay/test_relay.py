@@ -11,6 +11,7 @@ import trio.testing
 from appliance.group.leadership import LEADER, LeadershipState
 from appliance.group.relay import relay as relay_module
 from appliance.group.relay import relayed_clients
+from appliance.group.relay.relayed_clients import RECEIVE_BYTES
 from netstack.grpc.connection import GrpcServing
 from netstack.grpc.testing import GrpcTestClient, enveloped, grpc_client
 from netstack.serving.limits import Limits
@@ -226,3 +227,32 @@ async def test_a_relayed_client_that_reads_nothing_more_is_closed_though_the_lea
         pair.leave()
         await until(lambda: pair.at_b.counted["closed_unsent"] == 1)
         await trio.aclose_forcefully(tcp)
+
+
+async def test_nobody_waits_for_a_client_that_says_nothing_or_has_gone() -> None:
+    async with relaying(Seen(), limits=Limits(first_frame_s=0.3)) as (pair, serve):
+        async with grpc_client(pair.port_of_b):
+            await until(lambda: pair.relay._waiting == 1)
+        await until(lambda: pair.at_b.counted["closed_eof"] == 1)
+        assert pair.relay._waiting == 0
+        silent = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        pair.leadership.set(ELSEWHERE)
+        await serve()
+        assert await silent.receive_some() == b""
+        await until(lambda: pair.at_b.counted["closed_first"] == 1)
+        gone = await trio.open_tcp_stream("127.0.0.1", pair.port_of_b)
+        await gone.aclose()
+        await until(lambda: pair.at_b.counted["closed_eof"] == 2)
+        assert not pair.asked, "the leader has heard of none"
+
+
+async def test_what_was_said_before_there_was_a_leader_arrives_whole() -> None:
+    async with relaying(Seen()) as (pair, serve):
+        await serve()
+        async with grpc_client(pair.port_of_b) as client, trio.open_nursery() as nursery:
+            said = [bytes([number]) * 30_000 for number in range(5)]  # more than is read ahead
+            for each in said:
+                nursery.start_soon(client.call, ECHO, each)
+            await until(lambda: pair.accepted and pair.accepted[0]._stream.begun == RECEIVE_BYTES)  # type: ignore[attr-defined]
+            pair.leadership.set(ELSEWHERE)
+        assert sorted(message for call in client.calls.values() for message in call.messages) == said
