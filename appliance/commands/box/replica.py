@@ -121,7 +121,8 @@ def kind(each: Mapping[str, Any], leader: str) -> str:
 def distance(each: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return how far a member's copy is from the leader's; of other copies only the leader knows it."""
     if not each["connected"]:
-        return f"not connected: {each['lost']}" if each["lost"] else "not connected"
+        lost = each.get("lost", "")  # a box of an earlier version does not say
+        return f"not connected: {lost}" if lost else "not connected"
     if each["witness"]:
         return "-"
     own, leader = status["member"], status["leader"]

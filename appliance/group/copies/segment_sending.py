@@ -28,8 +28,8 @@ class SegmentGone(Exception):
 class SendingRate:
     """How many bytes a second a follower is sent from the disk: `most`, 0: what it takes, but less beside clients.
 
-    Clients wait for the disk and the processor that a copy takes, too. It is always more than what they write: a
-    follower comes level. For threads, too.
+    Clients wait for the disk and the processor that a copy takes, too. Whatever is written to the log counts as
+    theirs, the box's own tables, too. It is always more than what is written: a follower comes level. For threads, too.
     """
 
     def __init__(self, most: int, now_s: Callable[[], float] = time.monotonic) -> None:

@@ -372,7 +372,8 @@ class MemberLinks:
         self._refused[reason] += 1
         if member:
             self._last[member] = text
-        if (left_out := self._told.allows(member or address, reason, trio.current_time())) is not None:
+        peer = member or address.rpartition(":")[0]  # the next one comes from another port
+        if (left_out := self._told.allows(peer, reason, trio.current_time())) is not None:
             more = f" left_out={left_out}" if left_out else ""
             log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
 

@@ -28,7 +28,6 @@ def test_safe_mode_counts_from_its_entry(tmp_path: Path) -> None:
     assert read_health(path, uptime_s=lambda: 90060.7)["since_s"] == 60
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leader", "line"),
     [
@@ -48,6 +47,7 @@ def test_a_follower_tells_of_its_own_copy_and_claims_nothing_of_others(leader: s
     assert f"Group     {line}" in describe({"state": "ok", "replication": group}).splitlines()
 
 
+@pytest.mark.slow
 def test_who_only_looks_at_the_state_does_not_load_what_serves() -> None:
     seen = "import appliance.commands.box.status, sys; print('trio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True, timeout=120)

@@ -82,6 +82,16 @@ def copies(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return {line.split()[0]: " ".join(line.split()[3:]) for line in lines}
 
 
+def test_a_box_of_an_earlier_version_says_less(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    each = {key: value for key, value in BOX.items() if key != "lost"}
+    said = {**STATUS, "members": [{**each, "member": "b", "connected": False}]}
+    monkeypatch.setattr(replica, "ask", lambda path, action, values, timeout_s: said)
+    command(tmp_path, "status")
+    assert copies(capsys) == {"b": "not connected"}
+
+
 def test_a_copy_is_measured_by_the_leader_where_one_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

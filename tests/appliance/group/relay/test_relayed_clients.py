@@ -159,6 +159,9 @@ async def test_a_frame_with_no_address_ends_the_connection_and_is_counted() -> N
         for head in ({}, {"host": "x" * 5000, "port": 1, "at": "10.1.0.12", "at_port": 2, "tls": 0}):
             assert (await said(a, b, encode_frame(RELAY, head)))[0] == b""
         await until(lambda: a.refused() == {"garbage": 2})
+        assert set(a.links._told._last) == {("127.0.0.1", "garbage")}, (
+            "one line for both: the port is another each time"
+        )
 
 
 def test_all_boxes_take_clients_until_one_says_otherwise() -> None:
