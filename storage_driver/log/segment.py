@@ -9,10 +9,10 @@ from pathlib import Path
 from storage_driver.files.disk import Disk, DiskFile, ShortWrite, make_fixed
 from storage_driver.named_tuple import NamedTuple
 
-PAGE = 4096
 AHEAD, FAR_AHEAD = 256 << 10, 1 << 20  # bytes; zeros end at their multiples
 SMALL_BATCH = 16 << 10  # up to here zeros cost the disk no more than the journal blocks that they save
-_ZEROS = bytes(PAGE)
+FEW_ZEROS, MANY_ZEROS = 4 << 10, 16 << 10  # bytes that are written at once, behind batches of one sender and of many
+_ZEROS = bytes(MANY_ZEROS)
 
 
 class Segment(NamedTuple):
@@ -112,7 +112,7 @@ class SegmentWriter:
                 length = sum(map(len, pieces))
                 in_place = log_offset + length <= self._zeroed
                 if not in_place and length <= self._largest:
-                    self._write_ahead(tail, log_offset + length)
+                    self._write_ahead(tail, log_offset + length, length)
                 before = time.perf_counter()
                 _sync(tail, log_offset, in_place=in_place)
                 slowest = max(slowest, time.perf_counter() - before)
@@ -136,16 +136,19 @@ class SegmentWriter:
             path = self._folder / segment_name(base)
             self._tail = Segment(base, self._size, path, self._disk.open(path))
 
-    def _write_ahead(self, tail: Segment, end: int) -> None:
+    def _write_ahead(self, tail: Segment, end: int, length: int) -> None:
         """Follow a small batch by zeros, so that the next ones overwrite blocks instead of beginning them.
 
-        ext4 and XFS commit their journal at the sync of a block's first write: a second wait. Page by page:
-        what is written at once becomes one large folio (Linux 6.16), counted as written whole with each later message.
+        ext4 and XFS commit their journal at the sync of a block's first write: a second wait. In small pieces, since
+        what is written at once becomes one large folio (Linux 6.16): the kernel counts it as written whole with each
+        later batch, although the disk gets the blocks of that batch alone. Of many senders batches are larger, and the
+        interpreter's lock, which each write hands on and takes again, is wanted: fewer pieces.
         """
+        piece = FEW_ZEROS if length <= FEW_ZEROS else MANY_ZEROS
         stop = min(tail.end, -(-end // self._ahead) * self._ahead)
         try:
             while end < stop:
-                count = min(PAGE - end % PAGE, stop - end)
+                count = min(piece - end % piece, stop - end)
                 tail.file.write([_ZEROS[:count]], end - tail.base)
                 end += count
         except OSError:

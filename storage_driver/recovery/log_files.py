@@ -8,9 +8,10 @@ from storage_driver.files.disk import Disk, data_pieces
 from storage_driver.files.layout_repair import is_segment_name, set_aside
 from storage_driver.log.quarantine import quarantine_range
 from storage_driver.log.scan import fill, intact
-from storage_driver.log.segment import PAGE, Segment, segment_name
+from storage_driver.log.segment import Segment, segment_name
 from storage_driver.recovery.verdict import Damage, RecoveryVerdict
 
+PAGE = 4096
 MOST_BRIDGED = 64
 MOST_LOG_OFFSET = 1 << 63
 
