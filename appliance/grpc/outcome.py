@@ -48,11 +48,12 @@ def fill_ok(status: Any) -> None:
 
 def fill_overall(response: Any) -> None:
     """Say what became of all entries of a response together."""
-    codes = {entry.status.code for entry in response.entries}
-    if codes == {OK}:
+    entries = response.entries
+    codes = {entry.status.code for entry in entries} if len(entries) != 1 else (entries[0].status.code,)
+    if OK in codes and len(codes) == 1:
         fill_ok(response.status)
     else:
-        response.status.CopyFrom(response.entries[0].status if len(codes) == 1 else MULTIPLE)
+        response.status.CopyFrom(entries[0].status if len(codes) == 1 else MULTIPLE)
 
 
 def status_of(exc: Rejection | Refused) -> Status:

@@ -17,6 +17,7 @@ MOST_GROUP_BYTES, MOST_ID_BYTES, MOST_TRACE_BYTES = 64, 256, 4096
 MOST_RECOVERY_S = 3600
 LATEST_S = 253_402_300_799  # of a Timestamp: the end of the year 9999
 GZIP, TRANSACTION = int(Encoding.GZIP), int(MessageType.TRANSACTION)  # to ask an enum takes longer
+BAD_REQUEST, BAD_ID = int(Code.BAD_REQUEST), int(Code.ILLEGAL_MESSAGE_ID)
 UNIQUE_KEY, TAGS, KEYS, GROUP = "UNIQ_KEY", "TAGS", "KEYS", "__SHARDINGKEY"
 HALF, IMMUNITY, DELIVER_MS, PRODUCER_GROUP = (
     *("TRAN_MSG", "CHECK_IMMUNITY_TIME_IN_SECONDS"),
@@ -70,10 +71,10 @@ def read_sent(message: Any, topic: str, attributes: Mapping[str, str], most_byte
         raise Rejection(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     flag = _add_delivery(properties, system, topic)
     if trace := system.trace_context:
-        properties[TRACE_CONTEXT] = _plain(trace, Code.BAD_REQUEST, "trace context", MOST_TRACE_BYTES)
+        properties[TRACE_CONTEXT] = _plain(trace, BAD_REQUEST, "trace context", MOST_TRACE_BYTES)
     born_ms = _ms_of(system.born_timestamp)
     if born_host := system.born_host:
-        properties[BORN_HOST] = _plain(born_host, Code.BAD_REQUEST, "born host", MOST_ID_BYTES)
+        properties[BORN_HOST] = _plain(born_host, BAD_REQUEST, "born host", MOST_ID_BYTES)
     properties[BORN_MS] = str(born_ms)
     text = "\x02".join([f"{name}\x01{value}" for name, value in properties.items() if name and value])
     return Sent(message_id, text, body, flag, born_ms, properties.get(GROUP, ""))
@@ -116,7 +117,7 @@ def _body(message: Any, system: Any, most_bytes: int) -> bytes:
 def _message_id(given: str) -> str:
     if not given or given.isspace():
         raise Rejection(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-    return _plain(given, Code.ILLEGAL_MESSAGE_ID, "message id", MOST_ID_BYTES)
+    return _plain(given, BAD_ID, "message id", MOST_ID_BYTES)
 
 
 def _add_user_properties(properties: dict[str, str], given: Mapping[str, str]) -> int:

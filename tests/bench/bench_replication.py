@@ -46,6 +46,7 @@ from tests.ports import apache_port, free_port
 LOG_MB = 256
 BODY, HEAP_MB = 1024, 2048
 SENDERS = 64
+COUNTED = 64_000  # messages to a pair: what the boxes do in the second after them is of no weight
 
 
 def take(port: int, ended: threading.Event, to: int | None = None) -> int:
@@ -163,8 +164,8 @@ def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> M
     for box in boxes:
         running.callback(box.stop)
     opened = [socket.create_connection(("127.0.0.1", boxes[0].broker_port)) for _ in range(connections)]
-    drive(opened, sends(64 * connections))
-    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(64 * connections * 100)
+    drive(opened, sends(COUNTED // 8))
+    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(COUNTED)
     before, began = [sum(each.cpu_times()[:2]) for each in processes], time.monotonic()
     drive(opened, frames)
     took = time.monotonic() - began

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import appliance.compiled
 
 
 def machine() -> str:
-    """Return one line: processor, cores, memory, kernel, Python, load and pace of this minute, compiled or why not."""
+    """Return one line: processor, cores, memory, kernel, Python and whose, load and pace of this minute, compiled or why not."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -22,7 +23,7 @@ def machine() -> str:
     why = appliance.compiled.why_pure()
     return (
         f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, a million additions {pace_ms():.0f} ms, "
+        f"Python {platform.python_version()} of {sys.base_prefix}, load {os.getloadavg()[0]:.1f}, a million additions {pace_ms():.0f} ms, "
         f"{f'PURE PYTHON ({why})' if why else 'compiled modules'}"
     )
 
