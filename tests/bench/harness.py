@@ -13,7 +13,7 @@ import appliance.compiled
 
 
 def machine() -> str:
-    """Return one line: processor, cores, memory, kernel, Python and whose, load and pace of this minute, compiled or why not."""
+    """Return one line: the machine, whose Python, load and pace of this minute, compiled modules or why not."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -23,7 +23,8 @@ def machine() -> str:
     why = appliance.compiled.why_pure()
     return (
         f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
-        f"Python {platform.python_version()} of {sys.base_prefix}, load {os.getloadavg()[0]:.1f}, a million additions {pace_ms():.0f} ms, "
+        f"Python {platform.python_version()} of {sys.base_prefix}, "
+        f"load {os.getloadavg()[0]:.1f}, a million additions {pace_ms():.0f} ms, "
         f"{f'PURE PYTHON ({why})' if why else 'compiled modules'}"
     )
 

@@ -3,7 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from storage_driver.log.segment import AHEAD, FAR_AHEAD, FEW_ZEROS, MANY_ZEROS, SMALL_BATCH, Segment, SegmentWriter, Write
+from storage_driver.log.segment import (
+    AHEAD,
+    FAR_AHEAD,
+    FEW_ZEROS,
+    MANY_ZEROS,
+    SMALL_BATCH,
+    Segment,
+    SegmentWriter,
+    Write,
+)
 from storage_driver.testing import MemoryDisk
 
 FOLDER = Path("/data/store/commitlog")
@@ -32,7 +41,7 @@ def test_a_batch_that_ends_behind_the_zeros_brings_more() -> None:
     assert written([1000, AHEAD - 1500, 1000, 1000]) == [AHEAD, AHEAD - 1500, AHEAD + 500, 1000]
 
 
-@pytest.mark.parametrize("batch, piece", [(1000, FEW_ZEROS), (FEW_ZEROS, FEW_ZEROS), (10_000, MANY_ZEROS)])
+@pytest.mark.parametrize(("batch", "piece"), [(1000, FEW_ZEROS), (FEW_ZEROS, FEW_ZEROS), (10_000, MANY_ZEROS)])
 def test_zeros_come_in_pieces_that_are_larger_where_many_send(batch: int, piece: int) -> None:
     disk = MemoryDisk(folders=("/", "/data", "/data/store", str(FOLDER)))
     SegmentWriter(disk, FOLDER, SIZE, None).write_and_sync([Write(0, [b"x" * batch])])
