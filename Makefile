@@ -140,7 +140,9 @@ LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist 
 # All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with
 # the compiled modules.
 HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut \
-	tests/appliance/group/copies tests/appliance/group/test_real_pair.py
+	tests/appliance/group/copies tests/appliance/group/test_real_pair.py tests/uplink_spark/wire/test_cbor.py \
+	$(wildcard tests/appliance/group/links/test_*frames.py) \
+	$(addprefix tests/appliance/group/test_,event_queue.py told_log.py kept_connections.py consensus_driver.py)
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
 # otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them.

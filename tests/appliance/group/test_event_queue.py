@@ -4,8 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from appliance.group import event_queue
-from appliance.group.event_queue import DriverEvent, EventQueue, needs_turn
+from appliance.group.event_queue import MOST_BYTES, MOST_EVENTS, DriverEvent, EventQueue, needs_turn
 from storage_driver.consensus.effects import Effects
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.messages import Match, Synced
@@ -41,11 +40,10 @@ async def test_a_clock_that_is_due_waits_for_no_member_that_sends_without_end() 
     assert await served(queue) == "a"
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 100])
-async def test_who_adds_much_waits_for_room(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(event_queue, "MOST_EVENTS", 300)
-    monkeypatch.setattr(event_queue, "MOST_BYTES", 1000)
-    queue, added = EventQueue(), 0
+@pytest.mark.parametrize("size", [0, 1 << 20])
+async def test_who_adds_much_waits_for_room(size: int) -> None:
+    queue, added, data = EventQueue(), 0, bytes(size)
+    most = MOST_BYTES // size if size else MOST_EVENTS
 
     async def add_all() -> None:
         nonlocal added
@@ -57,10 +55,10 @@ async def test_who_adds_much_waits_for_room(monkeypatch: pytest.MonkeyPatch, dat
     async with trio.open_nursery() as nursery:
         nursery.start_soon(add_all)
         await trio.testing.wait_all_tasks_blocked()
-        assert added == (10 if data else 300)
+        assert added == most
         await served(queue)
         await trio.testing.wait_all_tasks_blocked()
-        assert added == (11 if data else 301)
+        assert added == most + 1
         nursery.cancel_scope.cancel()
 
 

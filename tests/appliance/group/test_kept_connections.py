@@ -3,8 +3,7 @@
 import pytest
 import trio
 
-from appliance.group import kept_connections
-from appliance.group.kept_connections import NOT_NOW, HandlerSwitch
+from appliance.group.kept_connections import MOST_WAITING, NOT_NOW, SENT_S, HandlerSwitch
 from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer, settled
 from appliance.testing import FakePeer
 from netstack.serving.outbox import Outbox
@@ -100,19 +99,19 @@ async def test_a_send_that_waited_is_refused_before_its_client_repeats_it(
         nursery.start_soon(ask)
         await trio.sleep(2)
         switch.use(lambda request, peer: AsyncReply(never))
-    assert trio.current_time() - began == pytest.approx(kept_connections.SENT_S)
+    assert trio.current_time() - began == pytest.approx(SENT_S)
     assert isinstance(answers[0], RemotingCommand)
     assert answers[0].code == 14
 
 
 async def test_who_asks_while_nothing_begins_is_refused_so_that_it_tries_again(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     switch = HandlerSwitch(str)
     answer = await settled(switch(send("T"), FakePeer()))
     assert isinstance(answer, RemotingCommand)
     assert answer.code == 14
-    monkeypatch.setattr(kept_connections, "MOST_WAITING", 0)
+    switch._waiting = MOST_WAITING
     refused = switch(send("T"), FakePeer())
     assert isinstance(refused, Reply)
     assert refused.response.code == 14
