@@ -53,7 +53,7 @@ def _running(folder: Path, port: int, command: list[str]) -> Iterator[str]:
 
 def _command(port: int, folder: Path) -> list[str]:
     if (gateway := os.environ.get("S3_GATEWAY")) is None:
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        return [sys.executable, str(Path(__file__).with_name("s3_server.py")), "127.0.0.1", str(port)]
     (folder / "s3").mkdir()
     return [gateway, "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", str(folder / "s3")]
 
