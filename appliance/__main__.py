@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from appliance.compiled import leave_out
+from appliance.thread_names import no_search
 from storage_driver.named_tuple import NamedTuple
 
 ALSO = {"acl": "access"}  # names that people try
@@ -22,10 +23,11 @@ class Command(NamedTuple):
 
     module: str
     purpose: str
-    compiled: bool = True  # whether it uses the compiled modules, which take 3 MB
+    small: bool = False  # whether it stays small rather than be fast
 
 
-INTERRUPTED = 130
+INTERRUPTED, WIDTH = 130, 80
+GARBAGE, FEW = 20_000, 700  # new objects until a look: modules leave 1 MiB as they load; 700 are a tenth of their time
 COMMANDS = {
     "serve": Command("appliance.commands.box.serve", "run the box: name server and broker"),
     "status": Command("appliance.commands.box.status", "health of the box and its reasons"),
@@ -63,7 +65,7 @@ COMMANDS = {
     "replica": Command("appliance.commands.box.replica", "a group of boxes: who leads, promote, demote"),
     "group": Command("appliance.commands.box.group", "a group of boxes: its files, its members, transfer"),
     "witness": Command(
-        "appliance.commands.box.witness", "the vote of a group of two boxes, on a third machine", compiled=False
+        "appliance.commands.box.witness", "the vote of a group of two boxes, on a third machine", small=True
     ),
     "fsck": Command("storage_driver.fsck", "check a stopped store, salvage it, rebuild its queues"),
     "loss": Command("appliance.commands.box.loss", "lost acknowledged messages: count and queues"),
@@ -86,6 +88,22 @@ class Parser(argparse.ArgumentParser):
 
         super().error(with_nearest(message, self))
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """Return argparse's, told the width: it would ask shutil, which loads two compressors, with each argument."""
+        return self.formatter_class(prog=self.prog, width=_columns() - 2)  # type: ignore[call-arg]
+
+
+def _columns() -> int:
+    """Return the width of the terminal, as shutil finds it."""
+    try:
+        return int(os.environ.get("COLUMNS", "")) or WIDTH
+    except ValueError:
+        pass
+    try:
+        return os.get_terminal_size(1).columns or WIDTH
+    except OSError:
+        return WIDTH
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -105,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: Sequence[str] | None) -> int:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
-    gc.disable()  # nothing is garbage while modules load, and looking for some is a tenth of their time
+    if arguments is None:
+        gc.set_threshold(GARBAGE)
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in given if not word.startswith("-")), None)
     if chosen in ALSO:
@@ -119,9 +138,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     for name, command in known.items():
         added = commands.add_parser(name, help=command.purpose, description=command.purpose)
         if name == chosen:
-            if not command.compiled:
+            if command.small:
                 leave_out()
-            module = importlib.import_module(command.module)
+                gc.set_threshold(FEW)
+            with no_search():
+                module = importlib.import_module(command.module)
             asked = added
             module.add_arguments(added)
             added.set_defaults(run=module.run)
@@ -133,7 +154,6 @@ def _main(arguments: Sequence[str] | None) -> int:
                 added.epilog = f"{added.epilog}\n\n{epilog(name)}"
     if arguments is None:
         gc.freeze()  # a program of its own keeps what it has loaded: the first look at all that is 15 ms
-    gc.enable()  # before --help may leave
     parsed, unknown = parser.parse_known_args(given)
     if unknown:
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")

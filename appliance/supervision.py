@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -127,6 +126,8 @@ class Supervision(NamedTuple):
         """Return where the uplink keeps its ledger: a copy in memory when the disk takes no writes. Blocks."""
         if self.read_only is None:
             return root
+        import shutil  # with two compressors; few disks take no writes
+
         copied = self.runtime / "uplink" / LEDGER_FOLDER
         copied.mkdir(parents=True, exist_ok=True)
         for name in LEDGER_FILES:

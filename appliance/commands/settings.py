@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -95,4 +94,5 @@ def machine_facts(data: Path) -> HostFacts:
         serial_number = FACTORY.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         serial_number = ""
-    return HostFacts(shutil.disk_usage(there).total, serial_number, socket.gethostname())
+    system = os.statvfs(there)
+    return HostFacts(system.f_blocks * system.f_frsize, serial_number, socket.gethostname())

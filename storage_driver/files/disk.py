@@ -8,7 +8,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -279,6 +278,8 @@ class RealDisk:
     def remove_folder(self, path: Path) -> None:
         try:
             if stat.S_ISDIR(path.lstat().st_mode):
+                import shutil  # with two compressors; few folders ever go
+
                 shutil.rmtree(path)
             else:
                 path.unlink()

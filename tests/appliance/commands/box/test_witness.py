@@ -17,6 +17,7 @@ from tests.interop.box import Child
 from tests.ports import free_port
 from tests.waiting import until_it
 
+MOST_MB = 36  # by -m, which takes 0.6 more; 31 of Debian's Python 3.11, other builds take 2 more
 MEMBERS = ("a=127.0.0.1:1", "b=127.0.0.1:2", "w=127.0.0.1:3 witness")
 
 
@@ -77,7 +78,7 @@ async def test_with_a_witness_one_of_two_boxes_goes_on_when_the_other_is_killed(
                 assert (await channel.ask(send("T", b"%d" % round_number), 10)).code == 0
                 if round_number == 0:
                     await trio.to_thread.run_sync(leader.kill)
-        assert witness.resident_mb() < 60
+        assert witness.resident_mb() < MOST_MB
     finally:
         for child in (a, b, witness):
             if child.running:
