@@ -61,6 +61,7 @@ class Ready(NamedTuple):
     broker: str
     data: Path
     verdict: str
+    took_ms: int = 0  # since this standing of the box began
 
     def line(self, started_ms: int) -> str:
         """Return the one line of `serve`."""
@@ -126,6 +127,7 @@ async def _serve_as(
 ) -> None:
     """Compose the broker from what is on disk, and serve until cancelled, which is also the end of a standing."""
     config, ports, now_ms, own = context.config, context.ports, context.now_ms, context.own
+    began_s = trio.current_time()
     tables = make_tables(config, store, arrivals, files=standing.files, now_ms=now_ms)
     await rebuild_dedup(tables, store, now_ms=now_ms)
     composing = partial(assemble, files=standing.files, follows=standing.follows, now_ms=now_ms)
@@ -144,7 +146,8 @@ async def _serve_as(
             if registrar:
                 nursery.start_soon(registrar.run)
             verdict = store.verdict.verdict
-            ready(Ready(host_port(own, ports.namesrv_port), context.broker_address, context.data, verdict))
+            said = host_port(own, ports.namesrv_port), context.broker_address, context.data, verdict
+            ready(Ready(*said, took_ms=round(1000 * (trio.current_time() - began_s))))
     finally:
         if standing.saves():
             await _save((*broker.flushes, namesrv.kv_saver.flush))

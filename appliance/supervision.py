@@ -64,6 +64,7 @@ class Supervision(NamedTuple):
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
     farewells: list[Callable[[], Awaitable[None]]]  # what is done at a wanted stop while the box still serves
+    said: set[str]  # keys of the conditions that the log was told of
     read_only: str | None = None  # why nothing may be written to the data disk
     unnoted: str | None = None  # why the notes are in the runtime folder, though the disk takes writes
     next_step: str = "save the stored messages (consume, `rocketbox backup`), replace the disk, reboot"
@@ -97,7 +98,7 @@ class Supervision(NamedTuple):
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
         return cls(
-            notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], [], read_only, unnoted
+            notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], [], set(), read_only, unnoted
         )
 
     def protected(self, reason: str) -> "Supervision":
@@ -163,6 +164,9 @@ class Supervision(NamedTuple):
         except OSError:
             pass  # the stop continues; the next boot will call it a power cut
 
+    def _own_sources(self, store: MessageStore) -> tuple[Source, ...]:
+        return self._own_conditions, partial(conditions_of_store, store, self.read_only, self.next_step)
+
     async def watch(
         self,
         store: MessageStore,
@@ -173,18 +177,18 @@ class Supervision(NamedTuple):
         task_status: trio.TaskStatus[HealthBoard],
     ) -> None:
         """Feed systemd and keep the health file until cancelled; started once both ports have answered."""
-        own = (self._own_conditions, partial(conditions_of_store, store, self.read_only, self.next_step))
         board = HealthBoard(
             self.runtime / "health.json",
             running_release,
             self.note,
-            sources=(*told.sources, *own),
+            sources=(*told.sources, *self._own_sources(store)),
             disk=told.trend.now,
             clock_trusted=clock_trusted,
             rate=told.trend.rate,
             ports={"namesrv": probe.namesrv_port, "broker": probe.broker_port},
             split=told.split,
             more=told.more,
+            said=self.said,
         )
         wiring = Wiring(
             durable=partial(durable, store) if self.read_only is None else answering,

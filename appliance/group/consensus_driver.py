@@ -221,6 +221,7 @@ class ConsensusDriver:
         store, self._missing.noted_s, far_behind = self._store, now_s, False
         self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
         if self._core.status.role == LEADER:
+            self._missing.led_s = now_s
             self._missing.note(store.committed, messages_of_clients(store))
             for member, frame in self._missing.frames(now_s, self._core.progress):
                 self.links.send(member, frame)

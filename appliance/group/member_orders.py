@@ -102,7 +102,7 @@ class MemberOrders:
             lost = await self._missing.lost(self._store, limiter=self._limiter)
             text = self._wishes.answer or (
                 "the other members did not vote for it: bring them back, or take over alone with --accept-loss, "
-                + what_is_lost(self._core, self._store.synced, self._clocks.now_s(), lost)
+                + what_is_lost(self._core, self._store.synced, self._clocks.now_s(), lost, self._missing.led_s)
             )
             raise GroupRefused(f"{self._rules.member} does not lead: {text}", lost_messages=lost)
 

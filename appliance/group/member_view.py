@@ -106,12 +106,18 @@ def _other_boxes(members: Sequence[MemberProgress], own: str) -> list[MemberProg
     return [each for each in members if each.member != own and not each.witness]
 
 
-def what_is_lost(core: Core, synced: int, now_s: float, messages: int) -> str:
-    """Return what a box that takes over alone loses, as far as its leader has told; about so many messages."""
+def what_is_lost(core: Core, synced: int, now_s: float, messages: int, led_s: float | None = None) -> str:
+    """Return what a box that takes over alone loses, as far as its leader has told; about so many messages.
+
+    led_s: when it last led itself, which tells it as much as another leader does.
+    """
     told, heard_s = core.told_committed, core.heard_s
-    if heard_s is None:
+    if heard_s is None and led_s is None:
         return "which loses what only they have acknowledged: this box has heard no leader since it started"
-    ago = f"{now_s - heard_s:.0f} s ago, when it last heard the leader"
+    if heard_s is None or (led_s is not None and led_s > heard_s):
+        ago = f"{now_s - (led_s or 0.0):.0f} s ago, when it last led itself"
+    else:
+        ago = f"{now_s - heard_s:.0f} s ago, when it last heard a leader"
     if told > synced and messages:
         count = "one acknowledged message" if messages == 1 else f"about {messages} acknowledged messages"
         return f"which loses {count} ({told - synced} bytes), which this box lacked {ago}"

@@ -26,7 +26,11 @@ FILES: Final = ("checkpoint", "abort")
 STAYS: Final = frozenset(  # of rocketbox/: promises, the journal, what was lost or taken back before
     (
         "vote",
-        *(f"{name}.json{end}" for name in ("resync", "cuts", "losses", "losses-seen") for end in ("", ".bak", ".tmp")),
+        *(
+            f"{name}.json{end}"
+            for name in ("resync", "cuts", "cuts-seen", "losses", "losses-seen")
+            for end in ("", ".bak", ".tmp")
+        ),
     )
 )
 REPLACED: Final = "replaced-"

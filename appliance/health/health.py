@@ -21,6 +21,7 @@ from watchdog.proof import ProofVerdict
 
 LOG = logging.getLogger("appliance")
 LONGEST_LINE = 120
+CARRIED_S = 30.0  # what lasted before is seen by then: two looks, and the ten seconds that no_quorum takes
 _STEPS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free_space_there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "let_the_box_write_there"),
@@ -70,15 +71,20 @@ class HealthBoard:
         ports: Mapping[str, int] | None = None,
         split: Split = all_told,
         more: Callable[[], Mapping[str, Any]] = dict,
+        said: set[str] | None = None,
     ) -> None:
-        """more: what else the health object holds, such as the uplink's line."""
+        """more: what else the health object holds, such as the uplink's line.
+
+        said: keys of what the log was told, by a board before this one, too: a member has one for each standing.
+        """
         self._path, self._release, self._note = path, release, note
         self._sources, self._disk, self._clock_trusted, self._rate = tuple(sources), disk, clock_trusted, rate
         self._ports, self._split, self._more = dict(ports or {}), split, more
         self._verdict: ProofVerdict | None = None
         self._state, self._since_s = "starting", time.monotonic()
         self._changed, self._written = trio.Event(), True
-        self._said: set[str] = set()  # keys of what the log was told
+        self._said = said if said is not None else set[str]()
+        self._carried = set(self._said)  # of a board before, and not seen by this one: it looks first
         self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
 
     def observe(self, verdict: ProofVerdict) -> None:
@@ -123,15 +129,19 @@ class HealthBoard:
 
     async def run(self) -> None:
         """Keep the file up to date until cancelled."""
+        looked_s = trio.current_time() + CARRIED_S
         while True:
             self.write()
-            self._tell()
+            self._tell(looked=trio.current_time() >= looked_s)
             with trio.move_on_after(WRITE_S):
                 await self._changed.wait()
             self._changed = trio.Event()
 
-    def _tell(self) -> None:
-        """Log what is newly wrong, and what no longer is; the watchdog itself tells why it starves."""
+    def _tell(self, *, looked: bool) -> None:
+        """Log what is newly wrong, and what no longer is; the watchdog itself tells why it starves.
+
+        looked: whether what an earlier board told would be seen by now if it still were.
+        """
         reasons = self.conditions()[1]
         starving = self._verdict.reasons if self._verdict and not self._verdict.feed else ()
         told_elsewhere = {of_watchdog(reason).key for reason in starving}
@@ -139,9 +149,12 @@ class HealthBoard:
             if each.key not in self._said and each.key not in told_elsewhere:
                 words = (self._state, each.kind.code, each.key, each.text, each.next)
                 LOG.warning("event=%s code=%s condition=%s text=%r next_step=%r", *words)
-        before, self._said = self._said, {each.key for each in reasons}
-        for key in sorted(before - self._said):
+        now = {each.key for each in reasons}
+        self._carried = set() if looked else self._carried - now
+        for key in sorted(self._said - now - self._carried):
             LOG.info("event=over condition=%s", key)
+        self._said &= self._carried
+        self._said |= now
 
     def conditions(self) -> tuple[str, list[Condition]]:
         """Return the state and why it is so, the weightiest first."""

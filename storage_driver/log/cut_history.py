@@ -30,6 +30,7 @@ class CutHistory:
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._file = StateFile(disk, root / "rocketbox" / "cuts.json")
+        self._seen = StateFile(disk, root / "rocketbox" / "cuts-seen.json")
 
     def load(self) -> list[CutDone]:
         """Return the cuts, oldest first; none where the file is damaged. Blocks. Raises OSError."""
@@ -37,6 +38,19 @@ class CutHistory:
             return [read_cut(item) for item in (self._file.load() or {"cuts": []})["cuts"]]
         except (StateDamaged, KeyError, TypeError, ValueError):
             return []
+
+    def unacknowledged(self) -> list[CutDone]:
+        """Return the cuts that took messages and that nobody has acknowledged. Blocks. Raises OSError."""
+        try:
+            seen_ms = int((self._seen.load() or {"to_ms": 0})["to_ms"])
+        except (StateDamaged, KeyError, TypeError, ValueError):
+            seen_ms = 0
+        return [cut for cut in self.load() if cut.messages and cut.at_ms > seen_ms]
+
+    def acknowledge(self) -> None:
+        """Acknowledge every cut. Blocks. Raises OSError."""
+        if fresh := self.unacknowledged():
+            self._seen.save({"to_ms": max(cut.at_ms for cut in fresh)})
 
     def note(self, cut: CutDone) -> None:
         """Add a cut, unless it is there already. Blocks. Raises OSError."""

@@ -14,6 +14,8 @@ import pytest
 
 from appliance.__main__ import COMMANDS, main
 from appliance.commands.box.config import with_value
+from appliance.commands.box.serve import announce
+from appliance.serve import Ready
 from netstack.serving.channel import open_channel
 from tests.appliance.box import messages_of, pull, send
 
@@ -333,3 +335,12 @@ def test_output_that_nobody_reads_to_its_end_is_no_error(command: list[str]) -> 
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_after_a_change_of_leader_the_line_says_how_long_that_took(capsys: pytest.CaptureFixture[str]) -> None:
+    ready = Ready("127.0.0.1:1", "127.0.0.1:2", Path("d"), "clean", took_ms=-1)
+    announce(ready, again=False)
+    announce(ready, again=True)
+    first, second = (line.rpartition(" in ")[2] for line in capsys.readouterr().out.splitlines())
+    assert int(first.removesuffix(" ms")) > 0
+    assert second == "-1 ms"

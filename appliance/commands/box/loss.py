@@ -1,13 +1,18 @@
-"""`rocketbox loss`: what of the acknowledged messages is gone, as recoveries found it; 0 none, 1 somebody must know."""
+"""`rocketbox loss`: what of the acknowledged messages is gone, as recoveries found it; 0 none, 1 somebody must know.
+
+On a member of a group also what its leader had it take back: nobody knows whether that was acknowledged.
+"""
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from appliance.commands.settings import as_owner_of, data_folder
 from storage_driver.files.disk import RealDisk
+from storage_driver.log.cut_history import CutDone, CutHistory
 from storage_driver.recovery.losses import Loss, Losses, day
 
 
@@ -24,13 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the losses, acknowledge them if asked; return the exit code, 2 when that cannot be done."""
     root = data_folder(arguments) / "store"
-    losses = Losses(RealDisk(), root)
+    losses, cuts = Losses(RealDisk(), root), CutHistory(RealDisk(), root)
     try:
         losses.load()
-        fresh = {loss.number for loss in losses.unacknowledged()}
+        fresh, new = {loss.number for loss in losses.unacknowledged()}, cuts.unacknowledged()
+        taken_back = [cut for cut in cuts.load() if cut.messages and not _is_told(cut, losses.found)]
+        new = [cut for cut in new if cut in taken_back]
         if arguments.acknowledge:
             with as_owner_of(root):
                 losses.acknowledge(int(time.time() * 1000))
+                cuts.acknowledge()
     except OSError as exc:
         print(f"rocketbox: loss: {exc}", file=sys.stderr)
         return 2
@@ -40,9 +48,32 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(loss.to_json() | {"acknowledged": state == "acknowledged"}))
         else:
             print(describe(loss, state))
-    if not losses.found and not arguments.json:
+    for cut in taken_back:
+        acknowledged = cut not in new or arguments.acknowledge
+        print(_json(cut, acknowledged) if arguments.json else describe_cut(cut, acknowledged))
+    if not losses.found and not taken_back and not arguments.json:
         print("nothing was lost")
-    return 1 if fresh and not arguments.acknowledge else 0
+    return 1 if (fresh or new) and not arguments.acknowledge else 0
+
+
+def _is_told(cut: CutDone, losses: Sequence[Loss]) -> bool:
+    """Return whether a cut is among the losses: this disk knew that it was acknowledged."""
+    return any(start == cut.log_offset and end >= cut.end for loss in losses for start, end in loss.ranges)
+
+
+def _json(cut: CutDone, acknowledged: bool) -> str:
+    return json.dumps({"taken_back": True, **cut._asdict(), "acknowledged": acknowledged})
+
+
+def describe_cut(cut: CutDone, acknowledged: bool) -> str:
+    """Return what was taken back as a person reads it."""
+    state = "acknowledged" if acknowledged else "not acknowledged"
+    many = "1 message" if cut.messages == 1 else f"{cut.messages} messages"
+    return (
+        f"taken back {day(cut.at_ms)}, {state}\n  {many}, log offsets {cut.log_offset} to {cut.end}: {cut.reason}\n"
+        f"  the leader's log has not these; kept in {', '.join(cut.quarantined) or '-'}: stop this box, "
+        "`rocketbox fsck DIR --salvage OUT --quarantine`, send again what is missing"
+    )
 
 
 def describe(loss: Loss, state: str) -> str:

@@ -133,16 +133,17 @@ async def _serve(config: Config, data: Path, ports: Ports, supervision: Supervis
         asking = await nursery.start(supervision.keep_extending)
 
         def ready(said: Ready) -> None:
+            again = asking.cancel_called
             asking.cancel()
             settle()
-            announce(said)
+            announce(said, again=again)
 
         await serve(config, data, ports, ready=ready, supervision=supervision)
 
 
-def announce(ready: Ready) -> None:
-    """Print the one line that says the box serves."""
-    print(ready.line(process_age_ms()), flush=True)
+def announce(ready: Ready, *, again: bool) -> None:
+    """Print the one line that says the box serves; again: after a change of its leader, in as long as that took."""
+    print(ready.line(ready.took_ms if again else process_age_ms()), flush=True)
 
 
 def process_age_ms() -> int:

@@ -56,6 +56,7 @@ class MissingMessages:
         self._notes = deque[tuple[int, int]]()  # log offset, messages below it; both rise
         self._due_s = 0.0
         self.noted_s = 0.0  # when it was last looked what copies lack
+        self.led_s: float | None = None  # when this member last led
         self._told = set[str]()  # members that have not everything, as they were told
         self._heard = NOTHING
 

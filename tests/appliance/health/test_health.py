@@ -99,6 +99,39 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
     ]
 
 
+async def test_what_one_board_told_the_next_one_knows_and_tells_when_it_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    lasts, said = [UPLINK, Condition("no_quorum", "no leader for 12 s: senders wait", "start the others")], set[str]()
+
+    async def of_one_standing(found: list[Condition], later: list[Condition], *, seconds: float) -> None:
+        seen = list[Condition]()
+        one = HealthBoard(
+            tmp_path / "health.json",
+            lambda: Release("1.4.0", "a", True),
+            NOTE,
+            sources=(lambda: seen,),
+            said=said,
+        )
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one.run)
+                seen += found
+                await trio.sleep(15)  # conditions that last are found at a later look
+                seen += later
+                await trio.sleep_forever()
+
+    with caplog.at_level("INFO"):
+        await of_one_standing(lasts, [], seconds=20)
+        await of_one_standing([], [UPLINK], seconds=60)
+    assert [record.getMessage().partition(" text")[0].partition("condition=")[2] for record in caplog.records] == [
+        "uplink_late",
+        "no_quorum",
+        "no_quorum",
+    ]
+    assert caplog.records[-1].getMessage() == "event=over condition=no_quorum"
+
+
 def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
     one = board(tmp_path / "health.json", [UPLINK])
     one.observe(ProofVerdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))

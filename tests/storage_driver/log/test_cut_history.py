@@ -22,3 +22,18 @@ def test_a_damaged_file_tells_of_nothing() -> None:
     disk = MemoryDisk(folders=("/", "/store", "/store/rocketbox"))
     disk.open(ROOT / "rocketbox" / "cuts.json", create=True).write([b'{"cuts": [{"end"'], 0)
     assert CutHistory(disk, ROOT).load() == []
+
+
+def test_what_took_messages_is_new_until_somebody_acknowledges_it() -> None:
+    history = CutHistory(MemoryDisk(folders=("/", "/store", "/store/rocketbox")), ROOT)
+    first, empty, second = (
+        CutDone(0, 5, "why", [], 77, 2),
+        CutDone(5, 9, "why", [], 78, 0),
+        CutDone(9, 10, "", [], 79, 1),
+    )
+    for cut in (first, empty):
+        history.note(cut)
+    assert history.unacknowledged() == [first]
+    history.acknowledge()
+    history.note(second)
+    assert history.unacknowledged() == [second]

@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from appliance.__main__ import main
+from storage_driver.files.disk import RealDisk
+from storage_driver.log.cut_history import CutDone, CutHistory
 from tests.appliance.box import connected, running_box, send
 
 
@@ -37,3 +39,20 @@ async def test_a_box_that_lost_messages_is_not_well_until_it_is_acknowledged_whi
         assert await command("loss", "--data", tmp_path, "--acknowledge") == 0
         assert "12  messages of T, queue 0" in capsys.readouterr().out
     assert await command("loss", "--data", tmp_path) == 0
+
+
+@pytest.mark.slow
+async def test_what_a_leader_had_this_disk_take_back_is_told_until_it_is_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "store"
+    (root / "rocketbox").mkdir(parents=True)
+    CutHistory(RealDisk(), root).note(CutDone(4096, 8192, "a leads term 7", ["log-4096"], 1_700_000_000_000, 3))
+    assert await command("loss", "--data", tmp_path) == 1
+    told = capsys.readouterr().out
+    assert "3 messages, log offsets 4096 to 8192: a leads term 7" in told
+    assert "kept in log-4096: stop this box, `rocketbox fsck" in told
+    assert await command("loss", "--data", tmp_path, "--acknowledge") == 0
+    assert await command("loss", "--data", tmp_path, "--json") == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (row["taken_back"], row["messages"], row["acknowledged"]) == (True, 3, True)
