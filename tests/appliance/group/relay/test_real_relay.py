@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 import trio
 
+from appliance.access.access import accounts_path
 from appliance.group.links.frames import RELAY, encode_frame
 from appliance.group.links.link_tls import LinkTls
 from appliance.group.relay.relay_frame import RelayedClient
 from netstack.grpc.testing import grpc_client
 from netstack.grpc.v2 import definition_pb2, service_pb2
 from netstack.serving.channel import open_channel
-from tests.appliance.box import send
+from tests.appliance.box import ask, send
 from tests.appliance.group.certificates import certificates, needs_openssl
-from tests.appliance.group.real_group import RealMember, start, wait_for
+from tests.appliance.group.real_group import RealMember, start, until, wait_for
 from tests.appliance.grpc.asking import Asker, Code, acking, consumer_settings, message, receiving, sending
+from tests.appliance.grpc.test_clients import NAMED, signed
+from tests.appliance.keys import ADMIN, ADMIN_SECRET, DEVICE, KEYS_MODE, SECRET, write
+from tests.appliance.keys import signed as signed_remoting
 from tests.ports import free_port
 from uplink_spark.wire.tls import TlsStream
 
@@ -25,11 +29,11 @@ GROUP, TOPIC = "CG", "T"
 MOST_MORE_MB = 8
 
 
-def pair(folder: Path) -> list[tuple[RealMember, int]]:
+def pair(folder: Path, more: str = "") -> list[tuple[RealMember, int]]:
     """Return two members with their ports of gRPC, not started."""
     boxes = [(RealMember(folder / name), free_port()) for name in "ab"]
     for box, port in boxes:
-        box.configure([each for each, _ in boxes], f"[grpc]\nport = {port}\n")
+        box.configure([each for each, _ in boxes], f"[grpc]\nport = {port}\n{more}")
     return boxes
 
 
@@ -115,6 +119,49 @@ async def test_a_client_at_either_box_goes_on_with_whichever_leads(tmp_path: Pat
             await flood(b)
             assert b.resident_mb() < before + MOST_MORE_MB
             await sent(at_a, b"after the flood")
+    finally:
+        for box, _ in boxes:
+            if box.running:
+                box.kill()
+
+
+async def answer_to(port: int, **metadata: str) -> int:
+    """Return the code of a send with these headers, of the first that is answered."""
+    with trio.fail_after(30):
+        while True:
+            async with grpc_client(port) as client:
+                outcome = await Asker(client, **metadata).outcome("SendMessage", sending(message(TOPIC)))
+                if outcome.status == 0 and outcome.messages:
+                    return int(service_pb2.SendMessageResponse.FromString(outcome.messages[0]).status.code)
+            await trio.sleep(0.02)
+
+
+async def answers(port: int) -> list[int]:
+    """Return what a client hears without a key, with a wrong one and with the right one."""
+    return [await answer_to(port, **each) for each in ({}, signed("device-1", "wrong"), signed("device-1", SECRET))]
+
+
+async def test_who_signs_at_a_follower_is_judged_by_the_leader_and_by_the_next_one(tmp_path: Path) -> None:
+    (a, at_a), (b, at_b) = boxes = pair(tmp_path, KEYS_MODE)
+    wanted = [Code.UNAUTHORIZED, Code.UNAUTHORIZED, Code.OK]
+    write(a.data, DEVICE, ADMIN)
+    try:
+        with trio.fail_after(90):
+            await start(a, b)
+            await a.ask("group.promote")
+            await wait_for(a, serves=True)
+            await wait_for(b, leader="a")
+            async with open_channel("127.0.0.1", a.broker_port) as channel:
+                made = ask(17, topic=TOPIC, readQueueNums=1, writeQueueNums=1, perm=6, **NAMED)
+                assert (await channel.ask(signed_remoting(made, "admin-1", ADMIN_SECRET), 10)).code == 0
+            assert await answers(at_b) == wanted, "by way of the follower"
+            await until(accounts_path(b.data).exists)
+            await b.ask("access.reload")
+            await b.ask("group.promote")
+            await wait_for(b, serves=True)
+            await wait_for(a, leader="b")
+            assert await answers(at_a) == wanted, "the new leader has the keys of the old one"
+            assert await answers(at_b) == wanted
     finally:
         for box, _ in boxes:
             if box.running:
