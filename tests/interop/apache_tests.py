@@ -57,6 +57,8 @@ against three boxes that share a NameServer, those of the proxy (`GrpcBaseIT`) a
 The classes that would start brokers are replaced (`tests/interop/apache/`); all other changes are `EDITS` in
 `tests/interop/apache_tests.py`. What Apache's other tests say of a box is in [limits](limits.md), what `rocketmq-e2e`
 says in [e2e-tests](e2e-tests.md).
+`PopPriorityIT` is left out, since a box has no priorities, and so are the classes that start a proxy of their own
+(`LocalGrpcIT`, `ClusterGrpcIT`): their tests are those of `GrpcBaseIT`.
 """
 AGAIN = "it expects that acknowledged messages of an ordered queue come again behind one that was not"
 REASONS = {
