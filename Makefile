@@ -145,11 +145,14 @@ HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/app
 	$(addprefix tests/appliance/group/test_,event_queue.py told_log.py kept_connections.py consensus_driver.py)
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
-# otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them.
+# otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them. The Go and Rust clients
+# are built in what all others leave; their tests come late.
 test: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=; unset PYTHONDONTWRITEBYTECODE; \
-	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); library=; collected=; hot=; \
-	quit() { [ -z "$$hot" ] || kill -TERM -$$hot; kill $$library $$collected 2>/dev/null; exit 130; }; trap quit INT TERM; \
+	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); library=; collected=; hot=; clients=; \
+	quit() { for group in $$hot $$clients; do kill -TERM -$$group 2>/dev/null; done; kill $$library $$collected 2>/dev/null; exit 130; }; \
+	trap quit INT TERM; \
+	if [ -z "$(strip $(ARGS))" ]; then setsid nice -n 5 $(PY) -m tests.interop.programs >.build/tmp/clients.log 2>&1 & clients=$$!; fi; \
 	$(LIBRARY) & library=$$!; \
 	ROCKETBOX_PURE=1 $(PY) -m pytest --collect-only -q $(ARGS) >/dev/null 2>&1 & collected=$$!; \
 	step 'ruff check' .venv/bin/ruff check . ; \
@@ -162,6 +165,7 @@ test: .venv/java/.ready compiled
 	pytest_compiled() { wait $$hot; local end=$$?; cat .build/tmp/compiled.log; return $$end; }; \
 	step 'pytest, pure Python' env ROCKETBOX_PURE=1 $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \
 	if [ -n "$$hot" ]; then step 'pytest, compiled' pytest_compiled; fi; \
+	[ -z "$$clients" ] || kill -TERM -$$clients 2>/dev/null; \
 	if [ -n "$$bad" ]; then echo "failed:$${bad#;}"; exit 1; fi
 
 bench: .venv/java/.ready compiled

@@ -69,10 +69,10 @@ def fetch(version: str, artifact: str = "rocketmq-tools") -> list[Path]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Keep other workers of the same run waiting: what is fetched and built once is shared."""
+def alone(tool: str = "java") -> Iterator[None]:
+    """Keep other workers of the same run waiting that want the same tool: what it fetches and builds is shared."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    with (CACHE / f"lock-{tool}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
