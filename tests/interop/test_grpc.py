@@ -234,6 +234,18 @@ def test_a_message_that_go_failed_comes_again(go5: Program, box5: GrpcBox, jvm4:
     push_again(go5, box5, jvm4, home, "go")
 
 
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=NODE)
+def test_node_sends_every_kind(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(node5, box5, jvm4, home)
+
+
+@pytest.mark.soak
+@pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=NODE)
+def test_a_message_that_node_failed_comes_again(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
+    push_again(node5, box5, jvm4, home, "node")
+
+
 def receive_from_remoting(program: Program, box: Served, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
     """Let a simple consumer wait for what a stock remoting producer sends then."""
     # Of one queue: a new group begins at the end of each queue when it first receives from it.

@@ -15,12 +15,14 @@ from tests.interop.client import producer, push_consumer, unique
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, finished
 from tests.interop.test_grpc import (
+    GO,
     JAVA,
     NODE,
     PYTHON,
     QUICK,
     GrpcBox,
     JavaClient,
+    go5,
     home,
     java5,
     node5,
@@ -31,7 +33,7 @@ from tests.interop.test_java_admin import admin
 from tests.interop.test_java_pop import make, pop_consumer
 from tests.interop.test_java_pop import send as send_remoting
 
-__all__ = ["home", "java5", "node5", "python5"]
+__all__ = ["go5", "home", "java5", "node5", "python5"]
 pytestmark = [pytest.mark.slow, pytest.mark.soak]  # each needs clients of its own, and waits for them
 
 GRANTED, DENIED = "granted", "denied"
@@ -86,6 +88,11 @@ def test_a_python_client_gets_in_with_its_key_alone(python5: Program, locked5: G
 @pytest.mark.feature(KEYS, client=NODE)
 def test_a_node_client_gets_in_with_its_key_alone(node5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
     check_keys(node5, locked5, home)
+
+
+@pytest.mark.feature(KEYS, client=GO)
+def test_a_go_client_gets_in_with_its_key_alone(go5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
+    check_keys(go5, locked5, home)
 
 
 @pytest.mark.feature(KEYS, client=JAVA)
