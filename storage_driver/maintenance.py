@@ -118,9 +118,12 @@ class Maintenance:
     async def round(self) -> None:
         """Do all of it once; a step that fails does not stop the others."""
         self._rounds += 1
+        deleted = self.deleted_segments
         await self._do("clock", self._tick())
         await self._do("space", self.check_space())
         await self._do("retention", self._retain())
+        if self.deleted_segments > deleted:
+            await self._do("space", self.check_space())  # a disk that was full takes messages again at once
         await self._do("scrub", self.scrub.round(EVERY_S))
         if self._rounds % SCRUB_SAVED_EVERY == 0:
             await self._do("scrub's place", self._scrubbed.write({"segment": self.scrub.segment_base}))

@@ -67,6 +67,26 @@ async def test_a_full_disk_that_takes_no_table_is_freed_all_the_same(tmp_path: P
         assert "No space left" in (store.statistics().trouble or "")
 
 
+class SmallDisk(RealDisk):
+    """A disk that is full while there is more than one segment."""
+
+    def usage(self, path: Path) -> Usage:
+        used = 95 if len(list((path / "commitlog").glob("0*"))) > 1 else 50
+        return Usage(used << 30, (100 - used) << 30)
+
+
+async def test_a_full_disk_takes_messages_again_in_the_round_that_deletes(tmp_path: Path) -> None:
+    settings = StoreConfig(tmp_path / "store", HOST, segment_bytes=128 * 1024, max_message_bytes=32 * 1024)
+    async with open_store(settings, now_ms=lambda: NOW, disk=SmallDisk()) as store:
+        for _ in range(40):
+            placed = store.put(Message("T", 0, bytes(10_000), b"", 0, 0, 1, HOST))
+        await store.wait_committed(placed.end)
+        await store.check_space()
+        assert store.full is not None
+        await store._maintenance.round()
+        assert (len(store.segments()), store.full) == (1, None)
+
+
 async def test_old_segments_go_by_running_time(tmp_path: Path) -> None:
     now, vetoed = [NOW], [True]
     config = StoreConfig(

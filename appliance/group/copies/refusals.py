@@ -23,8 +23,8 @@ class CopyRefusals:
     def tell(self, link: Listener, full: str | None, refused: str) -> None:
         """Tell the leader behind this link why nothing is taken, when that is new; "": all is taken again."""
         reason = f"has no space: {full} ({MAKE_ROOM})" if full else f"takes nothing: {refused}" if refused else ""
-        known = self._told[1] if self._told[0] is link else ""
-        if reason != known:
+        told_to, known = self._told
+        if reason != known or (told_to is not None and told_to is not link):  # over another: who knows what it heard
             self._told = link, reason
             link.put(encode_frame(COPY_REFUSES, {"reason": reason[:MOST_TEXT]}))
 

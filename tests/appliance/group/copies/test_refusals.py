@@ -39,6 +39,15 @@ def test_what_is_new_is_told_once_and_anew_over_another_link() -> None:
     assert len(other.frames) == 1
 
 
+def test_a_leader_that_leads_again_hears_that_there_is_room() -> None:
+    follower, first, wire, other = CopyRefusals(), CopyRefusals(), Wire(), Wire()
+    for link, full in ((wire, "full"), (other, "full"), (other, None), (wire, None), (wire, None)):
+        follower.tell(link, full, "")
+    for frame in wire.frames:
+        first.heard("b", frame)
+    assert (len(wire.frames), first.of("b")) == (2, "")
+
+
 def test_a_member_that_is_gone_has_told_nothing() -> None:
     follower, leader, wire = CopyRefusals(), CopyRefusals(), Wire()
     follower.tell(wire, "x" * 5000, "")
