@@ -71,6 +71,7 @@ class GrpcRelay:
         self.relayed, self.leadership, self._member = relayed, leadership, member
         self._connected, self._scale = connected, max(1.0, scale)
         self._waiting, self._dialing = 0, trio.CapacityLimiter(MOST_DIALING)
+        self._unreached: LeadershipState | None = None  # under which the newest dial that ended failed
 
     def leading(self, *, floating: bool) -> "LeadersPort":
         """Return what the port of a leader is; `floating`: clients find the leader at an address that moves."""
@@ -109,8 +110,11 @@ class GrpcRelay:
         return (wait.state.leader, None) if self._is_out_of_reach(wait) else None
 
     def _is_out_of_reach(self, wait: _Wait) -> bool:
-        """Return whether there was time enough to reach who leads now, and it has not answered."""
-        there = self.leadership.current == wait.state and not wait.busy
+        """Return whether there was time enough to reach who leads now, it has not answered, and no other is reached.
+
+        One that waits behind others who are, is closed and comes again.
+        """
+        there = self.leadership.current == wait.state == self._unreached and not wait.busy
         return there and trio.current_time() - wait.since >= DIAL_S * self._scale
 
     async def _dialed(self, wait: _Wait) -> LinkTlsStream | None:
@@ -149,8 +153,10 @@ class GrpcRelay:
                     stream.receive_at_most(RECEIVE_BYTES)
                     await stream.send_all(wait.client.encode())
             except UNREACHED:
+                self._unreached = wait.state
                 await trio.sleep(AGAIN_S)  # all who wait share the pause
                 return None
+        self._unreached = None
         return stream
 
 

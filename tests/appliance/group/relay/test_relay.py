@@ -2,6 +2,7 @@
 
 import ssl
 import threading
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,24 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
             await client.closed.wait()
         assert len(here.seen) == 1
         await until(lambda: pair.at_b.counted["closed_unserved"] == 1)
+
+
+async def test_who_waits_behind_others_that_reach_the_leader_is_closed_and_not_answered_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_module, "WAIT_S", 1.0)
+    monkeypatch.setattr(relay_module, "DIAL_S", 0.9)
+    monkeypatch.setattr(relay_module, "MOST_DIALING", 1)
+    here = Seen()
+    async with relaying(Seen(), own=GrpcServing(here.service()).connect) as (pair, serve):
+        await serve()
+        pair.cable_s = 0.3
+        pair.leadership.set(ELSEWHERE)
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(grpc_client(pair.port_of_b)) for _ in range(5)]
+            await until(lambda: pair.at_b.counted["closed_unserved"] > 0)
+            assert (await clients[0].call(ECHO, b"said")).messages == [b"said"]
+        assert not here.seen
 
 
 async def test_a_client_is_served_here_while_a_box_of_an_older_version_leads() -> None:
