@@ -1,6 +1,6 @@
 """`rocketbox/cuts.json`: what was taken back from the log, newest last; a start and a person know of it for years."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,29 +34,34 @@ class CutHistory:
 
     def load(self) -> list[CutDone]:
         """Return the cuts, oldest first; none where the file is damaged. Blocks. Raises OSError."""
-        try:
-            return [read_cut(item) for item in (self._file.load() or {"cuts": []})["cuts"]]
-        except (StateDamaged, KeyError, TypeError, ValueError):
-            return []
+        return _read(self._file)
 
     def unacknowledged(self) -> list[CutDone]:
         """Return the cuts that took messages and that nobody has acknowledged. Blocks. Raises OSError."""
-        try:
-            seen_ms = int((self._seen.load() or {"to_ms": 0})["to_ms"])
-        except (StateDamaged, KeyError, TypeError, ValueError):
-            seen_ms = 0
-        return [cut for cut in self.load() if cut.messages and cut.at_ms > seen_ms]
+        seen = _read(self._seen)
+        return [cut for cut in self.load() if cut.messages and cut not in seen]
 
-    def acknowledge(self) -> None:
-        """Acknowledge every cut. Blocks. Raises OSError."""
-        if fresh := self.unacknowledged():
-            self._seen.save({"to_ms": max(cut.at_ms for cut in fresh)})
+    def acknowledge(self, cuts: Sequence[CutDone]) -> None:
+        """Acknowledge these cuts: no clock says which are newer. Blocks. Raises OSError."""
+        if cuts:
+            _write(self._seen, [*(cut for cut in _read(self._seen) if cut not in cuts), *cuts])
 
     def note(self, cut: CutDone) -> None:
         """Add a cut, unless it is there already. Blocks. Raises OSError."""
         cuts = self.load()
         if cut not in cuts:
-            self._file.save({"cuts": [each._asdict() for each in [*cuts, cut][-MOST_CUTS:]]})
+            _write(self._file, [*cuts, cut])
+
+
+def _read(file: StateFile) -> list[CutDone]:
+    try:
+        return [read_cut(item) for item in (file.load() or {"cuts": []})["cuts"]]
+    except (StateDamaged, KeyError, TypeError, ValueError):
+        return []
+
+
+def _write(file: StateFile, cuts: Sequence[CutDone]) -> None:
+    file.save({"cuts": [each._asdict() for each in cuts[-MOST_CUTS:]]})
 
 
 def read_cut(item: Mapping[str, Any]) -> CutDone:

@@ -86,10 +86,14 @@ class Lineage:
         self.epochs, self.runs, self.terms, self.landing, self.alone = epochs, runs, terms, landing, alone
 
     def begin_run(self, first: int, end: int) -> None:
-        """Append this run at the recovered end and make it durable. Raises OSError."""
+        """Append this run at the recovered end and make it durable. Raises OSError.
+
+        A run that began above has no byte in the log since this was cut; others refuse a list that does not rise.
+        """
         if not self.epochs:
             self.epochs = [(self._new_id(), first if end > first else 0 if end == 0 else end)]
-        self.runs = [*self.runs[-(RUNS_KEPT - 1) :], (self._new_id(), end)]
+        rising = [run for run in self.runs if run[1] <= end]
+        self.runs = [*rising[-(RUNS_KEPT - 1) :], (self._new_id(), end)]
         self.save()
 
     def fork(self, log_offset: int) -> None:

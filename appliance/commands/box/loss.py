@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.acknowledge:
             with as_owner_of(root):
                 losses.acknowledge(int(time.time() * 1000))
-                cuts.acknowledge()
+                cuts.acknowledge(new)
     except OSError as exc:
         print(f"rocketbox: loss: {exc}", file=sys.stderr)
         return 2

@@ -34,6 +34,10 @@ def test_what_took_messages_is_new_until_somebody_acknowledges_it() -> None:
     for cut in (first, empty):
         history.note(cut)
     assert history.unacknowledged() == [first]
-    history.acknowledge()
+    history.acknowledge([first])
     history.note(second)
-    assert history.unacknowledged() == [second]
+    earlier = CutDone(20, 22, "a clock that was ahead is right again", [], 5, 1)
+    history.note(earlier)
+    assert history.unacknowledged() == [second, earlier]
+    history.acknowledge([second])
+    assert history.unacknowledged() == [earlier], "what nobody was shown"

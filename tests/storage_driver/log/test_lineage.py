@@ -48,6 +48,13 @@ def test_old_runs_are_forgotten(tmp_path: Path) -> None:
     assert (len(one.runs), one.runs[0]) == (RUNS_KEPT, (2, 1))
 
 
+def test_a_run_that_began_above_a_cut_is_forgotten(tmp_path: Path) -> None:
+    for end in (100, 4869, 4242):
+        one = lineage(tmp_path)
+        one.begin_run(0, end)
+    assert [at for _, at in one.runs] == [100, 4242]
+
+
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"layout":1}', '{"layout":1,"epochs":[],"runs":[]}', '{"layout":1,"epochs":[[0,1]],"runs":[]}'],
