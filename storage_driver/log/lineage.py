@@ -86,15 +86,14 @@ class Lineage:
         self.epochs, self.runs, self.terms, self.landing, self.alone = epochs, runs, terms, landing, alone
 
     def begin_run(self, first: int, end: int) -> None:
-        """Append this run at the recovered end and make it durable. Raises OSError.
-
-        A run that began above has no byte in the log since this was cut; others refuse a list that does not rise.
-        """
+        """Append this run at the recovered end and make it durable. Raises OSError."""
         if not self.epochs:
             self.epochs = [(self._new_id(), first if end > first else 0 if end == 0 else end)]
-        rising = [run for run in self.runs if run[1] <= end]
-        self.runs = [*rising[-(RUNS_KEPT - 1) :], (self._new_id(), end)]
+        self._append_run(self.runs, end)
         self.save()
+
+    def _append_run(self, before: Iterable[tuple[int, int]], log_offset: int) -> None:
+        self.runs = list(rising([*before, (self._new_id(), log_offset)])[-RUNS_KEPT:])
 
     def fork(self, log_offset: int) -> None:
         """Begin a new epoch at a log offset and make it durable. Raises OSError."""
@@ -152,9 +151,8 @@ class Lineage:
 
         Raises OSError.
         """
-        before = [(run, began) for run, began in runs if began <= log_offset]
         self.epochs, self.landing = list(epochs), landing
-        self.runs = [*before[-(RUNS_KEPT - 1) :], (self._new_id(), log_offset)]
+        self._append_run(runs, log_offset)
         self.save()
 
     def save(self) -> None:
@@ -162,6 +160,19 @@ class Lineage:
         value = {"layout": LAYOUT, "epochs": self.epochs, "runs": self.runs, "landing": self.landing}
         more: dict[str, object] = {"terms": self.terms} if self.terms else {}
         self._file.save({**value, **more, **({"alone": self.alone} if self.alone else {})})
+
+
+def rising(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the runs that began in the log as it is: one that began above a later one has no byte in it since a cut.
+
+    Others refuse a list that does not rise.
+    """
+    found = list[tuple[int, int]]()
+    for row in runs:
+        while found and found[-1][1] > row[1]:
+            found.pop()
+        found.append(row)
+    return tuple(found)
 
 
 def _alone(row: Any) -> AloneRange:

@@ -1,6 +1,5 @@
 """What members tell each other of their logs before anything else, and what must agree. Sans I/O."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from appliance.group.links.frames import LinkRefused, MemberHello, Rows
@@ -41,19 +40,9 @@ class GreetingLog(Protocol):
 def hello_of(rules: GreetingRules, log: GreetingLog, session: bytes) -> MemberHello:
     """Return a member's greeting."""
     lineage = log.lineage
-    rows: tuple[Rows, Rows, Rows] = (tuple(lineage.epochs), rising(lineage.runs), tuple(lineage.terms))
+    rows: tuple[Rows, Rows, Rows] = (tuple(lineage.epochs), tuple(lineage.runs), tuple(lineage.terms))
     hello = MemberHello(rules.group, rules.member, session, log.segment_bytes, *rows, log.first, log.synced)
     return hello if log.segment_bytes else hello._replace(fetches=False)
-
-
-def rising(runs: Sequence[tuple[int, int]]) -> Rows:
-    """Return the runs whose beginning is in the log yet: one that began above a later cut has no byte in it."""
-    found = list[tuple[int, int]]()
-    for row in runs:
-        while found and found[-1][1] > row[1]:
-            found.pop()
-        found.append(row)
-    return tuple(found)
 
 
 def refusal_of(own: MemberHello, hello: MemberHello) -> LinkRefused | None:

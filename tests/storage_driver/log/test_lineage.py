@@ -53,6 +53,9 @@ def test_a_run_that_began_above_a_cut_is_forgotten(tmp_path: Path) -> None:
         one = lineage(tmp_path)
         one.begin_run(0, end)
     assert [at for _, at in one.runs] == [100, 4242]
+    one.runs = [(1, 100), (2, 4869), (3, 4242)]  # as an earlier build kept them
+    one.begin_run(0, 5000)
+    assert [at for _, at in one.runs] == [100, 4242, 5000]
 
 
 @pytest.mark.parametrize(

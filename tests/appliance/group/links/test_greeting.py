@@ -1,7 +1,8 @@
 """Which logs may be one: same layout and segments, same origin unless one is empty."""
 
 from appliance.group.links.frames import HELLO, LinkFrameDecoder, MemberHello, decode_hello
-from appliance.group.links.greeting import refusal_of, rising
+from appliance.group.links.greeting import refusal_of
+from storage_driver.log.lineage import rising
 
 OWN = MemberHello("press", "a", b"session1", 1 << 20, ((5, 0), (6, 900)), (), (), 0, 1000)
 OTHER = OWN._replace(member="b", session=b"session2", synced=700)
