@@ -18,6 +18,7 @@ import trio
 
 from netstack.errors import ProtocolError
 from netstack.serving.addresses import is_loopback, plain_address
+from netstack.serving.wrapped_stream import WrappedStream
 
 GREETING = 0x16
 CHECK_S = 30.0
@@ -78,24 +79,12 @@ class TlsStatistics(NamedTuple):
     failure: str  # why the files on disk are not in force, or empty
 
 
-class Portions(trio.abc.Stream):
+class Portions(WrappedStream):
     """A stream that receives little at a time: OpenSSL holds what it has not decrypted, for each of its peers."""
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Return what came, 16 KiB at most."""
         return await self._stream.receive_some(min(max_bytes or PORTION, PORTION))
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 class TlsDoor:

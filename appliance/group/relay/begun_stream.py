@@ -2,12 +2,15 @@
 
 import trio
 
+from netstack.serving.wrapped_stream import WrappedStream
 
-class BegunStream(trio.abc.Stream):
+
+class BegunStream(WrappedStream):
     """The stream of a client; `read_ahead` first, then any number of receives, which begin with what that took."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream, self._begun = stream, bytearray()
+        super().__init__(stream)
+        self._begun = bytearray()
 
     @property
     def begun(self) -> int:
@@ -29,12 +32,3 @@ class BegunStream(trio.abc.Stream):
         taken = self._begun[:size]
         del self._begun[:size]
         return taken
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
