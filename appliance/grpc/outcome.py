@@ -49,11 +49,13 @@ def fill_ok(status: Any) -> None:
 def fill_overall(response: Any) -> None:
     """Say what became of all entries of a response together."""
     entries = response.entries
-    codes = {entry.status.code for entry in entries} if len(entries) != 1 else (entries[0].status.code,)
-    if OK in codes and len(codes) == 1:
+    overall = entries[0].status if entries else MULTIPLE
+    if len(entries) > 1 and any(entry.status.code != overall.code for entry in entries):
+        overall = MULTIPLE
+    if overall.code == OK:
         fill_ok(response.status)
     else:
-        response.status.CopyFrom(entries[0].status if len(codes) == 1 else MULTIPLE)
+        response.status.CopyFrom(overall)
 
 
 def status_of(exc: Rejection | Refused) -> Status:

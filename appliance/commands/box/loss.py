@@ -32,9 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     losses, cuts = Losses(RealDisk(), root), CutHistory(RealDisk(), root)
     try:
         losses.load()
-        fresh, new = {loss.number for loss in losses.unacknowledged()}, cuts.unacknowledged()
+        fresh = {loss.number for loss in losses.unacknowledged()}
         taken_back = [cut for cut in cuts.load() if cut.messages and not _is_told(cut, losses.found)]
-        new = [cut for cut in new if cut in taken_back]
+        new = [cut for cut in cuts.unacknowledged() if cut in taken_back]
         if arguments.acknowledge:
             with as_owner_of(root):
                 losses.acknowledge(int(time.time() * 1000))
