@@ -87,14 +87,19 @@ async def flood(leader: RealMember) -> None:
             await stream.receive_some(1)
 
 
+async def led_by_first(a: RealMember, b: RealMember) -> None:
+    """Start both; the first one leads."""
+    await start(a, b)
+    await a.ask("group.promote")
+    await wait_for(a, serves=True)
+    await wait_for(b, leader="a")
+
+
 async def test_a_client_at_either_box_goes_on_with_whichever_leads(tmp_path: Path) -> None:
     (a, at_a), (b, at_b) = boxes = pair(tmp_path)
     try:
         with trio.fail_after(90):
-            await start(a, b)
-            await a.ask("group.promote")
-            await wait_for(a, serves=True)
-            await wait_for(b, leader="a")
+            await led_by_first(a, b)
             async with open_channel("127.0.0.1", a.broker_port) as channel:
                 assert (await channel.ask(send(TOPIC, b"made"), 10)).code == 0
             async with grpc_client(at_b) as client:
@@ -147,10 +152,7 @@ async def test_who_signs_at_a_follower_is_judged_by_the_leader_and_by_the_next_o
     write(a.data, DEVICE, ADMIN)
     try:
         with trio.fail_after(90):
-            await start(a, b)
-            await a.ask("group.promote")
-            await wait_for(a, serves=True)
-            await wait_for(b, leader="a")
+            await led_by_first(a, b)
             async with open_channel("127.0.0.1", a.broker_port) as channel:
                 made = ask(17, topic=TOPIC, readQueueNums=1, writeQueueNums=1, perm=6, **NAMED)
                 assert (await channel.ask(signed_remoting(made, "admin-1", ADMIN_SECRET), 10)).code == 0

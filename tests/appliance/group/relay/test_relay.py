@@ -138,11 +138,17 @@ async def test_a_leader_has_the_time_of_a_link_and_of_slow_links(monkeypatch: py
             assert (await client.call(ECHO, b"said")).messages == [b"said"]
 
 
+@pytest.fixture
+def soon_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a follower answer soon where it does not reach the leader."""
+    monkeypatch.setattr(relay_module, "WAIT_S", 1.0)
+    monkeypatch.setattr(relay_module, "DIAL_S", 0.9)
+
+
+@pytest.mark.usefixtures("soon_answered")
 async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_one_that_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_module, "WAIT_S", 1.0)
-    monkeypatch.setattr(relay_module, "DIAL_S", 0.9)
     monkeypatch.setattr(relayed_clients, "WAIT_S", 0.05)
     here = Seen()
     async with relaying(Seen(), own=GrpcServing(here.service()).connect) as (pair, _):
@@ -158,11 +164,10 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
         await until(lambda: pair.at_b.counted["closed_unserved"] == 1)
 
 
+@pytest.mark.usefixtures("soon_answered")
 async def test_who_waits_behind_others_that_reach_the_leader_is_closed_and_not_answered_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_module, "WAIT_S", 1.0)
-    monkeypatch.setattr(relay_module, "DIAL_S", 0.9)
     monkeypatch.setattr(relay_module, "MOST_DIALING", 1)
     here = Seen()
     async with relaying(Seen(), own=GrpcServing(here.service()).connect) as (pair, serve):
