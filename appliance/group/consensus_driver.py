@@ -16,11 +16,11 @@ import trio
 from appliance.errors import NOT_COPIED
 from appliance.group.copies.common_point import cuts_something, encode_point, point_of
 from appliance.group.copies.cut_news import note_cuts
+from appliance.group.copies.full_disk import WantedLeader
 from appliance.group.copies.log_copy import CopyFailed, LogShrunk
 from appliance.group.copies.missing import messages_of_clients
 from appliance.group.copies.segment_fetching import Fetcher, SegmentFetching
 from appliance.group.event_queue import DriverEvent, needs_turn
-from appliance.group.full_disk import WantedLeader
 from appliance.group.leadership import LEADER, LEARNER, LeadershipState
 from appliance.group.link_events import LinkEvents
 from appliance.group.links.link import Link

@@ -8,9 +8,9 @@ import trio
 
 from appliance.group import member_orders
 from appliance.group.driver import GroupRefused
-from storage_driver.consensus import leaving
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import MANUAL, RunningMember, group
+from tests.appliance.group.preferred import led_until_it_comes, prefer_after
 from tests.appliance.group.test_consensus_driver import pair
 from tests.appliance.group.test_elections import AUTOMATIC, led
 from tests.waiting import until
@@ -40,15 +40,10 @@ async def test_the_broker_has_ended_before_another_member_that_asked_for_it_lead
 async def test_the_broker_has_ended_before_the_preferred_member_leads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "PREFERRED_PAUSE_S", 0.0)
-    monkeypatch.setattr(leaving, "PREFERRED_LEVEL_S", 1e9)
-    async with group(tmp_path, "a", "b", "c", rules=AUTOMATIC._replace(preferred="c")) as made:
-        await made.start("a", "b")
-        _, leader = await led(made)
-        [c] = await made.start("c")
+    async with led_until_it_comes(tmp_path, monkeypatch, "c") as (leader, c):
         await leader.put_committed(b"first")
         leader.driver.leadership.broker_began()
-        monkeypatch.setattr(leaving, "PREFERRED_LEVEL_S", 0.1)
+        prefer_after(monkeypatch, 0.1)
         await broker_ends_first(leader, c)
 
 

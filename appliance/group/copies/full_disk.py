@@ -71,7 +71,7 @@ class WantedLeader:
     """Who is to lead instead of this leader: the preferred box, or another one while this disk is full."""
 
     def __init__(self, parts: DriverParts, links: MemberLinks) -> None:
-        self._member, self._core, self._store, self._links = parts.rules.member, parts.core, parts.store, links
+        self._core, self._store, self._links = parts.core, parts.store, links
         self._refusals, self._full_disk = parts.copy.news.refusals, FullDisk(parts.rules.consensus)
 
     def now(self, now_s: float) -> str:

@@ -8,18 +8,19 @@ import pytest
 import trio
 
 from appliance import admin
-from appliance.group.full_disk import LASTS_S, PAUSE_S, BoxesSeen, FullDisk
+from appliance.group.copies.full_disk import LASTS_S, PAUSE_S, BoxesSeen, FullDisk
 from netstack.serving.channel import open_channel
-from storage_driver.consensus import leaving
 from storage_driver.consensus.rules import Rules
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import RunningMember, group
+from tests.appliance.group.preferred import led_until_it_comes, prefer_after
 from tests.appliance.group.real_group import RealMember, start
 from tests.appliance.group.test_elections import AUTOMATIC, led
 from tests.appliance.real_box import ALLOWED, NO_MOUNTS, OWN, SMALL_DISK
 from tests.waiting import until, until_it
 
+pytestmark = pytest.mark.pure
 THREE = BoxesSeen({"b": 100, "c": 90}, boxes=3, witnesses=0, voters=3)
 
 
@@ -79,8 +80,7 @@ async def stays_full(member: RunningMember) -> None:
 async def test_senders_go_on_at_another_box_and_the_preferred_one_leads_again_only_with_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "PREFERRED_PAUSE_S", 0.0)
-    monkeypatch.setattr(leaving, "PREFERRED_LEVEL_S", 0.1)
+    prefer_after(monkeypatch, 0.1)
     async with group(tmp_path, "a", "b", "c", rules=AUTOMATIC._replace(preferred="a")) as made:
         a, b, c = await made.start("a", "b", "c")
         await until(a.leads)
@@ -121,17 +121,13 @@ async def test_a_leader_stays_where_the_others_are_full_as_well(tmp_path: Path) 
 async def test_a_full_box_that_has_everything_is_not_given_the_lead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "PREFERRED_PAUSE_S", 0.0)
-    monkeypatch.setattr(leaving, "PREFERRED_LEVEL_S", 1e9)
-    async with group(tmp_path, "a", "b", "c", rules=AUTOMATIC._replace(preferred="a")) as made:
-        await made.start("b", "c")
-        name, leader = await led(made)
-        [a] = await made.start("a")
+    async with led_until_it_comes(tmp_path, monkeypatch, "a") as (leader, a):
+        name = leader.driver.member
         await until(lambda: all(each.synced == leader.store.end for each in leader.driver.view.members()))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stays_full, a)
             await until(lambda: leader.driver._copy.news.refusals.of("a"))
-            monkeypatch.setattr(leaving, "PREFERRED_LEVEL_S", 0.1)
+            prefer_after(monkeypatch, 0.1)
             await trio.sleep(1)
             assert leader.driver.leadership.current.leader == name, "it is preferred, and has no room"
             assert await leader.driver.orders.hand_over() == ({"b", "c"} - {name}).pop()
