@@ -3,6 +3,7 @@
 import gc
 import pickle
 import resource
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -53,23 +54,26 @@ def test_a_partition_of_an_empty_plan_has_no_rows(landing: MadeLanding) -> None:
     assert list(batches_of(content, Work())) == []
 
 
-def test_a_worker_keeps_what_it_has_imported_out_of_later_collections() -> None:
+@pytest.fixture
+def settled() -> Iterator[None]:
+    """This process as a worker at its first task: another test may have read rows in it before."""
+    settle_worker.cache_clear()
     settle_worker()
-    try:
-        assert gc.get_freeze_count() > 1000
-    finally:
-        gc.unfreeze()
+    yield
+    gc.unfreeze()
 
 
-def test_a_worker_takes_memory_for_each_batch_without_page_faults() -> None:
+def test_a_worker_keeps_what_it_has_imported_out_of_later_collections(settled: None) -> None:
+    assert gc.get_freeze_count() > 1000
+
+
+def test_a_worker_takes_memory_for_each_batch_without_page_faults(settled: None) -> None:
     def blocks() -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         held = [np.ones(LARGE_BYTES // 16, np.int64) for _ in range(3)]  # 16 MiB each
         del held
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    settle_worker()
-    gc.unfreeze()
     blocks()
     assert blocks() < 1000  # 48 MiB are 12,288 pages
     assert pa.default_memory_pool().backend_name == "system"
