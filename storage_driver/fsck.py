@@ -273,7 +273,7 @@ def salvage(root: Path, out: Path, *, progress: Progress = lambda done, total: N
     """
     disk, report = RealDisk(), Report(log_only=True)
     if disk.list(out):
-        raise StoreRefused(f"{out} is not empty")
+        raise StoreRefused(f"{out} is not empty: name a new or an empty folder")
     segments = open_segments(disk, root, report)
     if not segments:
         raise StoreRefused(f"{root} has no log")

@@ -15,6 +15,9 @@ from typing import Any
 
 from appliance.commands.tables import near
 from netstack.client import ClientError
+from netstack.client.errors import Unreachable
+from netstack.client.instance import name_servers
+from netstack.client.links import host_and_port
 from uplink_spark.console import print_table
 
 DONE, NOT_DONE = 0, 1
@@ -129,10 +132,19 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _check(address: str) -> None:
+    try:
+        host_and_port(address)
+    except Unreachable as exc:
+        raise ClientError(f"--namesrv {address}: {exc.reason}, such as 10.1.0.7:9876") from exc
+
+
 def _described(arguments: argparse.Namespace) -> Context:
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.secret_stdin else ""
     if arguments.access_key and not secret:
         raise ClientError("--access-key needs its secret: --secret-stdin")
+    for address in name_servers(arguments.namesrv) or [""]:
+        _check(address)
     files = [
         str(Path(each).absolute()) if each else "" for each in (arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
     ]

@@ -53,7 +53,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return ", did you mean ...?" for the nearest known name, or nothing."""
     import difflib  # only an error needs it
 
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    last = difflib.SequenceMatcher(b=name.rpartition(".")[2])
+    alike = []
+    for each in known:  # a table in common is no likeness of keys
+        last.set_seq1(each.rpartition(".")[2])
+        if last.ratio() >= 0.6:
+            alike.append(each)
+    found = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     return f', did you mean "{found[0]}"?' if found else ""
 
 
@@ -123,6 +129,10 @@ def _together(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "listen.broker_port", port, "listen.namesrv_port has the same value: each port must differ", None
         )
+    for name in ("broker", "namesrv"):
+        if config.grpc.port and config.grpc.port == getattr(config.listen, f"{name}_port"):
+            text = f"listen.{name}_port has the same value: each port must differ"
+            yield ConfigProblem("grpc.port", config.grpc.port, text, None)
     if config.uplink.gateway and (size := config.limits.message_mib) > SHIPPED_MIB:
         text = f"at most {SHIPPED_MIB} with uplink.gateway: a shipped piece holds 8 MiB"
         yield ConfigProblem("limits.message_mib", size, text, None)

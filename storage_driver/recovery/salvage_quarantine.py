@@ -44,7 +44,7 @@ def salvage_quarantine(disk: Disk, root: Path, out: Path, *, segment_bytes: int)
     Topics, queues and times stay, each queue is numbered anew. Raises StoreRefused, OSError.
     """
     if disk.list(out):
-        raise StoreRefused(f"{out} is not empty")
+        raise StoreRefused(f"{out} is not empty: name a new or an empty folder")
     ranges = quarantined_ranges(disk, root)
     if not ranges:
         raise StoreRefused(f"{root}/quarantine has no part of the log")

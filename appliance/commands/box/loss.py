@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from appliance.commands.settings import as_owner_of, data_folder
+from storage_driver.errors import StoreRefused
 from storage_driver.files.disk import RealDisk
 from storage_driver.log.cut_history import CutDone, CutHistory
 from storage_driver.recovery.losses import Loss, Losses, day
@@ -31,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     root = data_folder(arguments) / "store"
     losses, cuts = Losses(RealDisk(), root), CutHistory(RealDisk(), root)
     try:
+        if not RealDisk().list(root):
+            raise StoreRefused(f"{root} does not contain a store; --data DIR names the box's folder")
         losses.load()
         fresh = {loss.number for loss in losses.unacknowledged()}
         taken_back = [cut for cut in cuts.load() if cut.messages and not _is_told(cut, losses.found)]
@@ -39,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             with as_owner_of(root):
                 losses.acknowledge(int(time.time() * 1000))
                 cuts.acknowledge(new)
-    except OSError as exc:
+    except (OSError, StoreRefused) as exc:
         print(f"rocketbox: loss: {exc}", file=sys.stderr)
         return 2
     for loss in losses.found:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.__main__ import main
 from appliance.commands.contexts import Context, contexts_file, load, save
 from netstack.client import ClientError
 from uplink_spark.testing import files_end_at
@@ -55,3 +56,13 @@ def test_a_full_disk_or_a_planted_link_leaves_the_file_that_was_there(tmp_path: 
 def test_the_file_is_where_the_desktop_keeps_settings(tmp_path: Path) -> None:
     assert contexts_file({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "rocketbox/contexts.json"
     assert contexts_file({"XDG_CONFIG_HOME": ""}) == Path.home() / ".config/rocketbox/contexts.json"
+
+
+@pytest.mark.parametrize("address", ["", "10.1.0.7", "h:1;i", "h:99999"])
+def test_an_address_without_a_port_is_told_and_not_kept(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["context", "add", "kiosk-7", "--namesrv", address]) == 1
+    assert "it is not of the form HOST:PORT" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

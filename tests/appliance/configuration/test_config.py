@@ -155,6 +155,18 @@ def test_two_listeners_on_one_port_are_refused_before_either_opens() -> None:
         load(command_line={"listen.broker_port": 9876})
 
 
+@pytest.mark.parametrize("name", ["broker", "namesrv"])
+def test_the_port_of_grpc_is_none_of_the_others(name: str) -> None:
+    reason = rf"grpc\.port = 7000: listen\.{name}_port has the same value"
+    with pytest.raises(ConfigError, match=reason):
+        load(command_line={f"listen.{name}_port": 7000, "grpc.port": 7000})
+
+
+def test_a_key_that_only_shares_its_table_is_not_meant() -> None:
+    assert problems("[broker]\nnme = 'x'\n") == ['line 2: broker.nme: unknown key, did you mean "box.name"?']
+    assert problems("[tls]\nkey = '/k'\n") == ["line 2: tls.key: unknown key"]
+
+
 def test_messages_larger_than_a_piece_of_the_uplink_are_refused_only_beside_an_uplink() -> None:
     gateway = '[uplink]\ngateway = "centre:10940"\n[limits]\nmessage_mib = '
     with pytest.raises(ConfigError, match=r"limits\.message_mib = 8: at most 7 with uplink\.gateway"):
