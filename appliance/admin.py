@@ -25,6 +25,12 @@ LINE_BYTES, ASK_S, CONNECTIONS = 1 << 16, 10.0, 8
 NAME = "admin.sock"
 LISTEN_BACKLOG = 8
 
+OFF = {  # why a running box has none of these actions
+    "uplink": "uplink is disabled; set uplink.gateway",
+    "group": 'the box is in no group; set replication.role = "member" (docs/replication.md)',
+    "": "the running box does not have it; compare the versions",
+}
+
 
 class AdminRefused(ApplianceError):
     """The box understood the question and says no; the text is its reason."""
@@ -119,6 +125,12 @@ async def _read_line(stream: trio.socket.SocketType, folders: list[int]) -> byte
     return line
 
 
+def _why_absent(name: str, actions: Mapping[str, Action]) -> str:
+    part = name.partition(".")[0]
+    known = any(each.partition(".")[0] == part for each in actions)
+    return OFF[""] if known else OFF.get(part, OFF[""])
+
+
 async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]) -> dict[str, object]:
     try:
         asked = json.loads(line)
@@ -127,13 +139,7 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
         return {"refused": "expected a request of one JSON line"}
     action = actions.get(name) if isinstance(name, str) else None
     if action is None or not isinstance(values, dict):
-        uplink = isinstance(name, str) and name.startswith("uplink.")
-        off = (
-            "uplink is disabled; set uplink.gateway"
-            if uplink
-            else "the running box does not have it; compare the versions"
-        )
-        return {"refused": f"{name!r} is not available: {off}"}
+        return {"refused": f"{name!r} is not available: {_why_absent(str(name), actions)}"}
     folder = Path(f"/proc/self/fd/{folders[0]}") if folders else None
     try:
         return {"answer": await action(AdminRequest(values, folder))}

@@ -118,8 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.action == "add":
             contexts[arguments.name] = _described(arguments)
             current = current or arguments.name
-        elif arguments.name not in contexts:
-            raise ClientError(f"no context {arguments.name}{near(arguments.name, contexts)}")
+        elif (name := arguments.name) not in contexts:
+            raise ClientError(f"no context {name}{near(name, contexts)}; `rocketbox context list` shows them")
         elif arguments.action == "use":
             current = arguments.name
         else:

@@ -68,6 +68,8 @@ async def test_an_answer_a_refusal_and_what_this_box_cannot_do(tmp_path: Path) -
             await asked(path, "refuse")
         with pytest.raises(AdminRefused, match="'fly' is not available: the running box does not have it"):
             await asked(path, "fly")
+        with pytest.raises(AdminRefused, match="is not available: the box is in no group"):
+            await asked(path, "group.status")
 
 
 async def test_a_folder_comes_along_and_is_closed_behind_its_question(tmp_path: Path) -> None:

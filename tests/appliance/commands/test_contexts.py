@@ -65,4 +65,6 @@ def test_an_address_without_a_port_is_told_and_not_kept(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["context", "add", "kiosk-7", "--namesrv", address]) == 1
     assert "it is not of the form HOST:PORT" in capsys.readouterr().err
+    assert main(["context", "use", "kiosk-7"]) == 1
+    assert "no context kiosk-7; `rocketbox context list` shows them" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
