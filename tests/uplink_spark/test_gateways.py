@@ -16,7 +16,7 @@ import trio
 from tests.ports import free_port
 from tests.uplink_spark.killing import Site, wait_done
 from tests.uplink_spark.test_many_boxes import CUT_OFF, ToyBox
-from uplink_spark.centre.shard_group import owner_of, owner_path
+from uplink_spark.centre.shard_group import owner_path, owners_of
 from uplink_spark.testing import landed_log
 from uplink_spark.zone.manifest import shard_of
 
@@ -103,7 +103,7 @@ async def test_boxes_go_from_gateway_to_gateway_and_each_record_lands_once(
 @pytest.mark.soak
 def test_a_box_follows_its_shard_from_a_gateway_that_died_to_the_other(site: Site) -> None:
     gateways, shard = Gateways(site, 2), shard_of("box-17", 4)
-    owner = owner_of(shard, [f"127.0.0.1:{port}" for port in gateways.ports])
+    owner = owners_of(4, [f"127.0.0.1:{port}" for port in gateways.ports])[shard]
     (site.port,) = (port for port in gateways.ports if not owner.endswith(f":{port}"))  # the address the box has
     for port in gateways.ports:
         gateways.start(port)

@@ -3,10 +3,11 @@
 manifest/gateways/<name>.json     a gateway of the zone: its address, and a beat that rises while it lives
 manifest/<shard>/owner.json       the address of the gateway that has the shard, empty after it gave it up
 
-Each gateway finds by itself who should have a shard: of those that live the one whose address hashes highest with it,
-so that few shards move when one comes or goes. A gateway takes a shard that is its own when the one before has given
-it up or is dead, and reads its manifest before it lands anything. On a disk the lock of the shard, in a bucket the name
-of the next manifest object lets one gateway write: who was taken for dead and still runs loses at its next commit.
+Each gateway finds by itself who should have a shard: of those that live the one whose address hashes highest with it
+and that has room, for none has more than its share. So few shards move when one comes or goes. A gateway takes a shard
+that is its own when the one before has given it up or is dead, and reads its manifest before it lands anything. On a
+disk the lock of the shard, in a bucket the name of the next manifest object lets one gateway write: who was taken for
+dead and still runs loses at its next commit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,9 +47,19 @@ def path_of(address: str) -> str:
     return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9.-]', '_', address)}.json"
 
 
-def owner_of(shard: int, addresses: Iterable[str]) -> str:
-    """Return which of the gateways that live should have a shard; there is at least one."""
-    return max(addresses, key=lambda address: hashlib.sha256(f"{address} {shard}".encode()).digest())
+def owners_of(shards: int, addresses: Collection[str]) -> list[str]:
+    """Return which of the gateways that live should have each shard; there is at least one gateway.
+
+    A shard goes to the address that hashes highest with it among those that have room: none has more than its share,
+    rounded up. By hashes alone one of three gateways would have half of 16 shards as a rule, and so half of all boxes.
+    """
+    most, has = -(-shards // len(addresses)), Counter[str]()
+    owners = list[str]()
+    for shard in range(shards):
+        room = [address for address in addresses if has[address] < most]
+        owners.append(max(room, key=lambda address: hashlib.sha256(f"{address} {shard}".encode()).digest()))
+        has[owners[-1]] += 1
+    return owners
 
 
 @dataclass(slots=True)
@@ -157,10 +169,12 @@ class ShardGroup:
         for shard in tuple(self._unsaid):
             await self._in_thread(self._disown, shard)
             self._unsaid.discard(shard)
-        for shard in range(self._hub.zone.shards):
-            living = self._beats.living
-            wanted = owner_of(shard, living)
-            self._wanted[shard] = wanted
+        shards, living, owners = self._hub.zone.shards, set[str](), list[str]()
+        for shard in range(shards):
+            if living != self._beats.living:  # taking a shard takes a while
+                living = self._beats.living
+                owners = owners_of(shards, living)
+            wanted = self._wanted[shard] = owners[shard]
             if shard in self._held and wanted != self._own:
                 await self._give_up(shard)
             elif shard not in self._held and wanted == self._own:

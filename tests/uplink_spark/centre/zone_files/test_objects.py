@@ -15,7 +15,7 @@ from uplink_spark.box.stick import export_pieces, import_receipts
 from uplink_spark.centre.fleet import check
 from uplink_spark.centre.gateway import run_gateway
 from uplink_spark.centre.lander import Offer, ShardLander
-from uplink_spark.centre.shard_group import owner_of, owner_path
+from uplink_spark.centre.shard_group import owner_path, owners_of
 from uplink_spark.centre.verify import verify_piece
 from uplink_spark.centre.zone_files.bucket_store import BucketStore
 from uplink_spark.centre.zone_files.coverage import ShardCover
@@ -486,7 +486,7 @@ async def test_two_gateways_of_a_bucket_share_its_shards_and_one_takes_over(
         await nursery.start(serve, "first:1", first)
         await until(lambda: owners() == ["first:1"] * 4)
         await nursery.start(serve, "second:2", second)
-        await until(lambda: owners() == [owner_of(shard, ("first:1", "second:2")) for shard in range(4)])
+        await until(lambda: owners() == owners_of(4, ("first:1", "second:2")))
         assert set(owners()) == {"first:1", "second:2"}
         first.cancel()
         await until(lambda: owners() == ["second:2"] * 4)
