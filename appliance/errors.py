@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from netstack.errors import Refused
 from storage_driver.named_tuple import NamedTuple
 
 NOT_COPIED = "no other disk has the message"  # the reason begins so where a group refuses because copies are missing
@@ -9,6 +10,10 @@ NOT_COPIED = "no other disk has the message"  # the reason begins so where a gro
 
 class ApplianceError(Exception):
     """Something the operator can act on; the text says what."""
+
+
+class DueTooLate(Refused):
+    """A message is due later than messages may wait here."""
 
 
 class ConfigProblem(NamedTuple):

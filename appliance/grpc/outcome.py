@@ -5,6 +5,7 @@ Source of the mapping: RocketMQ 5.3 GrpcProxyException, ResponseBuilder; 14 to 1
 
 from typing import Any
 
+from appliance.errors import DueTooLate
 from netstack.errors import Refused
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.wire.codes import ResponseCode
@@ -62,4 +63,6 @@ def status_of(exc: Rejection | Refused) -> Status:
     """Return what a client is told of a refusal."""
     if isinstance(exc, Rejection):
         return exc.status
+    if isinstance(exc, DueTooLate):  # remoting has one code for it and other faults
+        return Status(code=Code.ILLEGAL_DELIVERY_TIME, message=exc.remark)
     return Status(code=_OF_BROKER.get(exc.code, Code.INTERNAL_SERVER_ERROR), message=exc.remark)

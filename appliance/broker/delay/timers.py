@@ -29,6 +29,7 @@ from appliance.broker.intake import TIMERS, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import TableFile, load_table, period_of
 from appliance.broker.tables.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from appliance.errors import DueTooLate
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from netstack.wire.replication import TimerCheckpoint
@@ -101,7 +102,7 @@ class Timers:
             text = (
                 f"timer message illegal: it is due in {due_ms - now_ms} ms, at most {self.rules.longest_ms} are allowed"
             )
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+            raise DueTooLate(ResponseCode.MESSAGE_ILLEGAL, text)
         if due_ms > now_ms:
             self._rest(draft, due_ms)
 

@@ -79,6 +79,16 @@ async def test_a_delayed_message_rests_and_its_handle_recalls_it(tmp_path: Path)
         assert (await client.ask("RecallMessage", recall)).status.code == Code.MESSAGE_NOT_FOUND
 
 
+async def test_a_message_that_is_due_too_late_is_refused_by_its_own_code(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, "[broker]\ntimer_days = 1\n") as (box, port), asking(port) as client:
+        due = definition_pb2.SystemProperties().delivery_timestamp
+        due.GetCurrentTime()
+        due.seconds += 2 * 86_400
+        answer = await client.ask("SendMessage", sending(message("T", message_type=DELAY, delivery_timestamp=due)))
+        assert (answer.status.code, await stored(box, "T")) == (Code.ILLEGAL_DELIVERY_TIME, [])
+        assert "at most 86400000 are allowed" in answer.status.message
+
+
 @pytest.mark.slow
 async def test_a_packed_body_is_unpacked_for_readers_of_4x(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (box, port), asking(port) as client:
