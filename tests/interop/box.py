@@ -24,6 +24,7 @@ class Child:
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.command, self.log = command, log
+        self.environment: dict[str, str] = {}  # beside that of the tests
         self.process: subprocess.Popen[str] | None = None
         self.ready_line = ""
         self.ready_s = 0.0
@@ -31,7 +32,7 @@ class Child:
     def start(self) -> None:
         """Start and wait for the ready line. Raises RuntimeError with the end of the log when it does not come."""
         began = time.monotonic()
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": import_path()}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": import_path(), **self.environment}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *self.command],

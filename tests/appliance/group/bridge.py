@@ -8,12 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.appliance.group.certificates import certificates
-from tests.appliance.group.hostile_ground import ENTER, sh
+from tests.appliance.group.hostile_ground import ENTER
+from tests.appliance.group.own_disk import OwnDisk, sh
 from tests.appliance.group.real_group import RealMember
 from tests.interop.box import Child
 
@@ -78,6 +79,8 @@ class Outlet:
 class BridgedMember(RealMember):
     """A box in a namespace of its own; it listens on all addresses, also on one that moves."""
 
+    disk: OwnDisk | None = None
+
     def __init__(self, folder: Path, name: str, outlet: Outlet) -> None:
         super().__init__(folder / name)
         self.outlet, self.host = outlet, outlet.address
@@ -113,12 +116,12 @@ class BridgedWitness(Child):
 
     def __init__(self, folder: Path, name: str, outlet: Outlet) -> None:
         self.name, self.outlet, self.port = name, outlet, BROKER_PORT + 1
-        self._folder = folder
+        self.data = folder / name
         super().__init__([], folder / f"{name}.log")
 
     def configure_all(self, listed: Sequence[str], more: str = "", *, timing: float) -> None:
         command = ["-c", ENTER, self.outlet.space, "-m", "appliance", "witness", "--group", "press", "--as", self.name]
-        command += ["--data", str(self._folder / self.name), "--certs", str(certificates() / self.name)]
+        command += ["--data", str(self.data), "--certs", str(certificates() / self.name)]
         for each in listed:
             command += ["--member", each]
         self.command = [*command, "--timing", str(timing)]
@@ -128,18 +131,33 @@ Plugged = BridgedMember | BridgedWitness
 
 
 @contextmanager
-def bridged(folder: Path, more: str = "", *, witness: bool = False, timing: float = 0.5) -> Iterator[list[Plugged]]:
-    """Run three boxes, or two boxes and a witness; what was made for them goes at the end."""
+def bridged(
+    folder: Path,
+    more: str = "",
+    *,
+    witness: bool = False,
+    timing: float = 0.5,
+    disks: bool = False,
+    environments: Mapping[str, Mapping[str, str]] | None = None,
+) -> Iterator[list[Plugged]]:
+    """Run three boxes, or two boxes and a witness; what was made for them goes at the end.
+
+    disks: each box has one for itself. environments: of boxes, by name.
+    """
     switch = Switch()
     with ExitStack() as stack:
         switch.make(stack)
         names = "abw" if witness else "abc"
         outlets = [switch.add(name, number, stack) for number, name in enumerate(names, 1)]
+        mounted = {name: OwnDisk(folder, name, stack) for name in names if disks and name != "w"}
         members: list[Plugged] = [
             (BridgedWitness if name == "w" else BridgedMember)(folder, name, outlet)
             for name, outlet in zip(names, outlets, strict=True)
         ]
-        listed = [_listed(each) for each in members]
+        for box in boxes(members):
+            box.disk = mounted.get(box.name)
+            box.environment.update((environments or {}).get(box.name, {}))
+        listed = [listed_as(each) for each in members]
         for each in members:
             each.configure_all(listed, more.replace("NETWORK", switch.network), timing=timing)
             stack.callback(lambda each=each: each.running and each.kill())  # type: ignore[misc]
@@ -147,7 +165,8 @@ def bridged(folder: Path, more: str = "", *, witness: bool = False, timing: floa
         yield members
 
 
-def _listed(member: Plugged) -> str:
+def listed_as(member: Plugged) -> str:
+    """Return a member as `group.members` names it."""
     if isinstance(member, BridgedWitness):
         return f"{member.name}={member.outlet.address}:{member.port} witness"
     return f"{member.name}={member.outlet.address}:{member.broker_port + 1}"

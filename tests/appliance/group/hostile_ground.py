@@ -4,25 +4,20 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.appliance.group.certificates import certificates
+from tests.appliance.group.own_disk import OwnDisk, sh
 from tests.appliance.group.real_group import RealMember
 from tests.interop.box import Child
 from tests.ports import apache_port
 
-DISK_BYTES = 400 << 20
 ENTER = (  # a process moves into the namespace, then becomes the box
     "import ctypes, os, sys; fd = os.open('/run/netns/' + sys.argv[1], 0); "
     "assert not ctypes.CDLL(None).setns(fd, 0x40000000); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
 )
-
-
-def sh(*words: str) -> None:
-    """Run a command. Raises CalledProcessError."""
-    subprocess.run(words, check=True, capture_output=True)
 
 
 def can_make_ground() -> bool:
@@ -35,10 +30,11 @@ def can_make_ground() -> bool:
 class GroundMember(RealMember):
     """A member in a namespace; the cable to the other one can be pulled, its disk stalled and filled."""
 
-    def __init__(self, folder: Path, name: str, tag: str, number: int) -> None:
-        super().__init__(folder / name / "data")
-        self.name, self.space = name, f"rbx{tag}{name}"
-        self.mount, self.link_address = folder / name, f"10.213.3.{number}"
+    def __init__(self, folder: Path, name: str, tag: str, number: int, stack: ExitStack) -> None:
+        self.disk = OwnDisk(folder, name, stack)
+        super().__init__(self.disk.mount / "data")
+        self.name, self.space, self.folder = name, f"rbx{tag}{name}", folder
+        self.link_address = f"10.213.3.{number}"
         self.other = f"10.213.3.{3 - number}"
         self.host, self.near = f"10.213.{number}.2", f"10.213.{number}.1"
         self.command = ["-c", ENTER, self.space, *self.command]
@@ -75,30 +71,6 @@ class GroundMember(RealMember):
         nowhere = ("lladdr", "02:00:00:00:00:99", "dev", "pair", "nud", "permanent")
         sh("ip", "-n", self.space, "neigh", "replace", self.other, *nowhere)
 
-    def freeze(self) -> None:
-        """Let every write to the disk wait."""
-        sh("fsfreeze", "-f", str(self.mount))
-
-    def thaw(self) -> None:
-        sh("fsfreeze", "-u", str(self.mount))
-
-    def fill(self) -> None:
-        """Leave nothing free on the disk."""
-        with (self.mount / "filler").open("wb") as file, _enospc():
-            while True:
-                file.write(bytes(1 << 20))
-
-    def free(self) -> None:
-        (self.mount / "filler").unlink(missing_ok=True)
-
-
-@contextmanager
-def _enospc() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        pass
-
 
 def _lengthen(dialing: GroundMember, first: GroundMember, delay_s: float) -> Child:
     """Have the member that dials reach the first one over a cable of some length."""
@@ -106,7 +78,7 @@ def _lengthen(dialing: GroundMember, first: GroundMember, delay_s: float) -> Chi
     script = str(Path(__file__).with_name("slow_cable.py"))
     words = [str(dialing.cable_port), first.link_address, str(first.broker_port + 1), str(delay_s)]
     first.wait_ms = dialing.wait_ms = 5000
-    cable = Child(["-c", ENTER, dialing.space, script, *words], dialing.mount.parent / "cable.log")
+    cable = Child(["-c", ENTER, dialing.space, script, *words], dialing.folder / "cable.log")
     cable.start()
     return cable
 
@@ -116,12 +88,10 @@ def ground(folder: Path, more: str = "", *, delay_s: float = 0) -> Iterator[tupl
     """Two members, not started; what was made for them goes at the end. `delay_s`: of the cable, in one direction."""
     tag = f"{os.getpid() % 10_000}{secrets.token_hex(2)}"  # what was deleted goes by and by: no name comes twice
     with ExitStack() as stack:
-        for name in ("a", "b"):
-            _disk(folder, name, stack.callback)
-            sh("ip", "netns", "add", f"rbx{tag}{name}")
-            stack.callback(sh, "ip", "netns", "del", f"rbx{tag}{name}")
-        members = [GroundMember(folder, name, tag, number) for number, name in enumerate(("a", "b"), 1)]
+        members = [GroundMember(folder, name, tag, number, stack) for number, name in enumerate(("a", "b"), 1)]
         for each in members:
+            sh("ip", "netns", "add", each.space)
+            stack.callback(sh, "ip", "netns", "del", each.space)
             _wire_to_here(each)
         a, b = members
         sh("ip", "-n", a.space, "link", "add", "pair", "type", "veth", "peer", "name", "pair", "netns", b.space)
@@ -134,17 +104,6 @@ def ground(folder: Path, more: str = "", *, delay_s: float = 0) -> Iterator[tupl
             each.configure(list(members), more, timing=2 if delay_s else 0.5)
             stack.callback(lambda each=each: each.running and each.kill())  # type: ignore[misc]
         yield a, b
-
-
-def _disk(folder: Path, name: str, later: Callable[..., object]) -> None:
-    image, mount = folder / f"{name}.img", folder / name
-    with image.open("wb") as file:
-        file.truncate(DISK_BYTES)
-    mount.mkdir()
-    sh("mkfs.ext4", "-q", "-F", str(image))
-    sh("mount", "-o", "loop", str(image), str(mount))
-    later(subprocess.run, ["umount", "-l", str(mount)], check=False)
-    later(subprocess.run, ["fsfreeze", "-u", str(mount)], check=False, capture_output=True)
 
 
 def _wire_to_here(member: GroundMember) -> None:

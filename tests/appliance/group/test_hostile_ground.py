@@ -76,15 +76,13 @@ async def one_way(member: GroundMember, rest_s: float) -> None:
 
 
 async def disk_stalled(member: GroundMember, rest_s: float) -> None:
-    await trio.to_thread.run_sync(member.freeze)
-    await trio.sleep(rest_s / 2)
-    await trio.to_thread.run_sync(member.thaw)
+    with member.disk.frozen():
+        await trio.sleep(rest_s / 2)
 
 
 async def disk_full(member: GroundMember, rest_s: float) -> None:
-    await trio.to_thread.run_sync(member.fill)
-    await trio.sleep(rest_s / 2)
-    member.free()
+    with member.disk.full():
+        await trio.sleep(rest_s / 2)
 
 
 async def suspended(member: GroundMember, rest_s: float) -> None:
