@@ -140,7 +140,7 @@ def test_two_consumers_of_a_group_share_and_a_third_goes_on_where_they_ended(jvm
 def test_in_broadcasting_every_consumer_gets_everything(jvm: Jvm, cluster: Box | Foreign) -> None:
     topic, group = unique("broadcast"), unique("broadcast_group")
     model = jvm.cls(
-        "common.protocol.heartbeat.MessageModel" if jvm.version < "5" else "remoting.protocol.heartbeat.MessageModel"
+        "common.protocol.heartbeat.MessageModel" if jvm.version < "5.1" else "remoting.protocol.heartbeat.MessageModel"
     )
     settings = {"group": group, "MessageModel": model.BROADCASTING}
     with producer(jvm, cluster.namesrv) as client:
