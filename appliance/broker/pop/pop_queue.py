@@ -49,13 +49,14 @@ class Take:
 class PopQueue:
     """The state of one group on one queue; `number` is its name in the journal."""
 
-    __slots__ = ("again", "attempt_id", "busy", "copying", "floor", "in_flight", "key", "next", "number")
+    __slots__ = ("again", "attempt_id", "behind", "busy", "copying", "floor", "in_flight", "key", "next", "number")
 
     def __init__(self, key: PopKey, number: int, start: int) -> None:
         self.key, self.number = key, number
         self.floor = self.next = start
         self.in_flight: dict[int, Take | None] = {}  # offset -> take; None: its time is over and it has no new one yet
         self.again: dict[int, int] = {}  # offsets that come again in their place -> deliveries so far
+        self.behind: dict[int, int] = {}  # acknowledged in order behind one that was not -> deliveries so far
         self.copying: dict[int, CopyPlace] = {}  # expired offsets that are being stored again
         self.busy = False  # a receiver is reading
         self.attempt_id = ""  # of the newest ordered take
@@ -94,6 +95,20 @@ class PopQueue:
             if offset == self.floor:
                 self._rise()
 
+    def done_in_order(self, offset: int, deliveries: int) -> None:
+        """A message of an ordered take was acknowledged, after so many deliveries before it."""
+        self.done(offset)
+        self.behind = {at: count for at, count in self.behind.items() if at > self.floor}
+        if self.floor < offset:
+            self.behind[offset] = deliveries + 1
+
+    def repeat_behind(self) -> None:
+        """What was acknowledged in order behind a message that comes again comes again, too: the order is kept."""
+        first = min(self.again, default=self.next)
+        for offset in [offset for offset in self.behind if offset > first]:
+            self.in_flight[offset] = None
+            self.again[offset] = self.behind.pop(offset)
+
     def expire(self, take: Take) -> list[int]:
         """The time of a take is over: return the offsets that were not acknowledged and not renewed."""
         left = [offset for offset in take.offsets if self.in_flight.get(offset) is take]
@@ -108,7 +123,7 @@ class PopQueue:
     def reset(self, start: int) -> list[int]:
         """The group begins at an offset now; return what was in flight and is forgotten."""
         dropped = list(self.in_flight)
-        self.in_flight, self.again, self.copying, self.attempt_id = {}, {}, {}, ""
+        self.in_flight, self.again, self.behind, self.copying, self.attempt_id = {}, {}, {}, {}, ""
         self.floor = self.next = start
         return dropped
 

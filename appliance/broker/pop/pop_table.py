@@ -159,10 +159,14 @@ class PopTable:
         """A message was consumed; return the mark of the journal, None for a handle that is not valid (any more)."""
         key, offset, pop_ms = handle
         queue = self._queues.get(key)
-        if queue is None or queue.find(offset, pop_ms) is None:
+        take = queue.find(offset, pop_ms) if queue is not None else None
+        if queue is None or take is None:
             return None
-        self._count_takes((queue.in_flight[offset],))
-        queue.done(offset)
+        self._count_takes((take,))
+        if take.order:
+            queue.done_in_order(offset, take.deliveries)
+        else:
+            queue.done(offset)
         self._commit(queue)
         return self._journal.add(records.done(queue, (offset,)))
 
@@ -272,7 +276,9 @@ class PopTable:
             queue.take(take, record.following)
         elif isinstance(record, records.DoneRecord):
             for offset in record.offsets:
-                queue.in_flight.pop(offset, None)
+                done = queue.in_flight.pop(offset, None)
+                if done is not None and done.order and queue.in_flight and min(queue.in_flight) < offset:
+                    queue.behind[offset] = done.deliveries + 1
         elif isinstance(record, records.CopyingRecord):
             queue.copying |= dict.fromkeys(record.offsets, record.place)
         elif isinstance(record, records.ResetRecord):
@@ -295,6 +301,7 @@ class PopTable:
                 queue.in_flight[offset] = None  # its time was over
                 self._interrupted.append((take, offset, place))
         queue.floor = min(queue.in_flight, default=queue.next)
+        queue.behind = {offset: count for offset, count in queue.behind.items() if offset > queue.floor}
         takes = {take for take in queue.in_flight.values() if take is not None}
         for take in takes:
             self._push(take)

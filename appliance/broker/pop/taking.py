@@ -114,8 +114,10 @@ class Taking:
         queue.busy = True
         try:
             same = self._same_attempt(queue, wanted) if wanted.order else []
-            if wanted.order and not same and queue.blocked:
-                return None
+            if wanted.order and not same:
+                if queue.blocked:
+                    return None
+                queue.repeat_behind()
             if not same:
                 left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
             found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)

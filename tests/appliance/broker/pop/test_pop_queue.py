@@ -73,6 +73,26 @@ def test_an_ordered_queue_is_blocked_while_something_is_out_and_does_not_come_ag
     assert (queue.blocked, queue.again) == (True, {})
 
 
+def test_what_was_acknowledged_in_order_behind_one_that_comes_again_comes_again_too() -> None:
+    queue, take = queue_with(0, 1, 2, 3, following=4)
+    for offset in (0, 2, 3):
+        queue.done_in_order(offset, take.deliveries)
+    assert (queue.floor, queue.behind) == (1, {2: 1, 3: 1})
+    (left,) = queue.expire(take)
+    queue.bring_again(left, 1)
+    queue.repeat_behind()
+    assert (queue.again, queue.behind, queue.blocked) == ({1: 1, 2: 1, 3: 1}, {}, False)
+
+
+def test_what_was_acknowledged_in_order_is_forgotten_once_all_before_it_is() -> None:
+    queue, take = queue_with(0, 1, 2, 3, following=4)
+    for offset in (1, 0, 3):
+        queue.done_in_order(offset, take.deliveries)
+    assert (queue.floor, queue.behind) == (2, {3: 1})
+    queue.done_in_order(2, take.deliveries)
+    assert (queue.floor, queue.behind) == (4, {})
+
+
 def test_others_of_the_group_may_move_on_or_a_tool_back() -> None:
     queue, _ = queue_with(0, 1, 2, following=3)
     assert queue.move_floor(2) == [0, 1]
