@@ -12,6 +12,7 @@ from appliance.grpc.sent_messages import (
     GROUP,
     HALF,
     KEYS,
+    PRIORITY,
     RESERVED,
     TAGS,
     TRACE_CONTEXT,
@@ -28,6 +29,7 @@ DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 UNIQUE_KEY = "UNIQ_KEY"
 MD5, IDENTITY = int(DigestType.MD5), int(Encoding.IDENTITY)  # to ask an enum takes longer
 NORMAL, FIFO, DELAYED = int(MessageType.NORMAL), int(MessageType.FIFO), int(MessageType.DELAY)
+BY_PRIORITY = int(MessageType.PRIORITY)
 
 
 def message_of(stored: StoredMessage, topic: str) -> Message:
@@ -83,6 +85,9 @@ def _add_names(system: Any, properties: Mapping[str, str]) -> None:
     due = properties.get(DELIVER_MS, "")
     if due.isdecimal() and len(due) <= 14:
         system.delivery_timestamp.FromMilliseconds(int(due))
+    priority = properties.get(PRIORITY, "")
+    if priority.isdecimal() and len(priority) <= 9:
+        system.priority = int(priority)
     if DEAD_TOPIC in properties and DEAD_ID in properties:
         system.dead_letter_queue.topic = properties[DEAD_TOPIC]
         system.dead_letter_queue.message_id = properties[DEAD_ID]
@@ -93,7 +98,9 @@ def _type_of(properties: Mapping[str, str]) -> int:
         return TRANSACTION
     if not properties.keys().isdisjoint((LEVEL, DELIVER_MS, DELAY_S)):
         return DELAYED
-    return FIFO if GROUP in properties else NORMAL
+    if GROUP in properties:
+        return FIFO
+    return BY_PRIORITY if PRIORITY in properties else NORMAL
 
 
 def _unpacked(stored: StoredMessage) -> bytes:

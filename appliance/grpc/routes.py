@@ -34,7 +34,7 @@ from netstack.grpc.v2.service_pb2 import QueryAssignmentResponse, QueryRouteResp
 
 MOST_ENDPOINTS = 64
 MOST_NAMED, MOST_NAMED_BYTES = 8, 512  # addresses that are told again with each queue; a group has four boxes
-_ALL_TYPES = tuple(OF_TYPE.values())
+_ALL_TYPES = tuple(kind for name, kind in OF_TYPE.items() if name != "PRIORITY")  # as Apache's MIXED
 _PERMISSIONS = {
     READ | WRITE: Permission.READ_WRITE,
     READ: Permission.READ,

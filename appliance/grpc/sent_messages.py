@@ -24,6 +24,7 @@ HALF, IMMUNITY, DELIVER_MS, PRODUCER_GROUP = (
     *("TIMER_DELIVER_MS", "PGROUP"),
 )
 BORN_HOST, BORN_MS, TRACE_CONTEXT = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
+PRIORITY = "_SYS_MSG_PRIORITY_"
 RESERVED = frozenset(
     """TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
     BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME UNIQ_KEY MAX_RECONSUME_TIMES
@@ -32,7 +33,7 @@ RESERVED = frozenset(
     INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS
     TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC
     DLQ_ORIGIN_MESSAGE_ID __CRC32# __SHARDINGKEY TRACE_CONTEXT CHECK_IMMUNITY_TIME_IN_SECONDS
-    TRANSACTION_CHECK_TIMES __transactionId__ RBX_OWNER RBX_POP_FROM ORIGIN_GROUP RBX_POP_FROM""".split()  # noqa: SIM905
+    TRANSACTION_CHECK_TIMES __transactionId__ RBX_OWNER RBX_POP_FROM ORIGIN_GROUP _SYS_MSG_PRIORITY_""".split()  # noqa: SIM905
 )
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 OF_TYPE = {
@@ -40,10 +41,7 @@ OF_TYPE = {
     "FIFO": MessageType.FIFO,
     "DELAY": MessageType.DELAY,
     "TRANSACTION": MessageType.TRANSACTION,
-}
-NOT_HERE = {
-    MessageType.LITE: "lite topics are not supported",
-    MessageType.PRIORITY: "priorities are not supported",
+    "PRIORITY": MessageType.PRIORITY,
 }
 
 
@@ -83,8 +81,8 @@ def read_sent(message: Any, topic: str, attributes: Mapping[str, str], most_byte
 def _check_type(system: Any, attributes: Mapping[str, str]) -> None:
     """A topic without the attribute takes every type: topics of 4.9 have none."""
     kind = system.message_type
-    if kind in NOT_HERE:
-        raise Rejection(Code.UNSUPPORTED, f"{NOT_HERE[kind]}: docs/limits.md")
+    if kind == MessageType.LITE:
+        raise Rejection(Code.UNSUPPORTED, "lite topics are not supported: docs/limits.md")
     declared = attributes.get("message.type", "MIXED")
     if declared in OF_TYPE and kind != OF_TYPE[declared] and _meant(system) != OF_TYPE[declared]:
         text = f"the topic takes messages of type {declared}, this one is {MessageType.Name(kind)}"
@@ -96,7 +94,9 @@ def _meant(system: Any) -> int:
     kind: int = system.message_type
     if kind == MessageType.NORMAL and system.HasField("delivery_timestamp"):
         return int(MessageType.DELAY)
-    return int(MessageType.FIFO) if kind == MessageType.NORMAL and system.message_group else kind
+    if kind == MessageType.NORMAL and system.message_group:
+        return int(MessageType.FIFO)
+    return int(MessageType.PRIORITY) if kind == MessageType.NORMAL and system.HasField("priority") else kind
 
 
 def _body(message: Any, system: Any, most_bytes: int) -> bytes:
@@ -171,6 +171,10 @@ def _add_delivery(properties: dict[str, str], system: Any, topic: str) -> int:
         if group.isspace():
             raise Rejection(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be the char sequence of whitespace")
         properties[GROUP] = group
+    if system.HasField("priority"):
+        if system.priority < 0:
+            raise Rejection(Code.BAD_REQUEST, f"the priority is {system.priority}, it must be 0 or more")
+        properties[PRIORITY] = str(system.priority)
     properties[PRODUCER_GROUP] = topic  # gRPC producers have no group: who is asked about a half sends to its topic
     if system.message_type == TRANSACTION:
         properties[HALF] = "true"

@@ -78,7 +78,7 @@ class GroupAdmin:
         return self._put(request, SubscriptionGroupList.from_bytes(request.body).group_config_list)
 
     def _put(self, request: RemotingCommand, configs: Iterable[SubscriptionGroup]) -> Answer:
-        groups = [_group_of(config) for config in configs]
+        groups = [self._group_of(config) for config in configs]
         for group in groups:
             wrong = check_topic_name(group.name)
             if wrong:
@@ -89,6 +89,17 @@ class GroupAdmin:
         self._groups.check_room(group.name for group in groups)
         marks = [self._groups.put(group) for group in groups]
         return self._held(request, max(marks)) if marks else Reply(request.reply())
+
+    def _group_of(self, config: SubscriptionGroup) -> Group:
+        """Return the group that a tool describes; its attributes are changes to those that the group has."""
+        known, group = self._groups.get(config.group_name), _group_of(config)
+        attributes = dict(known.attributes) if known is not None else {}
+        for name, value in group.attributes.items():
+            if name.startswith("-"):
+                attributes.pop(name[1:], None)
+            else:
+                attributes[name.removeprefix("+")] = value
+        return group._replace(attributes=attributes)
 
     def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """DELETE_SUBSCRIPTIONGROUP (207): a group that does not exist is deleted already."""

@@ -11,7 +11,7 @@ from netstack.wire.codes import ResponseCode
 ALLOWED: Mapping[str, frozenset[str] | None] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
-    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"}),
     "reserve.time": None,
     "acknowledge": frozenset({"local", "one", "both"}),  # this product's own
 }

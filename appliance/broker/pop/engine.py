@@ -244,22 +244,29 @@ class PopEngine:
         return max(0, self._store.max_offset(key.queue) - (queue.next if queue is not None else 0))
 
     def _places(self, wanted: PopRequest) -> Iterator[tuple[TopicKind, PopKey]]:
-        """Yield the queues to look at, in order."""
+        """Yield the queues to look at, in order: by priority the highest first and retries last."""
         retries = [] if wanted.order else [TopicKind.RETRY, TopicKind.RETRY_V2]
-        kinds = [TopicKind.NORMAL, *retries]
-        if retries and random.random() < RETRY_FIRST:
+        kinds, by_priority = [TopicKind.NORMAL, *retries], self._goes_by_priority(wanted)
+        if retries and not by_priority and random.random() < RETRY_FIRST:
             kinds = [*retries, TopicKind.NORMAL]
         for kind in kinds:
             topic = self._tables.topics.get(retry_topic(wanted.group, wanted.topic, kind))
             if topic is None:
                 continue
-            ids: Sequence[int] = range(topic.read_queues)
+            ids: Sequence[int] = range(topic.read_queues)[:: -1 if by_priority else 1]
             if kind is TopicKind.NORMAL and wanted.queue_id >= 0:
                 ids = (wanted.queue_id,)
-            first = random.randrange(len(ids)) if len(ids) > 1 else 0
+            first = random.randrange(len(ids)) if len(ids) > 1 and not by_priority else 0
             for at in range(len(ids)):
                 queue_id = ids[(first + at) % len(ids)]
                 yield kind, PopKey(wanted.group, MessageQueue(topic.name, queue_id))
+
+    def _goes_by_priority(self, wanted: PopRequest) -> bool:
+        """Source: RocketMQ 5.5.0 PopMessageProcessor, usePriorityMode."""
+        topic, group = self._tables.topics.get(wanted.topic), self._tables.groups.get(wanted.group)
+        if wanted.order or topic is None or not topic.by_priority:
+            return False
+        return group is None or random.randrange(100) < group.priority_factor
 
     # ---- waiting
 

@@ -19,7 +19,14 @@ from appliance.broker.large_bodies import Carrier, read_in_thread
 from appliance.broker.publish.dedup import DedupWindow, FirstCopy, key_of, packed
 from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Questions, ReplyRoute
 from appliance.broker.publish.send_batch import check_growth, parse_batch, shared_properties, with_shared
-from appliance.broker.publish.send_properties import PropertyRules, bare_key, needs_draft, unique_key
+from appliance.broker.publish.send_properties import (
+    PRIORITY,
+    PropertyRules,
+    bare_key,
+    needs_draft,
+    queue_by_priority,
+    unique_key,
+)
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.clients import ClientTable, Library
 from appliance.broker.tables.groups import GroupTable
@@ -178,8 +185,7 @@ class Publishing:
         Raises Refused, and Full, LogFailed, MessageIllegal and Busy of the store.
         """
         text = header.properties
-        bare, crc = bare_key(text), crc32(body)
-        key = 0
+        bare, crc, key = bare_key(text), crc32(body), 0
         if answered and self._dedup.enabled:
             unique = unique_key(text) if bare is None else bare
             key = key_of(peer.born_host[:-4], topic.name, unique, crc) if unique else 0
@@ -189,6 +195,7 @@ class Publishing:
         recall = None
         if (bare is None and needs_draft(text)) or topic.name.startswith(RETRY_PREFIX):
             draft = self._draft(header, topic, queue_id, body, peer)
+            queue_id = draft.queue_id if PRIORITY in draft.properties else queue_id
             placed = self._intake.put(draft)
             recall = handle_of(draft, topic.name, self._rules.broker)
         else:
@@ -220,6 +227,7 @@ class Publishing:
             owner=owner_of(peer),
         )
         self._properties.complete(draft.properties)
+        draft.queue_id = queue_by_priority(draft.properties, queue_id, topic.write_queues)
         if draft.topic.startswith(RETRY_PREFIX):
             self._redirect_dead(draft, header)
         if draft.properties.get(HALF, "").lower() == "true" and self._rules.reject_transactions:

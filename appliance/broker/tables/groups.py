@@ -40,6 +40,12 @@ class Group(NamedTuple):
     consume_timeout_minutes: int = 15
     attributes: Mapping[str, str] = {}
 
+    @property
+    def priority_factor(self) -> int:
+        """The percentage of its receives that go by priority."""
+        text = self.attributes.get("priority.factor", "")
+        return int(text) if text.isdecimal() and len(text) <= 3 else 100
+
 
 def is_group_name(name: str) -> bool:
     """Tell whether a group may come into being under a name. Source: RocketMQ 4.9.8 SubscriptionGroupManager."""

@@ -61,6 +61,11 @@ class Topic(NamedTuple):
         return max(self.read_queues, self.write_queues)
 
     @property
+    def by_priority(self) -> bool:
+        """The number of a queue is the priority of its messages."""
+        return self.attributes.get("message.type") == "PRIORITY"
+
+    @property
     def writable(self) -> bool:
         return bool(self.perm & WRITE)
 

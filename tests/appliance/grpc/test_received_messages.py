@@ -43,10 +43,17 @@ def test_types_are_told_by_properties() -> None:
         ({"DELAY": "3"}, MessageType.DELAY),
         ({"TIMER_DELIVER_MS": "1700000000000"}, MessageType.DELAY),
         ({"__SHARDINGKEY": "g"}, MessageType.FIFO),
+        ({"_SYS_MSG_PRIORITY_": "3"}, MessageType.PRIORITY),
         ({}, MessageType.NORMAL),
     ]
     for properties, kind in kinds:
         assert message_of(record(**properties), "T").system_properties.message_type == kind
+
+
+def test_a_priority_is_told() -> None:
+    system = message_of(record(_SYS_MSG_PRIORITY_="3"), "T").system_properties
+    assert (system.priority, dict(message_of(record(_SYS_MSG_PRIORITY_="3"), "T").user_properties)) == (3, {})
+    assert not message_of(record(), "T").system_properties.HasField("priority")
 
 
 def test_a_packed_body_of_a_4x_producer_is_unpacked() -> None:

@@ -129,7 +129,7 @@ REFUSED: list[tuple[int, dict[str, Any]]] = [
     (Code.MESSAGE_PROPERTIES_TOO_LARGE, {"properties": {"a": "x" * 17_000}}),
     (Code.MESSAGE_BODY_EMPTY, {"body": b""}),
     (Code.UNSUPPORTED, {"message_type": definition_pb2.MessageType.LITE}),
-    (Code.UNSUPPORTED, {"message_type": definition_pb2.MessageType.PRIORITY}),
+    (Code.BAD_REQUEST, {"priority": -1}),
     (Code.TOPIC_NOT_FOUND, {"topic": "Unknown"}),
     (Code.ILLEGAL_TOPIC, {"topic": "a b"}),
     (Code.ILLEGAL_TOPIC, {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}),

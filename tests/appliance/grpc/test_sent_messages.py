@@ -39,6 +39,17 @@ def test_a_half_message_is_marked_and_is_asked_about_when_its_producer_wants() -
     assert sent.sys_flag == TRANSACTION_PREPARED
 
 
+def test_a_priority_is_kept_and_goes_to_a_topic_of_its_type() -> None:
+    given = message("T", message_type=MessageType.PRIORITY, priority=3)
+    sent = read_sent(given, "T", {"message.type": "PRIORITY"}, MIB)
+    assert decode_properties(sent.properties)["_SYS_MSG_PRIORITY_"] == "3"
+    read_sent(message("T", priority=3), "T", {"message.type": "PRIORITY"}, MIB)
+    with pytest.raises(Rejection, match="of type PRIORITY"):
+        read_sent(message("T"), "T", {"message.type": "PRIORITY"}, MIB)
+    with pytest.raises(Rejection, match="0 or more"):
+        read_sent(message("T", priority=-1), "T", {}, MIB)
+
+
 def test_names_with_a_meaning_to_the_broker_are_reserved() -> None:
     assert {"TRAN_MSG", "DELAY", "TIMER_DELIVER_MS", "POP_CK", "RBX_OWNER", "PGROUP", "UNIQ_KEY"} <= RESERVED
 

@@ -33,6 +33,20 @@ async def test_a_group_is_created_listed_and_deleted_with_its_offsets(tmp_path: 
         assert b.groups.get("y") is not None
 
 
+async def test_attributes_of_a_group_are_changes(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        for change, attributes in (
+            (b'{"+priority.factor":"50","+x":"1"}', {"priority.factor": "50", "x": "1"}),
+            (b'{"-x":""}', {"priority.factor": "50"}),
+            (b"{}", {"priority.factor": "50"}),
+            (b'{"priority.factor":"0"}', {"priority.factor": "0"}),
+        ):
+            body = b'{"groupName":"g","attributes":%b}' % change
+            assert (await b.post(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
+            one = orjson.loads((await b.ask(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")).body)
+            assert one["attributes"] == attributes
+
+
 async def test_connections_are_listed_with_what_they_subscribe_to(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         b.consumer(language="NODE_JS")

@@ -14,6 +14,7 @@ def test_a_header_says_sign_name_and_value() -> None:
 def test_what_a_change_does_not_name_stays() -> None:
     now = {"message.type": "FIFO", "reserve.time": "7"}
     assert changed(now, {"+message.type": "DELAY"}) == {"message.type": "DELAY", "reserve.time": "7"}
+    assert changed(now, {"+message.type": "PRIORITY"})["message.type"] == "PRIORITY"
     assert changed(now, {"-reserve.time": ""}) == {"message.type": "FIFO"}
     assert changed({}, {"+queue.type": "SimpleCQ", "+cleanup.policy": "DELETE"}).keys() == {
         "queue.type",

@@ -292,6 +292,30 @@ async def test_a_message_whose_retry_topic_would_have_too_long_a_name_comes_agai
         assert bench.offsets.get(group, TOPIC, 0) == 1
 
 
+async def test_by_priority_the_highest_queue_comes_first_and_what_comes_again_last(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        topic = bench.topics.get(TOPIC)
+        assert topic is not None
+        bench.topics.put(topic._replace(read_queues=4, write_queues=4, attributes={"message.type": "PRIORITY"}))
+        for body in (b"0", b"1", b"2", b"3", b"3 too"):
+            await bench.send(body, queue_id=int(body[:1]))
+        first = await bench.receive(1, invisible_ms=1)
+        await bench.small.wait_for(RETRY, 1)
+        assert bodies(first) == [b"3"]
+        assert [bodies(await bench.receive(1)) for _ in range(6)] == [[b"3 too"], [b"2"], [b"1"], [b"0"], [b"3"], []]
+
+
+async def test_a_group_may_leave_priorities_alone(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        topic = bench.topics.get(TOPIC)
+        assert topic is not None
+        bench.topics.put(topic._replace(read_queues=4, write_queues=4, attributes={"message.type": "PRIORITY"}))
+        bench.groups.put(Group(GROUP, attributes={"priority.factor": "0"}))
+        for n in range(40):
+            await bench.send(b"%d" % (n % 4), queue_id=n % 4)
+        assert len({bodies(await bench.receive(1))[0] for _ in range(10)}) > 1  # all of one queue: one in 260,000
+
+
 async def ordered(bench: PopBench, most: int = 32, **more: object) -> list[bytes]:
     return bodies(await bench.receive(most, queue_id=0, order=True, **more))  # type: ignore[arg-type]
 

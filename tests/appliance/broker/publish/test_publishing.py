@@ -82,6 +82,17 @@ async def test_a_message_is_stored_where_it_is_said_and_a_retry_is_the_same_one(
         assert (stored.body, stored.property_map["UNIQ_KEY"]) == (b"body", "K")
 
 
+async def test_a_message_with_a_priority_is_in_the_queue_of_that_number(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as (door, small, counts):
+        for priority, queue_id in ((2, 2), (9, 3)):
+            peer, sent = FakePeer(), header(properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
+            topic = door.admit(sent, peer, Library())
+            assert door.one(sent, b"body", topic, peer, answered=True)[:2] == (queue_id, 0)
+            (stored,) = await small.wait_for("T", 1, queue_id)
+            assert stored.property_map["_SYS_MSG_PRIORITY_"] == str(priority)
+        assert counts.puts == [("T", 2, 1), ("T", 3, 1)]
+
+
 async def test_a_batch_is_one_place_after_the_other_in_one_queue(tmp_path: Path) -> None:
     async with publishing(tmp_path) as (door, small, _):
         peer, sent = FakePeer(), header(queue_id=2)

@@ -11,6 +11,7 @@ from appliance.broker.publish.send_properties import (
     bare_key,
     needs_draft,
     new_unique_keys,
+    queue_by_priority,
     unique_key,
     without,
     without_bytes,
@@ -132,6 +133,7 @@ def test_a_piece_is_taken_out_with_its_separator(text: str, left: str) -> None:
         "DELAY",
         "TRAN_MSG",
         "TIMER_DELIVER_MS",
+        "_SYS_MSG_PRIORITY_",
         "TIMER_DELAY_SEC",
         "TIMER_DELAY_MS",
         "POP_CK",
@@ -164,6 +166,30 @@ def test_only_what_clients_send_for_a_bare_message_is_bare(text: str, key: str |
     if key is not None:
         assert unique_key(text) == key
         assert rules().stored_bare(key) == rules().stored(text)
+
+
+@pytest.mark.parametrize(
+    ("priority", "others", "queue"),
+    [
+        ("0", {}, 0),
+        ("7", {}, 7),
+        ("8", {}, 7),
+        ("4294967296", {}, 7),
+        ("99999999999", {}, 3),
+        ("-1", {}, 3),
+        ("x", {}, 3),
+        ("7", {"TRAN_MSG": "false"}, 7),
+        ("7", {"TRAN_MSG": "true"}, 3),
+        ("7", {"DELAY": "2"}, 3),
+        ("7", {"__SHARDINGKEY": "k"}, 3),
+    ],
+)
+def test_a_priority_is_the_number_of_a_queue_unless_the_message_is_of_another_kind(
+    priority: str, others: dict[str, str], queue: int
+) -> None:
+    properties = {"_SYS_MSG_PRIORITY_": priority, **others}
+    assert queue_by_priority(properties, 3, 8) == queue
+    assert ("_SYS_MSG_PRIORITY_" in properties) == (priority != "7" or queue == 7)
 
 
 def test_keys_of_two_sources_never_meet_and_have_one_length() -> None:
