@@ -35,7 +35,7 @@ def test_what_tracing_clients_did_with_a_message_is_found_by_its_id(jvm: Jvm, cl
 
     def traced(message_id: str) -> str:
         asked = ["queryMsgTraceById", "-i", message_id, "-t", TRACE_TOPIC, "-n", cluster.namesrv]
-        if jvm.version >= "5":
+        if jvm.version >= "5.1.1":
             asked += ["-b", str(began_ms), "-e", str(began_ms + 600_000)]
         said = mqadmin(jvm.version, asked)
         return said if sender in said and reader in said else ""
