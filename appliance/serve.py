@@ -193,7 +193,8 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     for loop in role.loops(ports.replication) if role else ():
         nursery.start_soon(loop)
     looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits, role)
-    told, muting = begin_telling(nursery, looked, guard.conditions)
+    memory = context.supervision.memory if context.supervision else None
+    told, muting = begin_telling(nursery, looked, guard.conditions, memory)
     await standing.take_actions(nursery, context.runtime, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= min(broker.keep_from(), standing.floor()) and shipped(base, end)
     standing.composed(tables, lambda base, end: end <= broker.keep_from() and shipped(base, end))

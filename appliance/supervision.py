@@ -15,6 +15,7 @@ from appliance.clock import clock_trusted
 from appliance.compiled import why_pure
 from appliance.configuration.settings import Config
 from appliance.device.probe import Probe
+from appliance.health.condition_memory import ConditionMemory
 from appliance.health.condition_rules import StoreSeen, store_conditions
 from appliance.health.conditions import Condition
 from appliance.health.health import DiskUsage, HealthBoard, Release, Source, Split, all_told
@@ -64,7 +65,7 @@ class Supervision(NamedTuple):
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all
     farewells: list[Callable[[], Awaitable[None]]]  # what is done at a wanted stop while the box still serves
-    said: set[str]  # keys of the conditions that the log was told of
+    memory: ConditionMemory
     read_only: str | None = None  # why nothing may be written to the data disk
     unnoted: str | None = None  # why the notes are in the runtime folder, though the disk takes writes
     next_step: str = "save the stored messages (consume, `rocketbox backup`), replace the disk, reboot"
@@ -97,9 +98,8 @@ class Supervision(NamedTuple):
         make_folder(runtime, of_notes=False)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
-        return cls(
-            notifier, diary, note, runtime, sha256, config.watchdog.proof_limit_s, [0, 0], [], set(), read_only, unnoted
-        )
+        limit_s, memory = config.watchdog.proof_limit_s, ConditionMemory()
+        return cls(notifier, diary, note, runtime, sha256, limit_s, [0, 0], [], memory, read_only, unnoted)
 
     def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
@@ -188,7 +188,7 @@ class Supervision(NamedTuple):
             ports={"namesrv": probe.namesrv_port, "broker": probe.broker_port},
             split=told.split,
             more=told.more,
-            said=self.said,
+            said=self.memory.said,
         )
         wiring = Wiring(
             durable=partial(durable, store) if self.read_only is None else answering,

@@ -13,6 +13,7 @@ from appliance.broker.broker_tables import BrokerTables
 from appliance.broker.tables.groups import FIRST_GROUPS, INNER_PREFIX
 from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import DEAD_PREFIX
+from appliance.health.condition_memory import ConditionMemory
 from appliance.health.condition_rules import (
     GapSeen,
     SpaceSeen,
@@ -58,15 +59,23 @@ class ConditionWatch:
     """The conditions at the last look."""
 
     def __init__(
-        self, looked: ConditionSources, *, disk: Disk, uptime_s: Callable[[], float] = trio.current_time
+        self,
+        looked: ConditionSources,
+        *,
+        disk: Disk,
+        memory: ConditionMemory | None = None,
+        uptime_s: Callable[[], float] = trio.current_time,
     ) -> None:
+        """memory: of the watches before this one, which a member of a group has one of for each standing."""
         self._looked, self._disk, self._uptime_s = looked, disk, uptime_s
+        self._memory = memory if memory is not None else ConditionMemory()
+        self._memory.forget(uptime_s())
         self._ages = Ages(looked.store)
         self._file = looked.store.state_file("groups_seen", folder="rocketbox")
         known = load_table(self._file, "groups seen").get("groups")
-        self._groups = GroupWatch(known if isinstance(known, list) else (), uptime_s(), looked.groups)
-        self._saved = self._groups.known
-        self._since_s: dict[str, float] = {}
+        known = known if isinstance(known, list) else []
+        self._groups = self._memory.groups or GroupWatch(known, uptime_s(), looked.groups)
+        self._saved = known
         self._found: list[Condition] = []
 
     def now(self) -> list[Condition]:
@@ -108,19 +117,19 @@ class ConditionWatch:
         """Look once. Raises OSError."""
         looked, now_s = self._looked, self._uptime_s()
         seen = looked.store.statistics()
-        untrusted_s = self._lasts("clock", not looked.clock_trusted(), now_s)
+        untrusted_s = self._memory.lasts("clock", not looked.clock_trusted(), now_s)
         found = clock_conditions(looked.now_ms(), seen.latest_ms, untrusted_s)
         found += space_conditions(self._space()) + self._uplink(now_s) + self._replication(now_s)
-        found += self._groups.look([one async for one in self._group_rows()], now_s)
+        if not self._follows():
+            self._memory.groups = self._groups
+            found += self._groups.look([one async for one in self._group_rows()], now_s)
         self._found = found + dead_letter_conditions(self._dead_letters())
         await self._save()
 
-    def _lasts(self, name: str, holds: bool, now_s: float) -> float:
-        """Return for how long something has held."""
-        if not holds:
-            self._since_s.pop(name, None)
-            return 0.0
-        return now_s - self._since_s.setdefault(name, now_s)
+    def _follows(self) -> bool:
+        """Return whether clients are at another box of a group."""
+        told = self._looked.replication.told() if self._looked.replication is not None else {"role": ""}
+        return told["role"] == "member" and not told["serves"]
 
     def _space(self) -> SpaceSeen:
         store, uplink = self._looked.store, self._looked.uplink
@@ -141,7 +150,7 @@ class ConditionWatch:
         if uplink is None:
             return []
         seen, state = uplink.statistics(), uplink.shipper.state
-        down_s = self._lasts("uplink", not seen.connected, now_s)
+        down_s = self._memory.lasts("uplink", not seen.connected, now_s)
         limit, trusted = (state.quota_bytes, state.config.when_full), self._looked.clock_trusted()
         found = decide_uplink(seen, down_s=down_s, limit_bytes=limit[0], when_full=limit[1], trusted=trusted)
         gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gaps.log.gaps)
@@ -154,10 +163,10 @@ class ConditionWatch:
         if told["role"] == "member":
             from appliance.health.member_conditions import member_conditions  # few boxes are members of a group
 
-            lasts = lambda name, holds: self._lasts(f"member:{name}", holds, now_s)  # noqa: E731
+            lasts = lambda name, holds: self._memory.lasts(f"member:{name}", holds, now_s)  # noqa: E731
             return member_conditions(told, self._looked.now_ms(), lasts)
         there = told["slaves"] if told["role"] == "master" else told["connected"]
-        return replication_conditions(told, self._lasts("replication", not there, now_s))
+        return replication_conditions(told, self._memory.lasts("replication", not there, now_s))
 
     async def _group_rows(self) -> AsyncIterator[GroupSeen]:
         tables = self._looked.tables

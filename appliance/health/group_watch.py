@@ -46,7 +46,7 @@ class GroupWatch:
 
     def __init__(self, known: Iterable[str], now_s: float, limits: GroupLimits = USUAL) -> None:
         """known: groups that had members before this start of the box."""
-        self._limits = limits
+        self._limits, self.looked_s = limits, now_s
         self._had_s = dict.fromkeys(known, now_s)
         self._behind: dict[str, tuple[float, int]] = {}  # since when, and the lag then
 
@@ -57,7 +57,7 @@ class GroupWatch:
 
     def look(self, seen: Sequence[GroupSeen], now_s: float) -> list[Condition]:
         """Note one look and return what is wrong."""
-        names = {one.group for one in seen}
+        names, self.looked_s = {one.group for one in seen}, now_s
         self._had_s = {name: at for name, at in self._had_s.items() if name in names}
         self._behind = {name: row for name, row in self._behind.items() if name in names}
         died, behind = list[Condition](), list[Condition]()
