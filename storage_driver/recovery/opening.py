@@ -160,7 +160,7 @@ def _recover(
     fresh, mark = not disk.exists(root / "abort"), disk.open(root / "abort", create=True)
     if disk.list(root / "commitlog"):  # else a recovery changes nothing, and the sync of root below is early enough
         mark.sync()
-    if config.shared and disk.exists(root / COPY):  # what came of a segment that was never whole
+    if disk.exists(root / COPY):  # what came of a segment that was never whole, also before the box left its group
         disk.remove(root / COPY)
     losses, first = Losses(disk, root), FirstFile(disk, root)
     losses.load()

@@ -85,6 +85,17 @@ def starts(data: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("shared", [True, False])
+async def test_what_came_of_a_segment_goes_at_the_next_start_also_of_a_box_that_left_its_group(
+    tmp_path: Path, shared: bool
+) -> None:
+    config = small(tmp_path / "store", shared=shared)
+    async with open_store(config, now_ms=Clock()):
+        (config.root / COPY).write_bytes(b"of a segment that was never whole")
+    async with open_store(config, now_ms=Clock()):
+        assert not (config.root / COPY).exists()
+
+
 async def test_a_start_reads_what_was_not_read_and_keeps_apart_what_may_not_be_committed(tmp_path: Path) -> None:
     log, size = await source(tmp_path)
     for noted in (True, False):
@@ -95,9 +106,7 @@ async def test_a_start_reads_what_was_not_read_and_keeps_apart_what_may_not_be_c
             await store.copies.install(fill(store.copies.begin(), log))
             if noted:
                 await store.copies.note_committed(size)
-            (config.root / COPY).write_bytes(b"of a segment that was never whole")
         async with open_store(config, now_ms=Clock()) as store:
-            assert not (config.root / COPY).exists()
             assert (store.end, store.committed) == (size, size if noted else 0)
             store.share(lambda log_offset: None)
             store.commit(size)
