@@ -23,11 +23,16 @@ class MemberProgress(NamedTuple):
     learner: bool = False
     connected: bool = False
     synced: int = 0  # its own disk has everything below this log offset; of a witness: its row's end
-    behind_bytes: int = 0
-    behind_s: float = 0.0  # age of the oldest byte that it has not
+    behind_bytes: int | None = 0  # None: the leader has not heard in its term how far it is
+    behind_s: float | None = 0.0  # age of the oldest byte that it has not
     refuses: str = ""  # why it takes nothing of the log, as it has told its leader
     clock_drift_s: float | None = None  # its wall clock minus this one's; None: never heard
     lost: str = ""  # why it is not connected, as far as this member knows
+
+    def to_json(self) -> dict[str, object]:
+        """Return what health object and admin.sock tell of it."""
+        behind_s = self.behind_s
+        return {**self._asdict(), "behind_s": None if behind_s is None else round(behind_s, 1)}
 
 
 class Divergence(NamedTuple):

@@ -107,9 +107,8 @@ class MemberRole:
     def handle_status(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_HA_STATUS (907) of 5.x: who has how much. Source: RocketMQ 5.3 HARuntimeInfo."""
         end = self._log.committed
-        others = [
-            each for each in self._driver.view.members() if each.member != self._driver.member and not each.witness
-        ]
+        members = [each for each in self._driver.view.members() if not each.witness and each.behind_bytes is not None]
+        others = [each for each in members if each.member != self._driver.member]
         found = [self._connection(each, end) for each in others] if self._serves else []
         client = {} if self._serves else self._following(end)
         body = {
@@ -154,7 +153,7 @@ class MemberRole:
             "term": state.term,
             "leader": state.leader,
             "leader_address": state.address,
-            "members": [self._told_of(each) for each in self._driver.view.members()],
+            "members": [each.to_json() for each in self._driver.view.members()],
             "diverged": diverged._asdict() if diverged else None,
             **self._slaves(),
         }
@@ -162,9 +161,6 @@ class MemberRole:
     def _slaves(self) -> dict[str, object]:
         seen = self._driver.view.slaves()
         return {"slaves": slaves_told(seen, self._log.committed)} if seen is not None else {}
-
-    def _told_of(self, each: MemberProgress) -> dict[str, object]:
-        return {**each._asdict(), "behind_s": round(each.behind_s, 1)}
 
     def series(self) -> Iterator[tuple[str, float, Mapping[str, str]]]:
         """Return name, value and labels of each metric."""
@@ -176,7 +172,7 @@ class MemberRole:
                 continue
             labels = {"member": each.member}
             yield "member_connected", int(each.connected), labels
-            if not each.witness:
+            if not each.witness and each.behind_bytes is not None and each.behind_s is not None:
                 yield "member_lag_bytes", each.behind_bytes, labels
                 yield "member_lag_seconds", each.behind_s, labels
         for reason, count in self._driver.view.refused().items():

@@ -32,8 +32,14 @@ class MemberView:
         now_s, found, lost = self._clocks.now_s(), [], self._links.statistics().last
         for name in status.members.all:
             link, own = self._links.link(name), name == self._rules.member
-            synced = self._store.synced if own else progress[name].synced if name in progress else 0
-            lags = (own or name in progress) and name not in status.members.witnesses
+            told = progress.get(name)
+            synced = self._store.synced if own else told.synced if told is not None else 0
+            lags = (own or told is not None) and name not in status.members.witnesses
+            behind: tuple[int | None, float | None] = (0, 0.0)
+            if lags and (told is None or told.matched or synced):
+                behind = max(0, end - synced), self._missing.ages.age_s(now_s, synced)
+            elif lags:
+                behind = None, None
             found.append(
                 MemberProgress(
                     name,
@@ -42,8 +48,8 @@ class MemberView:
                     learner=name in status.members.learners,
                     connected=own or link is not None,
                     synced=synced,
-                    behind_bytes=max(0, end - synced) if lags else 0,
-                    behind_s=self._missing.ages.age_s(now_s, synced) if lags else 0.0,
+                    behind_bytes=behind[0],
+                    behind_s=behind[1],
                     refuses=self._copy.news.refusals.of(name) if lags else "",
                     clock_drift_s=link.clock_drift_s if link is not None else None,
                     lost="" if own or link is not None else lost.get(name, ""),
@@ -99,7 +105,11 @@ def why_not_copied(status: MemberStatus, members: Sequence[MemberProgress], own:
         return status.trouble
     if missed := who_is_missed(members, own):
         return missed
-    return ", ".join(f"{each.member} is {each.behind_bytes} bytes behind" for each in _other_boxes(members, own))
+    return ", ".join(f"{each.member} {_distance(each)}" for each in _other_boxes(members, own))
+
+
+def _distance(each: MemberProgress) -> str:
+    return "has not been heard yet" if each.behind_bytes is None else f"is {each.behind_bytes} bytes behind"
 
 
 def _other_boxes(members: Sequence[MemberProgress], own: str) -> list[MemberProgress]:

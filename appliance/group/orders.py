@@ -37,7 +37,7 @@ def group_status(driver: GroupDriver) -> dict[str, object]:
         "term": state.term,
         "leader": state.leader,
         "leader_address": state.address,
-        "members": [{**each._asdict(), "behind_s": round(each.behind_s, 1)} for each in driver.view.members()],
+        "members": [each.to_json() for each in driver.view.members()],
         "diverged": diverged._asdict() if diverged else None,
         "alone": [each._asdict() for each in driver.view.alone()],
     }

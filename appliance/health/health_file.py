@@ -148,6 +148,8 @@ def _progress(each: Mapping[str, Any], *, knows: bool) -> str:
     if not knows:
         return "is connected"
     behind = each["behind_bytes"]
+    if behind is None:
+        return "is connected, what it has is not known yet"
     why = f", {each['refuses']}" if each.get("refuses") else ""
     return f"is {size(behind)} and {each['behind_s']} s behind{why}" if behind else "has everything"
 

@@ -58,14 +58,17 @@ def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition
         text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
         yield Condition("one_copy", text, "start the other box, look at the network between them")
     for each in others:
-        if each["refuses"] and each["behind_bytes"]:
-            text = f"{each['member']} {each['refuses']}; its copy is {size(each['behind_bytes'])} behind"
-            yield Condition("copy_behind", text, f"make room on the disk of {each['member']}", each["member"])
+        name, behind, behind_s = each["member"], each["behind_bytes"], each["behind_s"]
+        if each["refuses"] and behind:
+            text = f"{name} {each['refuses']}; its copy is {size(behind)} behind"
+            yield Condition("copy_behind", text, f"make room on the disk of {name}", name)
             continue
-        behind_s = lasts(f"behind:{each['member']}", bool(each["connected"]) and each["behind_s"] >= BEHIND_S)
-        if behind_s >= REPLICA_OUT_S:
-            text = f"the copy on {each['member']} is {size(each['behind_bytes'])} and {span(each['behind_s'])} behind"
-            yield Condition("copy_behind", text, "look at its disk and at the network between them", each["member"])
+        late_s = lasts(f"behind:{name}", bool(each["connected"]) and (behind is None or behind_s >= BEHIND_S))
+        if late_s >= REPLICA_OUT_S:
+            text = f"{name} is connected and has not told for {span(late_s)} what it has"
+            if behind is not None:
+                text = f"the copy on {name} is {size(behind)} and {span(behind_s)} behind"
+            yield Condition("copy_behind", text, "look at its disk and at the network between them", name)
 
 
 def _witnesses(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition]:

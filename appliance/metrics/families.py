@@ -247,14 +247,14 @@ REPLICATION = (
     Family(
         "rocketbox_replication_member_lag_bytes",
         GAUGE,
-        "At a leader, bytes that another box of its group is behind.",
+        "At a leader, bytes that another box of its group is behind; absent until it is heard in a term.",
         ("member",),
         3,
     ),
     Family(
         "rocketbox_replication_member_lag_seconds",
         GAUGE,
-        "At a leader, age of the oldest byte that another box of its group has not.",
+        "At a leader, age of the oldest byte that another box has not; absent until it is heard in a term.",
         ("member",),
         3,
     ),

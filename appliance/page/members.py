@@ -69,6 +69,8 @@ def _state(each: Mapping[str, Any], told: Mapping[str, Any], *, own: bool) -> tu
     learns = ", does not vote yet" if each["learner"] else ""
     if not own and not told["serves"]:
         return f"connected{learns}", ""
+    if each["behind_bytes"] is None:
+        return f"connected; what it has is not known yet{learns}", WARN
     if each["behind_bytes"]:
         why = f": {each['refuses']}" if each["refuses"] else ""
         return f"{size(each['behind_bytes'])} and {span(each['behind_s'])} behind{learns}{why}", WARN

@@ -78,7 +78,7 @@ class Ground:
         async def all_have() -> bool:
             told = (await (await self.leader()).status()).get("members", ())
             return len(told) == len(self.members) and all(
-                each["connected"] and not each["learner"] and not each["behind_bytes"] for each in told
+                each["connected"] and not each["learner"] and each["behind_bytes"] == 0 for each in told
             )
 
         await until_it(all_have, 120)

@@ -132,6 +132,8 @@ def distance(each: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         return "connected"
     if not leader:
         return "-"
+    if each["behind_bytes"] is None:
+        return "not known yet"
     if not each["behind_bytes"]:
         return "has everything"
     why = f"; {each['refuses']}" if each["refuses"] else ""

@@ -33,6 +33,7 @@ class HandDriver:
         self.diverged: Divergence | None = None
         self.served: SlavesSeen | None = None
         self.relay: GrpcRelay | None = None
+        self.known = True  # how far the others are
         store.share(self._synced)
 
     def _synced(self, log_offset: int) -> None:
@@ -50,7 +51,13 @@ class HandDriver:
     def members(self) -> tuple[MemberProgress, ...]:
         found = self._group.drivers
         return tuple(
-            MemberProgress(name, self._group.addresses[name], connected=name in found, synced=self._synced_of(name))
+            MemberProgress(
+                name,
+                self._group.addresses[name],
+                connected=name in found,
+                synced=self._synced_of(name),
+                behind_bytes=0 if self.known or name == self.member else None,
+            )
             for name in MEMBERS
         )
 

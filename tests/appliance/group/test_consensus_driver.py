@@ -47,7 +47,26 @@ def same(one: RunningMember, other: RunningMember) -> bool:
 def lag(leader: RunningMember, name: str) -> tuple[int, float]:
     """Return how far a member is behind, in bytes and seconds."""
     [found] = [each for each in leader.driver.view.members() if each.member == name]
+    assert found.behind_bytes is not None
+    assert found.behind_s is not None
     return found.behind_bytes, found.behind_s
+
+
+async def test_what_a_copy_lacks_is_not_known_before_it_was_heard_in_this_term(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        await a.put_committed(*(b"%d" % number + b"x" * 8000 for number in range(10)))
+        await made.stop("b")
+        await until(lambda: not a.driver.view.members()[1].connected)
+        assert lag(a, "b")[0] < 80_000, "it was heard in this term"
+        await a.driver.orders.demote()
+        await a.driver.orders.promote(accept_loss=True)
+        await until(a.leads)
+        b = a.driver.view.members()[1]
+        assert (b.behind_bytes, b.behind_s, b.to_json()["behind_s"]) == (None, None, None)
+        await made.start("b")
+        await until(lambda: a.driver.view.members()[1].behind_bytes is not None)
+        await until(lambda: lag(a, "b") == (0, 0.0))
 
 
 async def test_a_message_is_committed_once_both_disks_have_it_and_both_logs_are_the_same(tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ async def test_apaches_question_about_copies_is_answered_on_either_side(tmp_path
             assert ("links_refused_total", 2, {"reason": "garbage"}) in list(role.series())
 
 
+async def test_of_a_copy_that_was_not_heard_in_this_term_no_distance_is_told(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path), now_ms=Clock()) as store:
+        role = member(store, LEADS)
+        role._driver.known = False  # type: ignore[attr-defined]
+        answer = role.handle_status(RemotingCommand(Code.GET_BROKER_HA_STATUS), FakePeer())
+        assert fastjson.loads(answer.response.body)["haConnectionInfo"] == []  # type: ignore[union-attr]
+        assert "member_lag_bytes" not in {name for name, _, _ in role.series()}
+        assert "b is connected, what it has is not known yet" in describe({"replication": role.told()})
+
+
 async def test_stock_slaves_of_a_member_are_told_with_what_they_report(tmp_path: Path) -> None:
     async with open_store(small(tmp_path), now_ms=Clock()) as store:
         role = member(store, LEADS)

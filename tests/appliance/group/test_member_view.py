@@ -18,6 +18,7 @@ B = MemberProgress("b", "b:1", connected=True, synced=40, behind_bytes=60)
 def test_the_reason_names_who_is_gone_or_behind() -> None:
     assert why_not_copied(LEADS, (A, B, W), "a") == "b is 60 bytes behind"
     assert why_not_copied(LEADS, (A, B._replace(connected=False), W), "a") == "b cannot be reached"
+    assert why_not_copied(LEADS, (A, B._replace(behind_bytes=None), W), "a") == "b has not been heard yet"
     full = B._replace(refuses="has no space: 97 % used")
     assert why_not_copied(LEADS, (A, full, W), "a") == "b has no space: 97 % used"
     assert [who_is_missed((A, each, W), "a") for each in (B, full)] == ["", "b has no space: 97 % used"]

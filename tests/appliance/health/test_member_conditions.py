@@ -35,6 +35,10 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found(members(b=away)) == [("one_copy", text)]
     behind: dict[str, object] = {"behind_bytes": 40 << 20, "behind_s": 65.0}
     assert found(members(b=behind)) == [("copy_behind:b", "the copy on b is 40 MiB and 65 s behind")]
+    silent: dict[str, object] = {"behind_bytes": None, "behind_s": None}
+    text = "b is connected and has not told for 4 min what it has"
+    assert found(members(b=silent)) == [("copy_behind:b", text)]
+    assert found(members(b=silent), 119) == found(members(b=silent | away), 119) == []
     full: dict[str, object] = {"behind_bytes": 1 << 20, "behind_s": 0.5, "refuses": "has no space: 97 % used"}
     text = "b has no space: 97 % used; its copy is 1 MiB behind"
     assert found(members(b=full), 0) == [("copy_behind:b", text)]

@@ -45,6 +45,8 @@ def test_a_leader_tells_what_the_others_have() -> None:
     ]
     away = texts({**LEADS, "members": [A, {**B, "learner": True}, {**W, "connected": False}]})
     assert away[1:] == ["has everything, does not vote yet", "not connected; if a box fails now, nobody leads"]
+    silent = {**B, "behind_bytes": None, "behind_s": None}
+    assert texts({**LEADS, "members": [A, silent]})[1] == "connected; what it has is not known yet"
     assert texts({**LEADS, "members": [A, {**B, "connected": False}]})[1].endswith("what it lacks once it is back")
 
 

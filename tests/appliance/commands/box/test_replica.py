@@ -107,6 +107,10 @@ def test_a_copy_is_measured_by_the_leader_where_one_is(
         monkeypatch.setattr(replica, "ask", lambda path, action, values, timeout_s, said=said: said)
         command(tmp_path, "status")
         assert copies(capsys) == expected
+    said = {**STATUS, "members": [a, {**b, "behind_bytes": None, "behind_s": None}]}
+    monkeypatch.setattr(replica, "ask", lambda path, action, values, timeout_s: said)
+    command(tmp_path, "status")
+    assert copies(capsys)["b"] == "not known yet"
 
 
 def test_what_may_lose_something_needs_a_yes(asked: Asked, tmp_path: Path) -> None:
